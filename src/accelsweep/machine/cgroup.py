@@ -17,7 +17,7 @@ ROOT = Path("/sys/fs/cgroup")
 """The mount point of the hierarchies."""
 
 MEMBERSHIP = Path("/proc/self/cgroup")
-"""The kernel's list of the groups of this process."""
+"""The list in Linux of the groups of this process."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ControlGroup:
     def folders(self, mount: Path) -> Iterator[Path]:
         """Yield the folders of the group and of all groups around it, up to the `mount` of its hierarchy.
 
-        Inside a container the kernel may name a path of the host's; then only the mount itself exists. A path with `..`
+        Inside a container Linux may name a path of the host's; then only the mount itself exists. A path with `..`
         lies outside the mount.
         """
         inner = PurePosixPath("/") if ".." in self.path.parts else self.path
@@ -88,7 +88,7 @@ _LIMITS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""The files with limit and use, and the part of the use that the kernel takes back by itself: version 2, version 1."""
+"""The files with limit and use, and the part of the use that Linux takes back by itself: version 2, version 1."""
 
 _UNLIMITED = 2**60
 """Version 1 has no word for "no limit": it states a number of this size."""

@@ -55,7 +55,7 @@ def sysctl(name: str) -> str:
 
 
 def model_in(cpuinfo: Path) -> str:
-    """Return the name that the kernel's file `cpuinfo` has for the processor; on ARM it may only have the board's."""
+    """Return the name that Linux's file `cpuinfo` has for the processor; on ARM it may only have the board's."""
     named = _first_line(cpuinfo, "model name") or _first_line(cpuinfo, "Model")
     return named or platform.processor() or platform.machine()
 

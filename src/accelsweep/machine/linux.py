@@ -1,4 +1,4 @@
-"""Calls to the kernel for the supervisor: children that die with it, orphans that it adopts, evidence of OOM kills.
+"""Calls to Linux for the supervisor: children that die with it, orphans that it adopts, evidence of OOM kills.
 
 Where the system lacks a feature (macOS has none of them), its function does nothing. Each docstring states the loss.
 """
@@ -41,7 +41,7 @@ def adopt_orphans() -> None:
 
 
 def volunteer_for_oom_kill() -> None:
-    """Make this process the kernel's first choice when memory runs out, so that the supervisor survives it."""
+    """Make this process the first choice of Linux when memory runs out, so that the supervisor survives it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_FIRST_TO_BE_KILLED))
 
@@ -56,7 +56,7 @@ def handles(pid: int, number: signal.Signals) -> bool | None:
 
 
 def oom_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory, on this host and in our own control group.
+    """Return how many processes Linux has killed for lack of memory, on this host and in our own control group.
 
     Only a rise means something. 0 where nothing can be read: a killed run is then `crashed` by SIGKILL.
     """

@@ -90,7 +90,7 @@ def take_no_more_than(size: int) -> bool:
 
 
 def give_back_at_once() -> None:
-    """Let glibc's allocator give each larger block back to the kernel as soon as it is free.
+    """Let glibc's allocator give each larger block back to the operating system as soon as it is free.
 
     By default it learns to keep blocks of up to 32 MiB (`man mallopt`, M_MMAP_THRESHOLD). Which of them fit into the
     gaps differs from run to run, and so would the largest batch.

@@ -86,4 +86,4 @@ def _cancel(holder: Hold, number: signal.Signals, say: Callable[[str], None]) ->
 
 def _elsewhere(hold: Hold) -> str:
     cancel = f"scancel {hold.job}" if hold.job else f"kill {hold.pid} on {hold.host}"
-    return f"block {hold.block} is being run on {hold.host}; --cancel-old works on one host: {cancel}"
+    return f"block {hold.block} is being run on {hold.host}; --cancel-old works on one machine: {cancel}"

@@ -91,7 +91,9 @@ def _run(folder: SweepFolder, spec: RunSpec, lease: Lease, watcher: Watcher, lim
     results = read_results(spec, ending.reported)
     if ending.cause == "interrupted" and len(results) < spec.world_size:
         raise Interrupted
-    verdict = classify(ending, results, last_words(log), limits)
-    if verdict.outcome is not Outcome.measured:
-        raise NotProfiled(f"no profile of setting {spec.run.cell}: {verdict.outcome}: {verdict.reason}; see {log}")
+    conclusion = classify(ending, results, last_words(log), limits)
+    if conclusion.outcome is not Outcome.measured:
+        raise NotProfiled(
+            f"no profile of setting {spec.run.cell}: {conclusion.outcome}: {conclusion.reason}; see {log}"
+        )
     return results[0]

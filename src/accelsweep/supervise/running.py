@@ -95,12 +95,12 @@ class Runner:
         self.hold.beat()
         return self.signals.pause(seconds)
 
-    def without_launch(self, run: Run, verdict: Conclusion) -> Conclusion:
-        """Record a verdict that was reached without starting anything."""
+    def without_launch(self, run: Run, conclusion: Conclusion) -> Conclusion:
+        """Record a conclusion that was reached without starting anything."""
         place = self._place(run)
         spec = self._spec(run, place.begin(socket.gethostname(), now(), job_log()))
-        self._conclude(spec, verdict, {}, self._circumstances(spec, "none"), [])
-        return verdict
+        self._conclude(spec, conclusion, {}, self._circumstances(spec, "none"), [])
+        return conclusion
 
     def _on(self, lease: Lease, run: Run, kind: LaunchKind) -> Conclusion | None:
         check_room(self.folder.root, self.limits.free_disk_bytes)
@@ -125,12 +125,12 @@ class Runner:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
             return None
         log = self._place(spec.run).log_file(spec.attempt)
-        verdict = classify(ending, results, last_words(log), self.limits)
-        if verdict.outcome is Outcome.crashed:
+        conclusion = classify(ending, results, last_words(log), self.limits)
+        if conclusion.outcome is Outcome.crashed:
             check_room(self.folder.root, self.limits.free_disk_bytes)  # a full disk is not the run's fault
-        doubts = ending_doubts(ending, verdict) + source_doubts(known.fingerprint, self.present.read(spec.config))
-        self._conclude(spec, verdict, results, replace(known, wall_seconds=ending.wall_seconds), doubts)
-        return verdict
+        doubts = ending_doubts(ending, conclusion) + source_doubts(known.fingerprint, self.present.read(spec.config))
+        self._conclude(spec, conclusion, results, replace(known, wall_seconds=ending.wall_seconds), doubts)
+        return conclusion
 
     def _search(self, lease: Lease, spec: RunSpec, kind: LaunchKind, known: Circumstances) -> Conclusion | None:
         def launch(one: RunSpec, limits: Limits) -> Ending:
@@ -138,15 +138,15 @@ class Runner:
 
         log = self._place(spec.run).log_file(spec.attempt)
         found = Search(spec, self.limits, launch, log, self.say).run()
-        if found.verdict is None:
+        if found.conclusion is None:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
             return None
-        if found.verdict.outcome is Outcome.crashed:
+        if found.conclusion.outcome is Outcome.crashed:
             check_room(self.folder.root, self.limits.free_disk_bytes)
         doubts = source_doubts(known.fingerprint, self.present.read(spec.config))
         known = replace(known, wall_seconds=found.wall_seconds)
-        self._conclude(spec, found.verdict, found.results, known, doubts, found.frontier)
-        return found.verdict
+        self._conclude(spec, found.conclusion, found.results, known, doubts, found.frontier)
+        return found.conclusion
 
     def _processes(self, lease: Lease, spec: RunSpec, kind: LaunchKind, limits: Limits) -> Ending:
         watcher = Watcher(self.launchers, self.signals, self.hold.beat, self.block.resources.cpus)
@@ -155,7 +155,7 @@ class Runner:
     def _conclude(
         self,
         spec: RunSpec,
-        verdict: Conclusion,
+        conclusion: Conclusion,
         results: Mapping[int, RankResult],
         known: Circumstances,
         doubts: list[Doubt],
@@ -165,15 +165,15 @@ class Runner:
         place = self._place(spec.run)
         steps = place.steps_file(spec.attempt)
         kept = merge_steps(spec, steps)
-        if verdict.outcome is Outcome.measured and not kept and frontier is None:
+        if conclusion.outcome is Outcome.measured and not kept and frontier is None:
             doubts = [*doubts, _NO_STEPS]
-        record = make_record(spec, verdict, results, known, doubts, steps if kept else None, frontier)
+        record = make_record(spec, conclusion, results, known, doubts, steps if kept else None, frontier)
         record.write(place.record_file(spec.attempt))
         place.promote(spec.attempt)
         for rank in range(spec.world_size):
             spec.rank_steps(rank).unlink(missing_ok=True)
             spec.pulse(rank).unlink(missing_ok=True)
-        self.say(f"{spec.run.name}: {verdict.outcome} after {known.wall_seconds:.1f} s" + _because(verdict))
+        self.say(f"{spec.run.name}: {conclusion.outcome} after {known.wall_seconds:.1f} s" + _because(conclusion))
 
     def _circumstances(self, spec: RunSpec, launcher: str) -> Circumstances:
         """Return the present facts, just before the ranks import the user's code; the duration is added later."""
@@ -203,5 +203,5 @@ class Runner:
         )
 
 
-def _because(verdict: Conclusion) -> str:
-    return f": {verdict.reason}" if verdict.reason else ""
+def _because(conclusion: Conclusion) -> str:
+    return f": {conclusion.reason}" if conclusion.reason else ""

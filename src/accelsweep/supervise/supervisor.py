@@ -101,7 +101,7 @@ def _measure(
 
 
 def _fallen(place: RunFolder) -> Conclusion | None:
-    """Return the verdict on a run that took its supervisor down, so that it is not started again; None if it may be."""
+    """Return the conclusion on a run that took its supervisor down and is not started again; None if it may be."""
     falls = place.took_down()
     memory = lack_of_memory([place.job_log(number) for number in falls])
     if memory is not None:
@@ -185,16 +185,16 @@ class _Supervisor:
         return why is None
 
     def _settle(self, runner: Runner, run: Run) -> bool:
-        """Attempt `run` until its verdict is final; return False if it was interrupted."""
+        """Attempt `run` until its conclusion is final; return False if it was interrupted."""
         fallen = _fallen(RunFolder(self._job.folder.run(run.name), run.name))
         if fallen is not None:
             runner.without_launch(run, fallen)
             return True
         for retries_left in reversed(range(self._job.manifest.settings.limits.retries + 1)):
-            verdict = runner.attempt(run)
-            if verdict is None:
+            conclusion = runner.attempt(run)
+            if conclusion is None:
                 return False
-            if not verdict.again or retries_left == 0 or self._signals.stop is not None:
+            if not conclusion.again or retries_left == 0 or self._signals.stop is not None:
                 break
             self._say(f"{run.name}: tried again (limits.retries)")
         return True

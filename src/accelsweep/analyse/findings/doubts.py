@@ -97,7 +97,7 @@ def _listing(repeats: Iterable[int | None]) -> str:
 def sweep_doubts(
     groups: Sequence[CellRuns], baseline: str | None, repeats: int, *, of_nodes: bool = False
 ) -> list[Doubt]:
-    """Return the doubts that concern the whole sweep; one `of_nodes` compares hosts, so several are no doubt there."""
+    """Return the doubts that concern the whole sweep; one `of_nodes` compares nodes, so several are no doubt there."""
     found = []
     if repeats < REPEATS_FOR_PUBLISHING and any(group.measured for group in groups):
         message = (
@@ -110,9 +110,9 @@ def sweep_doubts(
     found += noisy_baseline(groups, baseline)
     hosts = sorted({host for group in groups for run in group.measured if (host := run.host)})
     if len(hosts) > 1 and not of_nodes:
-        where = f"{len(hosts)} hosts ({', '.join(hosts)})"
-        message = f"runs were measured on {where}: rates differ by host, paired speed-ups do not"
-        remedy = "compare speed-ups rather than rates, or constrain the site to one host"
+        where = f"{len(hosts)} machines ({', '.join(hosts)})"
+        message = f"runs were measured on {where}: rates differ by machine, paired speed-ups do not"
+        remedy = "compare speed-ups rather than rates, or keep the site to one machine"
         found.append(Doubt(code="mixed_hosts", message=message, remedy=remedy))
     return found
 

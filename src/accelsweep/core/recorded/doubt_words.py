@@ -16,7 +16,7 @@ WORDS = {
     "foreign_process": "other processes used the device",
     "load_refused": "some repeats kept the latency at no load",
     "memory_grows": "memory grew while timing",
-    "mixed_hosts": "several hosts",
+    "mixed_hosts": "several machines",
     "no_steps": "the single steps were not kept",
     "noisy_baseline": "the baseline is noisier than the rest",
     "outlier": "one repeat lies far from the others",

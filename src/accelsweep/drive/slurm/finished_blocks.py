@@ -1,6 +1,6 @@
 """A finished block wins: where a job that has failed left its block's done file, the block is done.
 
-With cgroups Slurm calls a job failed in which the kernel killed any process for lack of memory. That is also the end of
+With cgroups Slurm calls a job failed in which Linux killed any process for lack of memory. That is also the end of
 a run that is `out_of_memory` as expected, after which the supervisor measured the rest. Snakemake would remove the done
 file of such a job and submit a second, empty one. The same holds for a job that is ended while it cleans up.
 """

@@ -2,7 +2,7 @@
 
 Snakemake's log has a paragraph for each failed job. It holds the error of sbatch or the job's state, and the job's log.
 Without cgroups Slurm kills a whole job that takes more memory than it asked for, the supervisor included. Only the log
-of the job then tells why. With cgroups the kernel kills processes of the job, and Slurm counts them in the job's log
+of the job then tells why. With cgroups Linux kills processes of the job, and Slurm counts them in the job's log
 when it ends, for whatever reason. So the killed process may have belonged to an earlier run.
 """
 

@@ -1,4 +1,4 @@
-"""Intel's GPUs, as the kernel shows them: discrete ones, driven by `i915` or `xe`.
+"""Intel's GPUs, as Linux shows them: discrete ones, driven by `i915` or `xe`.
 
 ZE_AFFINITY_MASK hides them. With ZE_ENABLE_PCI_ID_DEVICE_ORDER they are counted in the order of their PCI addresses:
 https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#environment-variables
@@ -49,7 +49,7 @@ class XpuKind(DeviceKind):
 
 
 def machine_gpus(drm: Path | None = None) -> tuple[Gpu, ...]:
-    """Return the machine's discrete Intel GPUs in the order of their PCI addresses. `drm` is the kernel's folder."""
+    """Return the machine's discrete Intel GPUs in the order of their PCI addresses. `drm` is the folder of Linux."""
     cards = (card for card in (drm or DRM).glob("card*") if "-" not in card.name)
     found = sorted((_address(card), card) for card in cards if _text(card / "device/vendor") == INTEL and _memory(card))
     return tuple(Gpu(str(index), address, _model(card), _memory(card)) for index, (address, card) in enumerate(found))

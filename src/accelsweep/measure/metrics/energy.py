@@ -57,7 +57,7 @@ class PackageEnergy:
     """Joules of this host's CPU packages between `start` and `stop`; only one rank per host may report them."""
 
     def __init__(self, powercap: Path = POWERCAP) -> None:
-        """`powercap` is the kernel's directory of energy counters."""
+        """`powercap` is the directory in Linux of energy counters."""
         self._zones = [zone for zone in sorted(powercap.glob("intel-rapl:*")) if _is_package(zone)]
         self._before: dict[Path, int] | None = None
         self.joules: float | None = None

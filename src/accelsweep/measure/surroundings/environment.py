@@ -64,7 +64,7 @@ _TELLING = (
 def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
     """Return the frequency governor of the cores that we may use (`performance`, ...), or None where there is none.
 
-    Several are joined by commas. `cpus` is the kernel's folder of cores.
+    Several are joined by commas. `cpus` is the folder of cores.
     """
     names = set()
     for core in allowed_cores():

@@ -47,14 +47,14 @@ class _Candidate:
 
     order: float
     rank: int
-    verdict: Conclusion
+    conclusion: Conclusion
 
 
 def classify(ending: Ending, results: Mapping[int, RankResult], last_words: str, limits: Limits) -> Conclusion:
-    """Return the run's verdict.
+    """Return the run's conclusion.
 
     `results` are those of the ranks in `ending.reported` that could be read; `last_words` are the log's last lines.
-    An interrupted run has no verdict: ask only for the others.
+    An interrupted run has no conclusion: ask only for the others.
     """
     ranks = range(len(ending.statuses))
     if all(rank in results and results[rank].outcome is Outcome.measured for rank in ranks):
@@ -65,7 +65,7 @@ def classify(ending: Ending, results: Mapping[int, RankResult], last_words: str,
         return Conclusion(Outcome.timed_out, _time_limit(ending, limits, last_words))
     if not explained and ending.cause == "silence":
         return Conclusion(Outcome.timed_out, _silence(ending, limits))
-    return min(candidates, key=lambda candidate: (candidate.order, candidate.rank)).verdict
+    return min(candidates, key=lambda candidate: (candidate.order, candidate.rank)).conclusion
 
 
 def _time_limit(ending: Ending, limits: Limits, last_words: str) -> str:
@@ -94,8 +94,8 @@ def _reported(ending: Ending, results: Mapping[int, RankResult]) -> Iterator[_Ca
         if ending.oom_kills > 0 and _WORKER_KILLED in str(result.reason):
             kind, outcome = "out_of_memory", Outcome.out_of_memory
         where = f"rank {rank}: " if len(ending.statuses) > 1 else ""
-        verdict = Conclusion(outcome, f"{where}{result.reason}", again=kind in ("collective", "none"))
-        yield _Candidate(PRECEDENCE.index(kind), rank, verdict)
+        conclusion = Conclusion(outcome, f"{where}{result.reason}", again=kind in ("collective", "none"))
+        yield _Candidate(PRECEDENCE.index(kind), rank, conclusion)
 
 
 def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) -> Iterator[_Candidate]:
@@ -109,9 +109,9 @@ def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) 
             reason = f"{subject} gave no result while a peer had ended{_quoted(last_words)}"
             yield _Candidate(len(PRECEDENCE) + 1, rank, Conclusion(Outcome.crashed, reason, again=True))
         else:
-            kind, verdict = _died(subject, status, ending, last_words)
+            kind, conclusion = _died(subject, status, ending, last_words)
             silently = _ASKED if status == -signal.SIGTERM else _DIED
-            yield _Candidate(PRECEDENCE.index(kind) if kind else silently, rank, verdict)
+            yield _Candidate(PRECEDENCE.index(kind) if kind else silently, rank, conclusion)
 
 
 def _lost(subject: str, rank: int, ending: Ending, last_words: str) -> _Candidate:

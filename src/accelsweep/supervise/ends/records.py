@@ -44,7 +44,7 @@ def read_results(spec: RunSpec, ranks: Iterable[int]) -> dict[int, RankResult]:
 
 def make_record(
     spec: RunSpec,
-    verdict: Conclusion,
+    conclusion: Conclusion,
     results: Mapping[int, RankResult],
     known: Circumstances,
     doubts: Iterable[Doubt] = (),
@@ -68,8 +68,8 @@ def make_record(
         attempt=spec.attempt,
         axes=without_secrets(spec.axes),
         config=without_secrets(spec.config.raw),
-        outcome=verdict.outcome,
-        reason=None if verdict.reason is None else masked(verdict.reason),
+        outcome=conclusion.outcome,
+        reason=None if conclusion.reason is None else masked(conclusion.reason),
         started_at=known.started_at,
         finished_at=now(),
         wall_seconds=known.wall_seconds,
@@ -96,10 +96,10 @@ def _distinct(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
     return tuple({(doubt.code, doubt.message): doubt for doubt in doubts}.values())
 
 
-def ending_doubts(ending: Ending, verdict: Conclusion) -> list[Doubt]:
+def ending_doubts(ending: Ending, conclusion: Conclusion) -> list[Doubt]:
     """Return the doubts that follow from the way in which a measured run's processes ended."""
     ended_well = all(status == 0 for status in ending.statuses)
-    if verdict.outcome is not Outcome.measured or (ended_well and not ending.signalled):
+    if conclusion.outcome is not Outcome.measured or (ended_well and not ending.signalled):
         return []
     how = ", ".join("lost" if status is None else str(status) for status in ending.statuses)
     return [

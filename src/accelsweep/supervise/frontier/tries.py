@@ -43,18 +43,18 @@ LaunchTry = Callable[[RunSpec, Limits], Ending]
 
 
 class _Over(Exception):
-    """The search ends early: it was interrupted (`verdict` is None), or a try ended in a way that says nothing."""
+    """The search ends early: it was interrupted (`conclusion` is None), or a try ended in a way that says nothing."""
 
-    def __init__(self, verdict: Conclusion | None) -> None:
+    def __init__(self, conclusion: Conclusion | None) -> None:
         super().__init__()
-        self.verdict = verdict
+        self.conclusion = conclusion
 
 
 @dataclass(frozen=True)
 class Searched:
-    """The end of a search. `verdict` is None where it was interrupted; `frontier` where no batch fits, or it failed."""
+    """The end of a search. `conclusion` is None if it was interrupted; `frontier` where no batch fits, or it failed."""
 
-    verdict: Conclusion | None
+    conclusion: Conclusion | None
     results: Mapping[int, RankResult]
     frontier: Frontier | None
     wall_seconds: float
@@ -80,7 +80,7 @@ class Search:
         try:
             found = largest(self._fits, config.batch_size, measure.max_batch, measure.batch_resolution)
         except _Over as end:
-            return Searched(end.verdict, {}, None, self._seconds)
+            return Searched(end.conclusion, {}, None, self._seconds)
         finally:
             shutil.rmtree(Path(self.spec.attempt_folder) / "tries", ignore_errors=True)
         if found.fits == 0:
@@ -102,14 +102,14 @@ class Search:
         if ending.cause == "interrupted" and len(results) < spec.world_size:
             raise _Over(None)
         log = Path(spec.attempt_folder) / LOG_FILE
-        verdict = classify(ending, results, last_words(log), self.limits)
-        fits = verdict.outcome in FITS
-        self._note(batch, verdict, results, time.monotonic() - began)
-        if not fits and (batch == 1 or verdict.outcome is not Outcome.out_of_memory):
+        conclusion = classify(ending, results, last_words(log), self.limits)
+        fits = conclusion.outcome in FITS
+        self._note(batch, conclusion, results, time.monotonic() - began)
+        if not fits and (batch == 1 or conclusion.outcome is not Outcome.out_of_memory):
             self._keep(log)
-        if not fits and verdict.outcome is not Outcome.out_of_memory:
-            reason = f"with a batch of {batch}: {verdict.reason}"
-            raise _Over(Conclusion(verdict.outcome, reason, again=verdict.again))
+        if not fits and conclusion.outcome is not Outcome.out_of_memory:
+            reason = f"with a batch of {batch}: {conclusion.reason}"
+            raise _Over(Conclusion(conclusion.outcome, reason, again=conclusion.again))
         if fits:
             self._best = results
         return fits
@@ -124,13 +124,13 @@ class Search:
         spec.write(spec.file())
         return spec
 
-    def _note(self, batch: int, verdict: Conclusion, results: Mapping[int, RankResult], seconds: float) -> None:
-        fits, peaks = verdict.outcome in FITS, [_value(result, "peak_rank_bytes") for result in results.values()]
+    def _note(self, batch: int, conclusion: Conclusion, results: Mapping[int, RankResult], seconds: float) -> None:
+        fits, peaks = conclusion.outcome in FITS, [_value(result, "peak_rank_bytes") for result in results.values()]
         known = [int(peak) for peak in peaks if peak is not None]
         peak = max(known) if fits and len(known) == self.spec.world_size else None
-        self.tries.append(Try(batch_size=batch, fits=fits, seconds=seconds, peak_bytes=peak, reason=verdict.reason))
+        self.tries.append(Try(batch_size=batch, fits=fits, seconds=seconds, peak_bytes=peak, reason=conclusion.reason))
         words = "fits" + (f", peak {peak / 2**20:,.1f} MiB" if peak is not None else "")
-        line = f"batch {batch}: {words if fits else verdict.reason} ({seconds:.1f} s)"
+        line = f"batch {batch}: {words if fits else conclusion.reason} ({seconds:.1f} s)"
         self.say(f"{self.spec.run.name}: {line}")
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")

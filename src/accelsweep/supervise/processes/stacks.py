@@ -1,7 +1,7 @@
 """The stacks of a run's processes that are stuck, written into its log before they are ended.
 
 Ranks and their loader workers print their own Python stacks when they are asked by a signal. `py-spy`, where it is
-installed, adds the frames of C code, and speaks for a process that the kernel does not let run.
+installed, adds the frames of C code, and speaks for a process that Linux does not let run.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _answer(log: RunLog, wait: Callable[[float], None]) -> None:
 
 
 def _state(process: psutil.Process) -> str:
-    """Return what the kernel says about a process: its state, and the kernel's function that it waits in."""
+    """Return what Linux says about a process: its state, and the system's function that it waits in."""
     with contextlib.suppress(psutil.Error, OSError):
         state = process.status()
         where = Path(f"/proc/{process.pid}/wchan").read_text().strip("0\n")
