@@ -13,7 +13,7 @@ import accelsweep.publish as publish
 
 IMPORT = re.compile(r"^\s*(import|from) mlflow\b", re.MULTILINE)
 ROOM = Path(publish.__file__).parent
-IMPORTING = [path for path in sorted(ROOM.glob("*.py")) if IMPORT.search(path.read_text())]
+IMPORTING = [path for path in sorted(ROOM.rglob("*.py")) if IMPORT.search(path.read_text())]
 
 
 @pytest.mark.parametrize("module", IMPORTING, ids=lambda path: path.stem)
