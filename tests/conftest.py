@@ -67,6 +67,31 @@ STORES = ("uri", "published", "searched")
 """Fixtures that want the server where they are given the parameter `http`."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--last-lines`: print what users read last in each situation that tests provoke."""
+    parser.addoption("--last-lines", action="store_true", help="print a table: situation, last line that the user sees")
+
+
+@pytest.fixture
+def last_line(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
+    """A function that notes the last line which a user reads in a named situation, for `--last-lines`."""
+
+    def note(situation: str, line: str) -> None:
+        record_property("last line", f"{situation} | {' '.join(line.split())}")
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the table of last lines, where it was asked for."""
+    if config.getoption("last_lines"):
+        reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+        lines = {str(text) for report in reports for name, text in report.user_properties if name == "last line"}
+        terminalreporter.section("last lines")
+        for line in sorted(lines):
+            terminalreporter.write_line(f"| {line} |")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage among modules: they stay, and each look at torch, Lightning and MLflow takes long."""
