@@ -29,10 +29,11 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from accelsweep.base.errors import InputError
+from accelsweep.base.shipped import config_folders
 from accelsweep.plan.grid.expansion import refuse_endless_aliases, refuse_endless_interpolations
 from accelsweep.plan.grid.explain import explain
 from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables
-from accelsweep.plan.grid.loader import KeepingLoader
+from accelsweep.plan.grid.loader import SEARCHPATH, KeepingLoader
 
 CONFIG_NAME = "config"
 MOST_GRID_CELLS = 100_000
@@ -65,26 +66,45 @@ class Grid:
 
 
 class Composer:
-    """Hydra set up for one working directory. `folders` is its search path, `parse` its override grammar, cached."""
+    """Hydra set up for one working directory. `folders` are searched for files, `parse` is its grammar, cached.
 
-    def __init__(self, folders: Sequence[Path]) -> None:
-        """`folders` hold the config files; the first that has a file wins."""
-        refuse_endless_aliases(folders[:-1])  # the last folder is the shipped one
+    `used` are the config files that the settings of a grid were composed of, as paths below the folders.
+    """
+
+    @classmethod
+    def of(cls, home: Path, overrides: Sequence[str]) -> Composer:
+        """Return a composer for overrides that are given in `home`; their `hydra.searchpath` counts."""
+        return cls(config_folders(home), overrides, home)
+
+    def __init__(self, folders: Sequence[Path], overrides: Sequence[str] = (), home: Path | None = None) -> None:
+        """`folders` hold the config files; the first that has a file wins. The last one is the shipped one.
+
+        What `hydra.searchpath` in `overrides` names is searched before it: what a user has wins over what we ship.
+        """
+        own, shipped = list(folders[:-1]), folders[-1]
+        places = [_placed(entry, home or Path.cwd()) for entry in _searchpath_in(overrides)]
+        own += [Path(place.removeprefix("file://")) for place in places if place.startswith("file://")]
+        refuse_endless_aliases(own)
         version.setbase("1.3")
         setup_globals()
         Plugins.instance()
         JobRuntime().set("name", "accelsweep")
         search_path = ConfigSearchPathImpl()
         search_path.append("hydra", "pkg://hydra.conf")
-        for number, folder in enumerate(folders):
-            search_path.append("accelsweep" if number else "main", f"file://{folder}")
+        for folder in folders[:-1]:
+            search_path.append("main", f"file://{folder}")
+        for place in places:
+            search_path.append(SEARCHPATH, place)
+        search_path.append("accelsweep" if folders[:-1] else "main", f"file://{shipped}")
         search_path.append("schema", "structured://")
-        self.folders = tuple(folders)
+        self.folders = (*own, shipped)
+        self.used: set[str] = set()
         self.loader = KeepingLoader(search_path)
         self._parser = OverridesParser(functions=_functions(), config_loader=self.loader)
         self._parsed: dict[str, Override] = {}
         self._groups: dict[str, bool] = {}
         self._hydra_lines: tuple[str, ...] = ()
+        self._files: dict[tuple[str, ...], frozenset[str]] = {}
         self._masters: dict[tuple[str, ...], DictConfig] = {}
         self._composed = lru_cache(KEPT_COMPOSITIONS)(self._read_only)
 
@@ -108,11 +128,29 @@ class Composer:
         """Compose one job through Hydra, read-only, `hydra` node included; raise InputError for what is wrong."""
         return self._composed((*self._hydra_lines, *lines), RunMode.RUN)
 
+    def compose_for_grid(self, lines: Sequence[str]) -> DictConfig:
+        """Compose a job of the grid, and note the files that it is made of in `used`."""
+        config = self.compose(lines)
+        self.used |= self._files[(*self._hydra_lines, *lines)]
+        return config
+
+    def files_named_twice(self) -> dict[str, str]:
+        """Return a sentence for each file in `used` that has a namesake: which one counts, and which do not."""
+        places = {name: self.loader.repository.places(name) for name in sorted(self.used)}
+        return {
+            name: f"{found[0]} is used, and not {' or '.join(found[1:])}: each is '{name}', so rename one to use the other"
+            for name, found in places.items()
+            if len(found) > 1
+        }
+
     def master(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `--multirun` reads before it sweeps, read-only; sweeping overrides are left out of it."""
         refuse_launcher([self.parse(line) for line in overrides])
-        self._hydra_lines = tuple(line for line in overrides if self.parse(line).is_hydra_override())
-        if (key := tuple(overrides)) not in self._masters:  # a composition takes Hydra a tenth of a second
+        hydra_lines = (line for line in overrides if self.parse(line).is_hydra_override())
+        self._hydra_lines = tuple(line for line in hydra_lines if not _names_places(line))
+        if (
+            key := tuple(line for line in overrides if not _names_places(line))
+        ) not in self._masters:  # a composition takes Hydra a tenth of a second
             master = self._read_only(key, RunMode.MULTIRUN)
             refuse_variables(master)
             self._masters[key] = master
@@ -152,6 +190,7 @@ class Composer:
 
     def _read_only(self, lines: tuple[str, ...], mode: RunMode) -> DictConfig:
         config = self._load(lines, mode)
+        self._files[lines] = self.loader.composed_of
         for node in (config, config.hydra):
             OmegaConf.set_readonly(node, True)
         return config
@@ -174,6 +213,36 @@ class Composer:
             ) from None
         except _HYDRA_ERRORS as error:
             raise explain(error, lines, self.loader, self.folders) from None
+
+
+def _names_places(line: str) -> bool:
+    return line.partition("=")[0].strip() == "hydra.searchpath"
+
+
+def _searchpath_in(overrides: Sequence[str]) -> list[str]:
+    """Return the entries of the last `hydra.searchpath=[...]`; raise InputError where it is no list of texts."""
+    found: list[str] = []
+    for line in filter(_names_places, overrides):
+        try:
+            (override,) = OverridesParser.create().parse_overrides([line])
+            value = override.value()
+        except HydraException:
+            value = None
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+            raise InputError(f"{line}: a list of folders is wanted: 'hydra.searchpath=[file://configs]'")
+        found = [str(entry) for entry in value]
+    return found
+
+
+def _placed(entry: str, home: Path) -> str:
+    """Return an entry of the search path, a folder as an absolute `file://`; raise InputError if it is not there."""
+    scheme, separator, rest = entry.rpartition("://")
+    if separator and scheme != "file":
+        return entry  # pkg://, which Hydra looks up
+    folder = home / rest
+    if not folder.is_dir():
+        raise InputError(f"hydra.searchpath: there is no folder {folder}")
+    return f"file://{folder.resolve()}"
 
 
 def _functions() -> Any:
