@@ -136,11 +136,10 @@ class Composer:
 
     def files_named_twice(self) -> dict[str, str]:
         """Return a sentence for each file in `used` that has a namesake: which one counts, and which do not."""
-        places = {name: self.loader.repository.places(name) for name in sorted(self.used)}
+        twice = {name: found for name in sorted(self.used) if len(found := self.loader.repository.places(name)) > 1}
         return {
-            name: f"{found[0]} is used, and not {' or '.join(found[1:])}: each is '{name}', so rename one to use the other"
-            for name, found in places.items()
-            if len(found) > 1
+            name: f"{one} is used, and not {' or '.join(others)}: each is '{name}', so rename one to use the other"
+            for name, (one, *others) in twice.items()
         }
 
     def master(self, overrides: Sequence[str]) -> DictConfig:

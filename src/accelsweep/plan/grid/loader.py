@@ -68,6 +68,8 @@ class KeptFiles(ConfigRepository):
 class KeepingLoader(ConfigLoaderImpl):
     """Composes as Hydra does; a test holds both to the same configs."""
 
+    repository: KeptFiles
+
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         """`config_search_path` has the folders to look in; the first that has a file wins."""
         super().__init__(config_search_path)
