@@ -15,6 +15,7 @@ from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import EXIT_INPUT, DamagedFile, InputError
 from accelsweep.base.shipped import shipped_root
 from accelsweep.core.planned.plans import Block, Manifest
+from accelsweep.core.planned.settings import Fleet
 from accelsweep.core.sites.device import Device
 from accelsweep.machine import devices
 from accelsweep.plan.make import make_plan, write_plan
@@ -385,6 +386,32 @@ def test_the_config_of_another_program_is_recognised(home, own_conf):
     own_conf({"config.yaml": "learning_rate: 0.1\n"})
     with pytest.raises(InputError, match=r"config\.yaml.*rename"):
         make_plan(home, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "said"),
+    [
+        (["batch_size=range(1,100000)"], {}, "more than 10000 settings .*raise limits.max_settings=10000"),
+        (["seed=range(1,102)", "batch_size=range(1,102)"], {}, "more than 10000 settings"),
+        (["repeats=100000000"], {}, "100000000 repeats .* more than limits.max_repeats=1000: .* raise it"),
+        ([], {"add_repeats": 1_000_000}, "1000003 repeats .* limits.max_repeats=1000"),
+        (["repeats=auto"], {"decided": 5000}, "5000 repeats .* limits.max_repeats=1000"),
+        (["seed=range(0,200)", "repeats=900"], {}, "200 settings with 900 repeats are 180000 runs"),
+        (["limits.max_settings=3", "seed=range(0,4)"], {}, "more than 3 settings"),
+        ([], {"fleet": Fleet(nodes=("n1", "n2"), each=600)}, "1200 repeats .* limits.max_repeats=1000"),
+    ],
+)  # fmt: skip
+def test_a_plan_that_is_a_slip_of_the_keyboard_is_refused_at_once(home, words, options, said):
+    with pytest.raises(InputError, match=said):
+        make_plan(home, words, **options)
+
+
+def test_who_means_it_lifts_the_bound(home):
+    lifted = ["limits.max_settings=20", "limits.max_repeats=1100", "repeats=1001", "seed=range(0,12)"]
+    with pytest.raises(InputError, match=r"limits\.max_settings=10 "):
+        make_plan(home, ["limits.max_settings=10", *lifted[1:]])
+    assert len(make_plan(home, lifted).manifest.blocks) == 1001
+    assert make_plan(home, ["seed=1,2"]).cells[0].name == make_plan(home, ["seed=1,2", *lifted[:2]]).cells[0].name
 
 
 MNIST = "_target_: torch.nn.Identity\nmine: true\n"

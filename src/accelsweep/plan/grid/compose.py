@@ -30,14 +30,13 @@ from yaml import YAMLError
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import config_folders
+from accelsweep.core.planned.settings import Limits
 from accelsweep.plan.grid.expansion import refuse_endless_aliases, refuse_endless_interpolations
 from accelsweep.plan.grid.explain import explain
 from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables
 from accelsweep.plan.grid.loader import SEARCHPATH, KeepingLoader
 
 CONFIG_NAME = "config"
-MOST_GRID_CELLS = 100_000
-"""A grid larger than this is taken for a typing error and refused before it fills the memory."""
 KEPT_COMPOSITIONS = 4
 """So many composed jobs are kept: the first job is asked for again and again, and Hydra takes a tenth of a second."""
 
@@ -168,23 +167,23 @@ class Composer:
         task: Any = OmegaConf.to_container(master.hydra.overrides.task, resolve=False)
         lines = [f"{key}={value}" for key, value in params.items()] + list(task)
         overrides = [self.parse(line) for line in lines]
-        lengths = {override.get_key_element(): self._length(override) for override in overrides}
-        _refuse_size(lengths)
+        most = _most_settings(master)
+        _refuse_size({override.get_key_element(): self._length(override, most) for override in overrides}, most)
         with self._explained(lines):
             (jobs,) = BasicSweeper.split_arguments(overrides, None)
         sweeps = {override.get_key_element(): override.is_sweep_override() for override in overrides}
         swept = tuple(index for index, several in enumerate(sweeps.values()) if several)
         return Grid(jobs=tuple(map(tuple, jobs)), swept=swept)
 
-    def _length(self, override: Override) -> int:
-        """Return the number of an override's values, counted no further than the limit."""
+    def _length(self, override: Override, most: int) -> int:
+        """Return the number of an override's values, counted no further than one more than `most`."""
         if override.is_interval_sweep():
             hint = f"write {override.key_or_group}=a,b,c or range()"
             raise InputError(f"'{override.input_line}': interval() has no list of values; {hint}")
         if not override.is_sweep_override():
             return 1
         with self._explained((override.input_line or "",)):
-            return sum(1 for _ in itertools.islice(override.sweep_iterator(), MOST_GRID_CELLS + 1))
+            return sum(1 for _ in itertools.islice(override.sweep_iterator(), most + 1))
         raise AssertionError("unreachable: errors leave the block above")
 
     def _read_only(self, lines: tuple[str, ...], mode: RunMode) -> DictConfig:
@@ -254,10 +253,20 @@ def _functions() -> Any:
     return functions
 
 
-def _refuse_size(lengths: Mapping[str, int]) -> None:
-    cells = math.prod(lengths.values())
-    if cells > MOST_GRID_CELLS:
-        raise InputError(f"the grid has more than {MOST_GRID_CELLS} settings; sweep fewer values at once")
-    if not cells:
+def _most_settings(master: DictConfig) -> int:
+    """Return `limits.max_settings`, which is checked before the other limits; its default where it is no number."""
+    found = OmegaConf.select(master, "limits.max_settings")
+    return found if isinstance(found, int) and found > 0 else Limits().max_settings
+
+
+def _refuse_size(lengths: Mapping[str, int], most: int) -> None:
+    settings = math.prod(lengths.values())
+    if settings > most:
+        longest = max(lengths, key=lambda key: lengths[key])
+        raise InputError(
+            f"the grid has more than {most} settings ('{longest}' has the most values): sweep fewer at once, or raise "
+            f"limits.max_settings={most} if you mean it"
+        )
+    if not settings:
         empty = next(key for key, length in lengths.items() if not length)
         raise InputError(f"'{empty}' is swept over no value at all, so there is no setting to run; give it one")
