@@ -58,4 +58,5 @@ def grid_of(home: Path, overrides: Sequence[str], batches: automatic.Batches) ->
     path = ImportPath.of_home(home)
     configs = [cell.config for cell in grid.cells.values()]
     classes.refuse_missing(configs, path)
+    classes.refuse_wrong_arguments(configs, path)
     return grid, source_digests(sorted({pair for config in configs for pair in targets(config)}), path)
