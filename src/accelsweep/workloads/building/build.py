@@ -136,17 +136,22 @@ def converted(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Classes of accelsweep's take plain mappings and lists, unless `_convert_` says something else.
     """
-    found = {key: _converted_below(value) for key, value in settings.items()}
-    ours = str(settings.get("_target_", OUR_PACKAGE)).startswith(OUR_PACKAGE)
-    return {"_convert_": "all" if ours else "none", **found}
+    if "_convert_" in settings or not _is_ours(settings):
+        return dict(settings)  # what stands below inherits it
+    build = settings.get("_recursive_", True)
+    return {"_convert_": "all", **{key: _converted(value) if build else value for key, value in settings.items()}}
 
 
-def _converted_below(value: Any) -> Any:
+def _converted(value: Any) -> Any:
     if isinstance(value, Mapping):
-        if "_target_" in value:
-            return converted(value) if value.get("_recursive_", True) else dict(value)
-        return {key: _converted_below(item) for key, item in value.items()}
-    return [_converted_below(item) for item in value] if isinstance(value, list | tuple) else value
+        if "_target_" not in value:
+            return {key: _converted(item) for key, item in value.items()}
+        return converted(value) if _is_ours(value) else {"_convert_": "none", **value}
+    return [_converted(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _is_ours(settings: Mapping[str, Any]) -> bool:
+    return str(settings.get("_target_", OUR_PACKAGE)).startswith(OUR_PACKAGE)
 
 
 def _nested(settings: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
