@@ -159,9 +159,10 @@ def takes(tmp_path):
         ("accelsweep.workloads.models.SmallCNN model.widht=8", "model.widht: .*did you mean 'width'"),
     ],
 )  # fmt: skip
-def test_an_argument_that_a_run_would_refuse_is_refused_while_planning(given, said, takes):
-    with pytest.raises(InputError, match=said):
+def test_an_argument_that_a_run_would_refuse_is_refused_while_planning(given, said, takes, last_line):
+    with pytest.raises(InputError, match=said) as told:
         plan(takes, *f"model._target_={given}".split(" "))
+    last_line(f"model._target_={given}", str(told.value))
 
 
 UNTOLD = ("OfTorch", "Two", "Meta", "Decorated", "Wrapped", "New", "Late", "Twice")

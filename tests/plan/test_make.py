@@ -401,9 +401,10 @@ def test_the_config_of_another_program_is_recognised(home, own_conf):
         ([], {"fleet": Fleet(nodes=("n1", "n2"), each=600)}, "1200 repeats .* limits.max_repeats=1000"),
     ],
 )  # fmt: skip
-def test_a_plan_that_is_a_slip_of_the_keyboard_is_refused_at_once(home, words, options, said):
-    with pytest.raises(InputError, match=said):
+def test_a_plan_that_is_a_slip_of_the_keyboard_is_refused_at_once(home, words, options, said, last_line):
+    with pytest.raises(InputError, match=said) as told:
         make_plan(home, words, **options)
+    last_line(" ".join([*words, *map(str, options)]), str(told.value))
 
 
 def test_who_means_it_lifts_the_bound(home):

@@ -21,6 +21,8 @@ from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Record
 from accelsweep.core.sites.site import Site
 from accelsweep.core.sites.slurm import Slurm
+from accelsweep.rank.spec import RunSpec
+from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import DEAD_AFTER_SECONDS
 from accelsweep.state.status import status
 from accelsweep.supervise.standing.audit import audit
@@ -168,6 +170,24 @@ def linked(supervised: Supervised, **data: str) -> Path:
     supervised.plan("measured", config={"data": {**CONFIG["data"], **data}}, site=CLUSTER)
     supervised.run()
     return link
+
+
+def test_a_run_gets_the_path_where_the_project_lies_now_and_its_record_names_it_from_there(
+    supervised: Supervised,
+) -> None:
+    """The project was moved after it was planned."""
+    supervised.plan("measured", config={"data": {**CONFIG["data"], "root": "{home}/set"}, "env": {"SET": "{home}"}})
+    now = supervised.home.rename(supervised.home.with_name("moved"))
+    moved = Supervised(now, supervised.leases)
+    moved.folder, moved.block = (
+        SweepFolder(now, supervised.folder.name),
+        now / supervised.block.relative_to(supervised.home),
+    )
+    moved.run()
+    (spec,) = moved.folder.root.rglob("run-spec.json")
+    given = RunSpec.read(spec).config
+    assert (given.data["root"], given.env["SET"]) == (f"{now}/set", str(now))
+    assert moved.record().config.data["root"] == "{home}/set"
 
 
 PATHS = {"marked": "{home}/set/part", "relative": "set/part", "a word": "set", "through others": "one/../set"}
