@@ -22,6 +22,7 @@ from accelsweep.core.planned.plans import Manifest, PlannedBlock, Resources
 from accelsweep.core.planned.settings import PILOT
 from accelsweep.drive.head import living_head
 from accelsweep.drive.ready import make_ready
+from accelsweep.drive.slurm.job_status import finished_blocks_win, follow_jobs
 from accelsweep.drive.snakemake.limits import limits, taken
 from accelsweep.drive.snakemake.profiles import check_executor
 from accelsweep.engines.engine import Engine, Value
@@ -149,6 +150,12 @@ class Sweep:
             check_executor(self.manifest.site, executor)
         except InputError as error:
             raise WorkflowError(str(error)) from None
+
+    def follow_jobs(self, workflow: Any) -> None:
+        """Let finished blocks win over failed jobs, and Snakemake ask Slurm only when there is something to learn."""
+        finished_blocks_win(workflow, self.done_files)
+        driven = living_head(self.folder) is not None
+        follow_jobs(workflow, self.folder.name, self._from_home(self.folder.jobs_changed), driven=driven)
 
     def _block(self, wildcards: Any) -> PlannedBlock:
         return next(block for block in self.manifest.blocks if block.name == wildcards.block)

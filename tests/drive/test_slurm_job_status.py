@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 SNAKEFILE = """\
-from accelsweep.drive.slurm.finished_blocks import let_win
+from accelsweep.drive.slurm.job_status import finished_blocks_win
 
 onstart:
-    let_win(workflow, ["b1.done.json", "b2.done.json"])
+    finished_blocks_win(workflow, ["b1.done.json", "b2.done.json"])
 rule all:
     input: "b1.done.json", "b2.done.json"
 rule block:
