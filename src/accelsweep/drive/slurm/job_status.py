@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def follow_jobs(workflow: Any, sweep: str, jobs_changed: str, *, driven: bool) -
     if not executor.run_uuid.startswith(prefix := f"{job_name_prefix(sweep)}_"):
         executor.run_uuid = prefix + executor.run_uuid  # under a driver an option of the plugin has done so
         executor.logger.info(f"SLURM run ID: {executor.run_uuid}")
-    questions = _Questions(jobs_changed, DRIVEN_SECONDS if driven else ALONE_SECONDS)
+    questions = Questions(jobs_changed, DRIVEN_SECONDS if driven else ALONE_SECONDS)
     ask = executor.check_active_jobs
 
     async def check(active: list[Any]) -> AsyncIterator[Any]:
@@ -94,18 +94,18 @@ def _files_of(active: Iterable[Any]) -> list[str]:
     return [*done, *(path.replace(".done.json", ".halt.json") for path in done)]
 
 
-class _Questions:
+class Questions:
     """Decides when to ask the controller. Nothing is asked at first: no job has ended that was not submitted yet."""
 
-    def __init__(self, jobs_changed: str, longest_seconds: float) -> None:
-        self._jobs_changed, self._longest_seconds = jobs_changed, longest_seconds
-        self._asked_at = time.monotonic()
+    def __init__(self, jobs_changed: str, longest_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._jobs_changed, self._longest_seconds, self._clock = jobs_changed, longest_seconds, clock
+        self._asked_at = clock()
         self._told = _stamp(jobs_changed)
         self._known: dict[str, RecordStamp] = {}
 
     def due(self, files: Iterable[str]) -> bool:
         """Return whether it is time to ask about jobs that leave these `files` when they end."""
-        now, told = time.monotonic(), _stamp(self._jobs_changed)
+        now, told = self._clock(), _stamp(self._jobs_changed)
         # A file that was there when its job was first seen is of an earlier job.
         stamps = {path: _stamp(path) for path in files}
         self._known = {path: self._known.get(path, stamp) for path, stamp in stamps.items()}
