@@ -193,13 +193,15 @@ def test_while_all_jobs_wait_the_controller_is_asked_once_a_minute_and_the_end_o
     finally:
         home.let_go()
     # Before and just after the submission a new driver looks for jobs of an earlier one, and for its own.
-    waiting = [at for at in asked if at > asked[-1] - WAITING_SECONDS + 30.0]
+    waiting = [at for at in asked if at > asked[0] + 60.0]
     assert len(waiting) >= 2
     assert min(after - before for before, after in pairwise(waiting)) > 55.0, asked
     output = home.finished(head)
     assert "[2/2]" in output
     (done,) = home.folder.root.glob("blocks/*.done.json")
     assert home.folder.findings.stat().st_mtime - done.stat().st_mtime < 40.0, "Snakemake need not wait for a minute"
-    configured = [line for line in logs["scontrol"].read_text().splitlines() if line.endswith("show config")]
-    assert len(configured) <= 4, configured
+    # The two of the job itself come later: its Snakemakes import the plugin.
+    read = [line.partition(" ") for line in logs["scontrol"].read_text().splitlines()]
+    configured = [at for at, _, words in read if words == "show config" and float(at) <= asked[-1]]
+    assert len(configured) <= 2, read
     sys.stdout.write(f"squeue calls in {WAITING_SECONDS} s of waiting: {len(waiting)}; scontrol: {len(configured)}\n")
