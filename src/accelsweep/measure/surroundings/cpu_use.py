@@ -1,8 +1,9 @@
-"""The processor time of the window, ours and that of others, and whether the machine had to swap meanwhile."""
+"""The processor time of the window, ours and that of others; whether the machine had to swap, or slept, meanwhile."""
 
 from __future__ import annotations
 
 import resource
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,18 +37,35 @@ class CpuUse:
         """Read all counters after the window; `reading` then holds the differences."""
         after = self._read()
         self.reading = {name: after[name] - before for name, before in self._before.items()}
+        self.reading["clock_gap"] = clock_gap(self.reading)
 
     def _read(self) -> dict[str, float]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         swap = psutil.swap_memory()
         return {
             "seconds": self._clock(),
+            **_clocks(),
             "ours": _process_seconds(),
             "busy": busy_seconds(busy_by_core(), self._cores),
             "major_faults": float(usage.ru_majflt),
             "involuntary_switches": float(usage.ru_nivcsw),
             "swapped_bytes": float(swap.sin + swap.sout),
         }
+
+
+def _clocks() -> dict[str, float]:
+    """Return the time of day, and the clocks without and with the time that the machine slept; the last on Linux."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    with_sleep = {} if boot is None else {"boot_time": time.clock_gettime(boot)}
+    return {"wall": time.time(), "monotonic": time.monotonic(), **with_sleep}
+
+
+def clock_gap(passed: Mapping[str, float]) -> float:
+    """Return the seconds that durations do not hold: the machine slept or was paused, or its clock was set ahead.
+
+    `passed` are the seconds that passed on each clock. A clock that was set back is no gap.
+    """
+    return max(passed["wall"], passed.get("boot_time", 0.0), passed["monotonic"]) - passed["monotonic"]
 
 
 def _process_seconds() -> float:
