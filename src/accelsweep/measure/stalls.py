@@ -64,6 +64,9 @@ class RankStalls:
     still: bool = False
 
 
+NO_STALLS = RankStalls()
+
+
 def least_seconds(whole_seconds: float) -> float:
     """Return how long a stall is at least in a window of `whole_seconds`."""
     return min(LARGE_SHARE * whole_seconds, max(LONG_SECONDS, SMALL_SHARE * whole_seconds))
