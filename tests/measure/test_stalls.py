@@ -12,9 +12,9 @@ import pytest
 from patience import until
 
 from accelsweep.measure import stalls
+from accelsweep.measure.clock import clock_gap
 from accelsweep.measure.stalls import IDLE_CORES, OurWork, RankStalls, Stall, find_stalls, stood_still
 from accelsweep.measure.surroundings import doubts
-from accelsweep.measure.surroundings.cpu_use import clock_gap
 
 STEADY = [0.002] * 750
 
@@ -176,7 +176,7 @@ STILL, BUSY = RankStalls(30.0, 1, still=True), RankStalls(30.0, 1, still=False)
 
 
 def test_all_ranks_that_stood_still_are_disturbed_with_seconds_share_and_the_rate_without():
-    doubt = doubts.stalled([STILL, STILL], 31.5, 2315.4, "the window")
+    doubt = doubts.stalled([STILL, STILL], 31.5, "the rate is 2,315 samples/s", "the window")
     assert (doubt.code, doubt.disturbing) == ("processes_stopped", True)
     assert "30 s (95% of the window)" in doubt.message
     assert doubt.message.endswith("without that the rate is 2,315 samples/s")
@@ -194,7 +194,7 @@ def test_all_ranks_that_stood_still_are_disturbed_with_seconds_share_and_the_rat
     ids=["computed", "one rank computed", "one rank alone", "others hardly waited", "several"],
 )
 def test_a_stall_whose_cause_may_be_the_run_itself_is_doubted_and_not_disturbed(ranks, words):
-    doubt = doubts.stalled(ranks, 31.5, 2315.4, "the window")
+    doubt = doubts.stalled(ranks, 31.5, "the rate is 2,315 samples/s", "the window")
     assert (doubt.code, doubt.disturbing) == ("stall", False)
     assert words in doubt.message
 
@@ -214,7 +214,7 @@ def test_stalls_that_recur_are_not_taken_for_a_halt(machine):
 
 
 def test_no_stall_is_no_doubt():
-    assert doubts.stalled([RankStalls(), RankStalls()], 1.5, None, "the window") is None
+    assert doubts.stalled([RankStalls(), RankStalls()], 1.5, "", "the window") is None
 
 
 @pytest.mark.parametrize(

@@ -160,9 +160,7 @@ class OurWork:
 
     def during(self, stalls: Sequence[Stall]) -> RankStalls:
         """Return what this rank did in its stalls."""
-        cores = [self.cores(stall) for stall in stalls]
-        still = 0 < len(stalls) <= SELDOM and all(one is not None and one < IDLE_CORES for one in cores)
-        return RankStalls(math.fsum(stall.seconds for stall in stalls), len(stalls), still)
+        return together([(stall.seconds, self.cores(stall)) for stall in stalls])
 
     def _look(self, steps: float, now: float) -> None:
         used = time.process_time()
@@ -171,6 +169,12 @@ class OurWork:
         except OSError:  # a child has ended
             self._known = False
         self._looks.append(_Look(steps, now, used))
+
+
+def together(stalls: Sequence[tuple[float, float | None]]) -> RankStalls:
+    """Return what a rank did in its stalls, each given by its seconds and its cores."""
+    still = 0 < len(stalls) <= SELDOM and all(cores is not None and cores < IDLE_CORES for _, cores in stalls)
+    return RankStalls(math.fsum(seconds for seconds, _ in stalls), len(stalls), still)
 
 
 def _children() -> frozenset[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from accelsweep.base.digits import significant
 from accelsweep.core.recorded.record import Doubt, Effective, Metric
 from accelsweep.measure.group import group_of
 from accelsweep.measure.growth import MemoryWatch, kinds_of
@@ -114,7 +115,7 @@ def _conclude(
 ) -> Measurement:
     stalls = [RankStalls(**rank["stalls"]) for rank in ranks]
     rates = rate_metrics(seen, [rank["seconds"] for rank in ranks], [rank["samples"] for rank in ranks], stalls)
-    whole, without = (rates[name].value for name in ("window_seconds", "samples_per_second_without_stalls"))
+    whole, without = (rates[name].value or 0.0 for name in ("window_seconds", "samples_per_second_without_stalls"))
     cpu = [rank["cpu"] for rank in ranks]
     boundaries = sum(seen.warmup_steps <= end < len(seen.step_seconds) for end in driver.epoch_ends)
     bad = [rank["diverged_at"] for rank in ranks if rank["diverged_at"] is not None]
@@ -128,9 +129,9 @@ def _conclude(
         "epoch_ends_in_window": Metric(value=float(boundaries), unit="epochs", scope="rank 0"),
     }
     found = [
-        doubts.short_window(seen_seconds=whole or 0.0, asked=spec.config.measure.min_seconds),
+        doubts.short_window(seen_seconds=whole, asked=spec.config.measure.min_seconds),
         doubts.unsteady(seen.window_step_seconds),
-        doubts.stalled(stalls, whole or 0.0, without, "the window"),
+        doubts.stalled(stalls, whole, f"the rate is {significant(without)} samples/s", "the window"),
         *machine_doubts(cpu, place.local_size),
         doubts.memory_grows(fastest_growth([rank["grown"] for rank in ranks])),
         doubts.epoch_boundary(boundaries),

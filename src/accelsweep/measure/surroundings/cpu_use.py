@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import psutil
 
 from accelsweep.machine.cpu import allowed_cores
-from accelsweep.measure.clock import Clock, monotonic
+from accelsweep.measure.clock import Clock, all_clocks, clock_gap, monotonic
 
 
 class CpuUse:
@@ -44,28 +43,13 @@ class CpuUse:
         swap = psutil.swap_memory()
         return {
             "seconds": self._clock(),
-            **_clocks(),
+            **all_clocks(),
             "ours": _process_seconds(),
             "busy": busy_seconds(busy_by_core(), self._cores),
             "major_faults": float(usage.ru_majflt),
             "involuntary_switches": float(usage.ru_nivcsw),
             "swapped_bytes": float(swap.sin + swap.sout),
         }
-
-
-def _clocks() -> dict[str, float]:
-    """Return the time of day, and the clocks without and with the time that the machine slept; the last on Linux."""
-    boot = getattr(time, "CLOCK_BOOTTIME", None)
-    with_sleep = {} if boot is None else {"boot_time": time.clock_gettime(boot)}
-    return {"wall": time.time(), "monotonic": time.monotonic(), **with_sleep}
-
-
-def clock_gap(passed: Mapping[str, float]) -> float:
-    """Return the seconds that durations do not hold: the machine slept or was paused, or its clock was set ahead.
-
-    `passed` are the seconds that passed on each clock. A clock that was set back is no gap.
-    """
-    return max(passed["wall"], passed.get("boot_time", 0.0), passed["monotonic"]) - passed["monotonic"]
 
 
 def _process_seconds() -> float:

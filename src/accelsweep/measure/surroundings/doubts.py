@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accelsweep.base.digits import count_of, significant
+from accelsweep.base.digits import count_of
 from accelsweep.core.recorded.record import Doubt
 from accelsweep.core.recorded.surroundings import DeviceState, Moment
 from accelsweep.machine.cpu import allowed_cores
@@ -60,8 +60,8 @@ def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
     )
 
 
-def stalled(ranks: Sequence[RankStalls], whole_seconds: float, without: float | None, what: str) -> Doubt | None:
-    """Doubt `what`, which lasted `whole_seconds`, for its stalls: every rank's, and the rate (1/s) `without` them.
+def stalled(ranks: Sequence[RankStalls], whole_seconds: float, without: str, what: str) -> Doubt | None:
+    """Doubt `what`, which lasted `whole_seconds`, for the stalls of every rank; `without` says what is true without.
 
     Where all processes stood still, the cause lies outside of the run.
     """
@@ -69,11 +69,10 @@ def stalled(ranks: Sequence[RankStalls], whole_seconds: float, without: float | 
     if not count:
         return None
     share = f"{seconds:.3g} s ({seconds / whole_seconds:.0%} of {what})"
-    rate = "" if without is None else f"; without that the rate is {significant(without)} samples/s"
     if stood_still(ranks):
         return Doubt(
             code="processes_stopped",
-            message=f"all processes stood still for {share} and used no processor{rate}",
+            message=f"all processes stood still for {share} and used no processor; without that {without}",
             remedy=(
                 "measure it again; look for a suspended job, a paused container, a file system that hung (dmesg), or a "
                 "loader that waits for remote data"
@@ -83,7 +82,7 @@ def stalled(ranks: Sequence[RankStalls], whole_seconds: float, without: float | 
     where = "" if some == len(ranks) else f" on {some} of {len(ranks)} ranks"
     return Doubt(
         code="stall",
-        message=f"{count_of(count, 'step')} took {share} longer than a usual one{where}{rate}",
+        message=f"{count_of(count, 'step')} took {share} longer than a usual one{where}; without that {without}",
         remedy=(
             "look for a garbage collection, a wait for storage or seldom work of the module; where it recurs, raise "
             "measure.min_seconds until the window holds many of them"
