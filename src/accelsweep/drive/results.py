@@ -44,6 +44,8 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
     if findings.fleet is not None:
         show(_listing(fleets.fleet_table(findings.fleet)))
         show(_listing(fleets.spread_table(findings.fleet)))
+    for line in _stalls(findings):
+        say(line)
     for line in (*map(ladder.in_one_line, findings.ladder), *map(claims.in_one_line, findings.claims)):
         say(line)
     say(findings.recommendation.sentence)
@@ -89,6 +91,12 @@ def _table(findings: Findings) -> Listing:
     rows = tuple(_row(cell) for cell in filter(_was_tried, findings.cells))
     title = f"{findings.sweep}: {findings.repeats} repeats"
     return Listing(title, headings, rows, numbers=headings[1:3])
+
+
+def _stalls(findings: Findings) -> list[str]:
+    """Return a line for each setting whose rate a stall has changed, with the rate that it has without."""
+    codes = ("processes_stopped", "stall")
+    return [f"{cell.label}: {doubt.message}" for cell in findings.cells for doubt in cell.doubts if doubt.code in codes]
 
 
 def _listing(table: ReportTable) -> Listing:

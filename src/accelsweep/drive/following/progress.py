@@ -152,7 +152,9 @@ class SweepProgress:
         reason = "" if record.outcome is Outcome.measured else f": {record.reason}".splitlines()[0]
         again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
         doubts = ", ".join(doubt.code for doubt in record.doubts)
-        text = f"{self.labels[run]}{again}  {self.last}{reason}{f'  doubts: {doubts}' if doubts else ''}"
+        without = record.metrics.get("samples_per_second_without_stalls")
+        beside = f" ({number(without.value, '1/s')} without its stall)" if without and without.value else ""
+        text = f"{self.labels[run]}{again}  {self.last}{beside}{reason}{f'  doubts: {doubts}' if doubts else ''}"
         if not record.outcome.settled and self.failure is None:
             self.failure = text
         self.console.print(escaped(f"[{self.done}/{self.total}] {text}"), markup=False, highlight=False, soft_wrap=True)
