@@ -45,7 +45,15 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
 
         queue = Queue(folder, engine_of(site), say, plan.manifest.settings.limits.queue_minutes)
         driving = Driving(
-            folder, queue, request.profile, request.jobs, request.tracking_uri, deadline, watch, temporary
+            folder,
+            queue,
+            request.profile,
+            request.jobs,
+            request.tracking_uri,
+            deadline,
+            watch,
+            temporary,
+            request.keep_going,
         )
         _settle(queue, watch, head.beat, cancel=request.cancel_old, deadline=deadline)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
@@ -54,7 +62,7 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
         whole = stands(folder, request.tracking_uri)
         with contextlib.nullcontext() if whole else fork_server(home, folder.fork_server_log, [plan]):
             code = EXIT_OK if whole else driving.drive(plan)
-            while further := _further(folder, request, plan, code, deadline):
+            while not driving.ended_early and (further := _further(folder, request, plan, code, deadline)):
                 plan = further
                 show_plan(home, plan)
                 write_plan(home, plan)
