@@ -21,7 +21,7 @@ from accelsweep.state.holding import Holder
 from accelsweep.state.living import command_began
 from accelsweep.state.stamps import bring_back
 from accelsweep.supervise.block_hold import held
-from accelsweep.supervise.ends.disk import check_room
+from accelsweep.supervise.ends.disk import check_room, check_temporary_folder
 from accelsweep.supervise.ends.halting import halting, leave_halt
 from accelsweep.supervise.ends.job_end import lack_of_memory
 from accelsweep.supervise.ends.outcomes import Conclusion
@@ -80,6 +80,7 @@ def supervise(
     with halting(folder, block_file.stem, say):
         job = read_assignment(block_file)
         check_room(folder.root, job.manifest.settings.limits.free_disk_bytes)
+        check_temporary_folder()
         with signals.caught():
             why = _measure(job, signals, say, launchers or Launchers(), cancel_old=cancel_old)
     if why is None:

@@ -35,7 +35,7 @@ REMEDY = re.compile(
 
 CAUSES = {
     "finished": r"^(?:MLflow: |.*\bnothing is left to do)",
-    "interrupted": r"^interrupted; every finished run is kept",
+    "interrupted": r"^(?:accelsweep: )?interrupted",
     "runs failed, with their reasons": r"^(?:crashed|timed_out): \d+ runs?: \S",
     "runs not reached, with the reason": r"^not_run: \d+ runs?: \S",
     "Snakemake ended early, with the cause": r"^(?:Snakemake ended early|no report was written, because .*)"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INTERRUPTED, EXIT_OK, AccelsweepError
@@ -37,6 +39,8 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
 
     home, site = folder.home, plan.manifest.site
     with held(folder, cancel_old=request.cancel_old) as head, own_temporary_folder(folder, site) as temporary:
+        if temporary is not None and temporary.parent != Path(tempfile.gettempdir()):
+            say(f"TMPDIR is too long for sockets: temporary files go to {temporary}")
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
 
         def watch(progress: SweepProgress) -> None:

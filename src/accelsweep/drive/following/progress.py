@@ -26,7 +26,7 @@ from accelsweep.core.recorded.record import Record
 from accelsweep.core.sites.site import Site
 from accelsweep.drive.following.forecast import LONG_SECONDS, Forecast, Pace, announcement
 from accelsweep.drive.following.remaining import Remaining
-from accelsweep.drive.terminal.console import WIDE
+from accelsweep.drive.terminal.console import WIDE, Terminal
 from accelsweep.engines.known import engine_of
 from accelsweep.plan.grid.measures import measure_options
 from accelsweep.rank.errors import Raised
@@ -107,7 +107,7 @@ class SweepProgress:
     forecast: Forecast | None = None
     last: str = ""
     failure: str | None = None
-    console: Console = field(default_factory=Console)
+    console: Console = field(default_factory=Terminal)
     bar: Bar | None = None
 
     @classmethod
