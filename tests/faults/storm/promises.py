@@ -41,7 +41,7 @@ CAUSES = {
     "Snakemake ended early, with the cause": r"^(?:Snakemake ended early|no report was written, because .*)"
     r": (?!it ended with exit code)",
     "MLflow not filled, with the cause": r"^MLflow has not got everything: (?!accelsweep)",
-    "refused, with the cause": r"^(?:accelsweep: )?error: \S",
+    "refused, with the cause": r"^(?:accelsweep: )?(?:error|wrong input): \S",
 }
 """The kinds of endings whose last line tells the cause, by what that line looks like."""
 

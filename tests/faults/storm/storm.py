@@ -15,7 +15,7 @@ import psutil
 import pytest
 from grammar import BEFORE, Case, Fault
 from ledger import mounted
-from promises import Ledger, check_nothing_left, check_whole, check_words, kind_of_ending
+from promises import NO_CAUSE, Ledger, check_nothing_left, check_whole, check_words, kind_of_ending
 from scene import Scene, environment_of, working_in
 from strikes import COMMAND, strike_of
 
@@ -155,6 +155,7 @@ class Storm:
         self.log.append(f"$ accelsweep {' '.join(self._arguments())} -> {code}\n{said}")
         self.endings.append(kind_of_ending(code, said))
         check_words(code, said)
+        assert not self.endings[-1].startswith(NO_CAUSE), said
         self.ledger.look(self.folder)
         return 1 if self._heed(said) else code
 
