@@ -159,6 +159,20 @@ def test_a_sweep_whose_first_two_settings_raise_alike_ends_there_and_goes_on_wit
     assert "not_run" not in result.stdout
 
 
+@pytest.mark.long  # supervise/test_supervisor.py charges each such run; only here no run of a sweep survives
+def test_a_sweep_all_of_whose_runs_kill_their_supervisors_ends_after_two_settings(
+    home: Home, last_line: Callable[[str, str], None]
+) -> None:
+    home.module("mine", MINE.replace("if len(batch[0]) == 32", "if True"))
+    result = home.accelsweep("run", "experiment=tiny", "model._target_=mine.Killer", "batch_size=16,32,64", "repeats=2")
+    assert result.returncode == 1, result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert "runs of the first two settings ended their supervisors without a word" in last, result.stdout
+    assert "--keep-going" in last
+    assert home.records("tiny") == {}
+    last_line("every run kills its supervisor", last)
+
+
 def test_a_command_whose_output_nobody_reads_any_more_says_so_and_leaves_nothing_running(
     home: Home, last_line: Callable[[str, str], None]
 ) -> None:
