@@ -172,7 +172,7 @@ def test_a_batch_size_that_the_data_ignores_is_refused_with_what_to_change(run, 
 
 
 def test_what_a_run_decides_itself_is_refused_as_a_trainer_argument(run):
-    assert "measure.max_steps" in run(trainer={"max_steps": 7}).reason
+    assert "measure.min_steps" in run(trainer={"min_steps": 7}).reason
     assert "did you mean 'gradient_clip_val'?" in run(trainer={"gradient_clip_value": 1.0}).reason
 
 

@@ -37,6 +37,19 @@ _UNSUPPORTED = re.compile(
 )
 _IN_A_WORKER = re.compile(r"Caught \w+ in DataLoader worker process")
 _CLASS_TOO_HIGH = re.compile(r"Target (?P<number>\d+) is out of bounds")
+_REMEDIES = (
+    (
+        re.compile(r"parameters that were not used in producing|Expected to have finished reduction in the prior"),
+        "set trainer.strategy=ddp_find_unused_parameters_true, with loop=lightning",
+    ),
+    (
+        re.compile(r"Expected more than 1 value per channel when training"),
+        "BatchNorm cannot train on a single sample, such as the last one of an epoch: give the training DataLoader "
+        "drop_last=True, or raise batch_size where it is 1",
+    ),
+)
+"""What torch or Lightning says -> the words to type, or what to change."""
+
 _DEVICE_ASSERT = "device-side assert triggered"
 _FRAMES_OF_OURS = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "measure"))
 _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
@@ -118,11 +131,14 @@ def reason_of(error: BaseException, target: str | None = None) -> str:
 
 
 def _remedy(said: str, target: str | None) -> str:
-    """Return the remedy where torch refused a class that the model does not have."""
+    """Return the remedy of an error that torch or Lightning raises; empty where none is known."""
     where = f"the column data.target={target}" if target else "the data"
     if found := _CLASS_TOO_HIGH.search(said):
         number = int(found["number"])
         return f" ({where} holds class {number}: classes count from 0, so model.classes must be at least {number + 1})"
+    for words, remedy in _REMEDIES:
+        if words.search(said):
+            return f" ({remedy})"
     if _DEVICE_ASSERT in said:
         return f" (often {where} holds a class that is not below model.classes; accelerator=cpu says which)"
     return ""

@@ -7,6 +7,7 @@ pass is shuffled anew by the run's seed, and no sample is on two ranks within on
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -53,7 +54,20 @@ class DataSets(pl.LightningDataModule):
         self._batch_size, self._collate, self._seed = batch_size, collate or default_collate, seed
         self._shuffle, self._shard = shuffle, shard
         self._delivery = (num_workers, pin_memory, prefetch_factor)
-        self.epoch_samples: int | None = len(train) if hasattr(train, "__len__") else None
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """Samples of one pass over the training set, of all ranks: those of whole batches; None where nothing tells."""
+        if not hasattr(self._train, "__len__"):
+            return None
+        rows, (_, ranks) = len(self._train), rank_and_size()
+        if _has_rows(self._train):
+            return rows // ranks // self._batch_size * self._batch_size * ranks
+        parts = ranks * max(1, self._delivery[0])
+        if not self._shard and parts > 1:  # its length may be that of a share
+            return None
+        shares = (len(range(part, rows, parts)) for part in range(parts))
+        return sum(share // self._batch_size * self._batch_size for share in shares)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return the endless stream of this rank."""
@@ -139,6 +153,9 @@ class _Once(IterableDataset[Any]):
         samples = (rows[index] for index in range(len(rows))) if _has_rows(rows) else iter(rows)
         for batch in _batched(samples, self._batch_size):
             yield self._collate(batch)
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._samples) / self._batch_size)
 
 
 def _checked(samples: Any, name: str) -> Any:

@@ -6,6 +6,7 @@ iterable data set alone.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -90,6 +91,10 @@ class WholeSet(IterableDataset[tuple[Tensor, ...]]):
         for rows in _every_nth(iter(torch.split(everything, self.batch_size))):
             batch = self._rows.take(rows)
             yield batch if self._finish is None else self._finish(batch)
+
+    def __len__(self) -> int:
+        """Return the number of batches."""
+        return math.ceil(len(self._rows) / self.batch_size)
 
 
 def _every_nth(batches: Iterator[Any]) -> Iterator[Any]:
