@@ -164,7 +164,7 @@ def test_an_endless_stream_of_known_size_makes_as_many_steps_as_the_epochs_that_
 
     (tmp_path / "own_endless.py").write_text(
         PRELUDE
-        + f"class Own(Module):\n{TOLD}".replace("self.layer(batch[0])", "self.layer(batch[0].flatten(1)[:, :4]) ")
+        + f"class Own(Module):\n{TOLD}".replace("batch[0]), batch[1]", "batch[0].flatten(1)[:, :4]), batch[1] % 2")
     )
     own = {"model": {"_target_": "own_endless.Own"}, "data": DIGITS, "measure": MEASURE}
     assert told(run(**own, trainer={"strategy": "auto", "max_epochs": 3})) == (3, 537, 537)

@@ -7,7 +7,6 @@ pass is shuffled anew by the run's seed, and no sample is on two ranks within on
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -146,6 +145,7 @@ class EndlessSamples(IterableDataset[Any]):
 
 class _Once(IterableDataset[Any]):
     def __init__(self, samples: Any, batch_size: int, collate: Collate) -> None:
+        self.finite = hasattr(samples, "__len__")
         self._samples, self._batch_size, self._collate = samples, batch_size, collate
 
     def __iter__(self) -> Iterator[Any]:
@@ -153,9 +153,6 @@ class _Once(IterableDataset[Any]):
         samples = (rows[index] for index in range(len(rows))) if _has_rows(rows) else iter(rows)
         for batch in _batched(samples, self._batch_size):
             yield self._collate(batch)
-
-    def __len__(self) -> int:
-        return math.ceil(len(self._samples) / self._batch_size)
 
 
 def _checked(samples: Any, name: str) -> Any:

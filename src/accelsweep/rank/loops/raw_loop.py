@@ -35,7 +35,7 @@ from accelsweep.rank.loops.raw_data import endless, mover, one_loader, set_up
 from accelsweep.rank.loops.raw_device import CAST, autocast_of, device_of, precision_of, refuse_trainer_arguments
 from accelsweep.rank.loops.raw_log import RawLog
 from accelsweep.rank.loops.raw_module import do_without_trainer, numbered, refuse_hooks
-from accelsweep.rank.loops.sample_count import SampleCount, length_of
+from accelsweep.rank.loops.sample_count import SampleCount, may_be_endless
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.state.pulse import Pulse
@@ -124,7 +124,7 @@ class RawLoop:
         self._log.begin(validating=True)
         self.module.eval()
         step, time = numbered(self.module.validation_step), ValidationTime(self._spec.run_seconds)
-        endless = length_of(loader) is None
+        endless = may_be_endless(loader)
         with torch.no_grad(), self._autocast():
             for number, batch in enumerate(loader):
                 if endless:

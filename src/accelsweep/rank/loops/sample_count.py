@@ -11,6 +11,7 @@ module alone decides. So the number in the config says what was asked for, and n
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections import Counter
@@ -117,18 +118,19 @@ class OptimizerSteps:
         self._since: dict[torch.optim.Optimizer, int] = {}
         self._held: dict[torch.optim.Optimizer, list[tuple[int, int]]] = {}
 
-    def watch(self, optimizers: Sequence[torch.optim.Optimizer], asked: int, *, manual: bool) -> None:
+    def watch(self, optimizers: Sequence[torch.optim.Optimizer], asked: int, wrappers: Sequence[Any] = ()) -> None:
         """Begin to count, where a step is `asked` to hold so many batches.
 
-        Under `manual` optimisation the gradients and steps of each optimiser tell by themselves.
+        Under manual optimisation the gradients and steps of each optimiser tell by themselves; `wrappers` are then what
+        Lightning gives the module in the place of each optimiser.
         """
         self._batch, self._most = -1, asked
         self._waiting, self._held = {each: set() for each in optimizers}, {each: [] for each in optimizers}
         self._since = dict.fromkeys(optimizers, -1)
-        for optimizer in optimizers if manual else ():
-            self._listen_to(optimizer, self._waiting[optimizer])
+        for optimizer, wrapper in zip(optimizers, wrappers, strict=False):
+            self._listen_to(optimizer, wrapper, self._waiting[optimizer])
 
-    def _listen_to(self, optimizer: torch.optim.Optimizer, waiting: set[int]) -> None:
+    def _listen_to(self, optimizer: torch.optim.Optimizer, wrapper: Any, waiting: set[int]) -> None:
         """Note the steps of `optimizer`, and the gradients of its first and its last parameter.
 
         The loss of another optimiser may pass through them, too: what `zero_grad` drops does not count.
@@ -137,13 +139,18 @@ class OptimizerSteps:
         learned = [each for group in optimizer.param_groups for each in group["params"] if each.requires_grad]
         for parameter in {id(each): each for each in (*learned[:1], *learned[-1:])}.values():
             parameter.register_post_accumulate_grad_hook(lambda _: waiting.add(self._batch))
-        zero_grad = optimizer.zero_grad
 
-        def dropping(*arguments: Any, **options: Any) -> None:
-            zero_grad(*arguments, **options)
-            waiting.clear()
+        def dropping(zero_grad: Callable[..., None]) -> Callable[..., None]:
+            @functools.wraps(zero_grad)
+            def zeroed(*arguments: Any, **options: Any) -> None:
+                zero_grad(*arguments, **options)
+                waiting.clear()
 
-        optimizer.zero_grad = dropping  # type: ignore[method-assign]
+            return zeroed
+
+        called: tuple[Any, ...] = (optimizer, wrapper)
+        for one in called:
+            one.zero_grad = dropping(one.zero_grad)
 
     def batch_begins(self, number: int) -> None:
         """Note that this batch is about to be trained on."""
@@ -239,6 +246,11 @@ def length_of(sized: Any) -> int | None:
         return len(sized)
     except (TypeError, NotImplementedError):
         return None
+
+
+def may_be_endless(loader: Any) -> bool:
+    """Return whether a loader says nothing about its end. Lightning warns of iterable sets that state a length."""
+    return length_of(loader) is None and not getattr(getattr(loader, "dataset", None), "finite", False)
 
 
 def _first(loader: Any) -> Any:

@@ -11,7 +11,7 @@ from accelsweep.base.errors import InputError
 from accelsweep.rank.loops.loop import NO_LOSS, NO_VALIDATION, Examiner, Listener, ValidationTime, loss_in, on_meta
 from accelsweep.rank.loops.loss_scale import LossScale
 from accelsweep.rank.loops.number_formats import refuse_other_formats
-from accelsweep.rank.loops.sample_count import OptimizerSteps, SampleCount, no_batch
+from accelsweep.rank.loops.sample_count import OptimizerSteps, SampleCount, may_be_endless, no_batch
 from accelsweep.state.pulse import Pulse
 from accelsweep.workloads.module_data import ModuleData
 
@@ -53,8 +53,8 @@ class StepCallback(pl.Callback):
         self.loss_scale = LossScale(trainer.precision, getattr(trainer.precision_plugin, "scaler", None), optimizer)
         for schedule in trainer.lr_scheduler_configs:
             schedule.strict = False  # what it monitors is logged by the validation, which has a phase of its own
-        asked = trainer.accumulate_grad_batches
-        self.optimizer_steps.watch(trainer.optimizers, asked, manual=not module.automatic_optimization)
+        wrappers = [] if module.automatic_optimization else trainer.strategy._lightning_optimizers
+        self.optimizer_steps.watch(trainer.optimizers, trainer.accumulate_grad_batches, wrappers)
         self._has_loss = self._ended = False
         self.listener.begin()
 
@@ -112,8 +112,12 @@ class StepCallback(pl.Callback):
     ) -> None:
         """Raise InputError where a loader that states no length does not end."""
         del outputs, batch
-        loaders = trainer.num_val_batches
-        if self._validation is not None and math.isinf(loaders[dataloader_idx]):
+        combined = trainer._evaluation_loop._combined_loader
+        limited = not math.isinf(trainer.num_val_batches[dataloader_idx])
+        if self._validation is None or combined is None or limited:
+            return
+        loaders = combined.flattened
+        if may_be_endless(loaders[dataloader_idx]):
             owner = trainer.datamodule if trainer.datamodule is not None else module  # type: ignore[attr-defined]
             owner = module if isinstance(owner, ModuleData) else owner
             position = None if len(loaders) == 1 else dataloader_idx

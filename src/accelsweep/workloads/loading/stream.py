@@ -6,7 +6,6 @@ iterable data set alone.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -81,6 +80,8 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
 class WholeSet(IterableDataset[tuple[Tensor, ...]]):
     """Every one of the `rows` once, in order, on every rank: the exact validation set, nothing padded or doubled."""
 
+    finite = True
+
     def __init__(self, rows: Rows, batch_size: int, finish: Callable[[Any], Any] | None = None) -> None:
         """The last batch may be short; `finish` is called with each."""
         self._rows, self.batch_size, self._finish = rows, batch_size, finish
@@ -91,10 +92,6 @@ class WholeSet(IterableDataset[tuple[Tensor, ...]]):
         for rows in _every_nth(iter(torch.split(everything, self.batch_size))):
             batch = self._rows.take(rows)
             yield batch if self._finish is None else self._finish(batch)
-
-    def __len__(self) -> int:
-        """Return the number of batches."""
-        return math.ceil(len(self._rows) / self.batch_size)
 
 
 def _every_nth(batches: Iterator[Any]) -> Iterator[Any]:
