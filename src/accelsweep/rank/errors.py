@@ -37,10 +37,11 @@ _UNSUPPORTED = re.compile(
 )
 _IN_A_WORKER = re.compile(r"Caught \w+ in DataLoader worker process")
 _CLASS_TOO_HIGH = re.compile(r"Target (?P<number>\d+) is out of bounds")
-_REMEDIES = (
+_KNOWN = (
     (
         re.compile(r"parameters that were not used in producing|Expected to have finished reduction in the prior"),
-        "set trainer.strategy=ddp_find_unused_parameters_true, with loop=lightning",
+        "the loss does not use all parameters, and DDP waits for their gradients: set "
+        "trainer.strategy=ddp_find_unused_parameters_true (with loop=lightning)",
     ),
     (
         re.compile(r"Expected more than 1 value per channel when training"),
@@ -48,7 +49,7 @@ _REMEDIES = (
         "drop_last=True, or raise batch_size where it is 1",
     ),
 )
-"""What torch or Lightning says -> the words to type, or what to change."""
+"""What torch or Lightning says -> the cause, and what to type or to change. The traceback keeps their words."""
 
 _DEVICE_ASSERT = "device-side assert triggered"
 _FRAMES_OF_OURS = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "measure"))
@@ -127,18 +128,16 @@ def reason_of(error: BaseException, target: str | None = None) -> str:
         return masked(first)
     if _IN_A_WORKER.match(first) and len(lines) > 1:
         return masked(f"{lines[-1].strip()} (in a loader worker){_remedy(lines[-1], target)}")
-    return masked(f"{type(told).__name__}: {first}{_remedy(first, target)}") if first else type(told).__name__
+    known = next((instead for words, instead in _KNOWN if words.search(first)), f"{first}{_remedy(first, target)}")
+    return masked(f"{type(told).__name__}: {known}") if first else type(told).__name__
 
 
 def _remedy(said: str, target: str | None) -> str:
-    """Return the remedy of an error that torch or Lightning raises; empty where none is known."""
+    """Return the remedy where torch refused a class that the model does not have."""
     where = f"the column data.target={target}" if target else "the data"
     if found := _CLASS_TOO_HIGH.search(said):
         number = int(found["number"])
         return f" ({where} holds class {number}: classes count from 0, so model.classes must be at least {number + 1})"
-    for words, remedy in _REMEDIES:
-        if words.search(said):
-            return f" ({remedy})"
     if _DEVICE_ASSERT in said:
         return f" (often {where} holds a class that is not below model.classes; accelerator=cpu says which)"
     return ""
