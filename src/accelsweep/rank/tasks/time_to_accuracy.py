@@ -21,6 +21,9 @@ class TimeToAccuracy(TrainThroughput):
         most = most_samples(self._spec.config, self._epoch_samples)
         loop = make_loop(self._spec, Length(samples=most))
         goal = Goal.of(self._spec.config, loop.accumulate, self._epoch_samples)
-        chase = Chase(goal, device=measured_device(loop.device), group=group_of(self._spec.world_size))
+        chase = Chase(
+            goal, device=measured_device(loop.device), group=group_of(self._spec.world_size), epoch_ends=loop.epoch_ends
+        )
         loop.drive(chase, chase)
-        return QualityPhase(chase.metrics(), loop.logged)
+        metrics = chase.metrics()
+        return QualityPhase(metrics, loop.logged, chase.doubts)
