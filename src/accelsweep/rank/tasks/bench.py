@@ -47,7 +47,7 @@ class Bench:
         self._pulse, self._call = answering.pulse, answer_of(module)
         self._autocast = autocast_of(answering.precision, answering.device)
         self._synchronise = measured_device(answering.device).synchronise
-        self._samples = samples_of(endless(loader, [], self._pulse), self._most, SAMPLES)
+        self._samples = samples_of(endless(loader, lambda _: None, self._pulse), self._most, SAMPLES)
         self._tests, self._lock = count(), threading.Lock()
         self._threads = torch.get_num_threads()
         self._threads_each = max(1, self._threads // rules.workers)
