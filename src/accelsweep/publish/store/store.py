@@ -25,7 +25,7 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.publish.runs.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE
 from accelsweep.publish.store.database import alone_in_database
 from accelsweep.publish.store.experiment import all_runs, experiment_of
-from accelsweep.publish.store.location import ARTIFACTS, database_file, is_server
+from accelsweep.publish.store.location import ARTIFACTS, database_file, file_address, is_server
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import NEW_DATABASE, sweep_up_databases
 
@@ -140,7 +140,7 @@ def create_database(uri: str, home: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         made = Path(folder) / NEW_DATABASE
         store = SqlAlchemyStore(  # type: ignore[no-untyped-call]  # mlflow has no type hints there
-            f"sqlite:///{made}", (home.resolve() / ARTIFACTS).as_uri()
+            file_address(made), (home.resolve() / ARTIFACTS).as_uri()
         )
         store.engine.dispose()
         try:
