@@ -31,4 +31,6 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
     ] = False,
 ) -> None:
-    pass
+    from accelsweep.state.leftovers import sweep_up_temporary
+
+    sweep_up_temporary()

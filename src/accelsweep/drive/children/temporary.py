@@ -2,23 +2,21 @@
 
 A process that is killed leaves its temporary files behind: Snakemake's, torch's, and those of the user's code. Nobody
 could tell later whose they were. So all children of a head have one folder below the user's TMPDIR, named by the sweep.
-Whoever holds the sweep empties it, unless a supervisor still works there that outlived its head.
+Whoever holds the sweep empties it, unless a supervisor still works there that outlived its head. After that the user's
+next command removes it, whatever that command is about.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from accelsweep.base.documents import sha256_text
 from accelsweep.core.sites.site import Site
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import living_hold
+from accelsweep.state.leftovers import own, remove_sweep_folder, sweep_folder
 
 _VARIABLE = "TMPDIR"
 _LONGEST_PATH = 70
@@ -33,7 +31,7 @@ def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | Non
     cluster sbatch would hand the variable to jobs on other nodes, which lack the folder. There only Snakemake is told.
     Everything stays as it is where the path is too long for sockets, and where the folder cannot be ours: None.
     """
-    place = _place(folder)
+    place = sweep_folder(folder)
     if len(str(place)) > _LONGEST_PATH or not _emptied(folder, place):
         yield None
         return
@@ -41,7 +39,7 @@ def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | Non
         with _told(place) if site.scheduler == "local" else contextlib.nullcontext():
             yield place
     finally:
-        _remove(folder, place)
+        remove_sweep_folder(folder)
 
 
 @contextlib.contextmanager
@@ -57,21 +55,13 @@ def _told(place: Path) -> Iterator[None]:
             os.environ[_VARIABLE] = before
 
 
-def _place(folder: SweepFolder) -> Path:
-    return Path(tempfile.gettempdir(), f"accelsweep-{sha256_text(str(folder.root.resolve()))[:12]}")
-
-
 def _emptied(folder: SweepFolder, place: Path) -> bool:
     """Return whether the folder is there, ours alone, and without files of the dead."""
-    _remove(folder, place)
+    remove_sweep_folder(folder)
     try:
+        own(folder)
         place.mkdir(mode=0o700, exist_ok=True)
         found = place.lstat()
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-
-
-def _remove(folder: SweepFolder, place: Path) -> None:
-    if not any(map(living_hold, folder.holds())):
-        shutil.rmtree(place, ignore_errors=True)  # of a link it removes nothing

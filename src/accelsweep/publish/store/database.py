@@ -29,16 +29,15 @@ def alone_in_database(uri: str) -> Iterator[None]:
 
 
 def ask_file(uri: str) -> None:
-    """See that the file of a SQLite store can be written to: MLflow would ask ten times, for 100 seconds.
+    """See that the file of a SQLite store can be read: MLflow would ask ten times, for 100 seconds.
 
-    Raises SQLAlchemyError where it cannot. One that another process writes to just now is left to MLflow, which waits.
+    Raises SQLAlchemyError where it cannot. One that another process has locked is left to MLflow, which waits.
     """
     import sqlalchemy
 
-    with sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect() as connection:
-        try:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            connection.exec_driver_sql("ROLLBACK")
-        except sqlalchemy.exc.OperationalError as error:
-            if "locked" not in str(error.orig):
-                raise
+    try:
+        with sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect() as connection:
+            connection.exec_driver_sql("select count(*) from sqlite_master")
+    except sqlalchemy.exc.OperationalError as error:
+        if "locked" not in str(error.orig):
+            raise
