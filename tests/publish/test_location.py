@@ -98,11 +98,30 @@ def test_a_question_mark_in_an_address_that_begins_no_options_is_refused_with_th
     address: str,
 ) -> None:
     with pytest.raises(
-        InputError, match="'y.*' is none. Where it belongs to the path, write sqlite:///file:"
+        InputError, match=r"'y.*' is none\. Where it belongs to the path, write sqlite:///file:"
     ) as caught:
         resolve(HOME, address)
     meant = str(caught.value).rpartition(" ")[2]
     assert str(database_file(meant)) == address.removeprefix("sqlite:///")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://me:pa/hunter2@host:5000", "https://me:pa?hunter2@host", "https://me:#hunter2@host",
+     "postgresql://me:pa@hunter2@host/db", "mysql+pymysql://me:p@/hunter2@host/db"],
+)  # fmt: skip
+def test_a_password_that_its_reader_would_cut_is_refused_without_a_part_of_it(address: str) -> None:
+    with pytest.raises(InputError, match="write / as %2F, @ as %40") as caught:
+        resolve(HOME, address)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://me:p'a\"@s%s@host:5000", "postgresql://me:pa/s's?w%d@host:5432/db", "https://host/?token=a/b@c"],
+)
+def test_a_password_that_its_reader_understands_is_taken_as_it_is(address: str) -> None:
+    assert resolve(HOME, address) == address
 
 
 def test_artifacts_lie_below_the_working_directory_unless_a_server_decides() -> None:

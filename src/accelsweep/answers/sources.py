@@ -11,6 +11,7 @@ from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.archive.check import checked
 from accelsweep.state.file_names import SWEEPS_FOLDER
 from accelsweep.state.folders import SweepFolder, known_sweeps
+from accelsweep.state.leftovers import temporary_folder
 
 if TYPE_CHECKING:
     from accelsweep.analyse.merge import Part

@@ -24,7 +24,7 @@ from pathlib import Path
 from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import living_hold
+from accelsweep.state.living import living_hold, now_on
 
 STALE_SECONDS = 3600.0
 """No write takes so long; a younger file may still be written."""
@@ -138,18 +138,6 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def now_on(folder: Path) -> float | None:
-    """Return the time by the clock that stamps the files of `folder`, in seconds since 1970; None if it is read-only.
-
-    On a shared file system that is the server's clock, which may differ much from the machine's own.
-    """
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.json.", suffix=".part") as made:
-            return os.fstat(made.fileno()).st_mtime
-    except OSError:
-        return None
 
 
 def _files(folder: SweepFolder) -> Iterator[tuple[Path, float]]:

@@ -7,10 +7,12 @@ table, its rows are stacked. So nothing is ever cut. Colour stands beside words 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.measure import Measurement
 from rich.table import Table
@@ -135,14 +137,19 @@ def _print_stacked(shown: Console, headings: Sequence[str], row: Sequence[str | 
             continue
         head, text = escaped(f"  {heading:<{room}}  " if heading else "  "), _text(item, shown)
         if len(head) + max(map(len, text.plain.split()), default=0) > shown.width:  # a word would be broken in two
-            shown.print(plain(f"  {heading}"))
+            _print_unbroken(shown, plain(heading), "  ")
             head = " " * 4
         _print_unbroken(shown, text, head)
 
 
 def _print_unbroken(shown: Console, text: Text, head: str = "") -> None:
     """Print a text behind `head`, and its further lines below its beginning. A word that has no room is not broken."""
-    for line in text.wrap(shown, max(1, shown.width - len(head)), overflow="ignore"):
+    breaks, start = [], 0
+    for word in re.finditer(r"\S+", text.plain):
+        if word.start() > start and cell_len(text.plain[start : word.end()]) > shown.width - len(head):
+            start = word.start()
+            breaks.append(start)
+    for line in text.divide(breaks):
         line.rstrip()
         shown.print(Text(head).append(line), soft_wrap=True)
         head = " " * len(head)
