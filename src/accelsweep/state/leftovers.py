@@ -35,6 +35,9 @@ NEW_DATABASE = "new.db"
 SETTLED_SECONDS = 60.0
 """A younger temporary folder may have been made by a process that does not lock it yet."""
 
+SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 - a folder of ours is made there, which nobody else may write to
+"""Where the folder for a sweep's temporary files lies if TMPDIR is too long for the sockets in it."""
+
 _PURPOSES = ("compile", "debugging", "archive", "opened")
 
 _RANDOM = r"[a-z0-9_]{8}"
@@ -76,21 +79,21 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
         yield Path(made)
 
 
-def sweep_folder(folder: SweepFolder) -> Path:
-    """Return the path below TMPDIR of the folder for a sweep's temporary files."""
-    return Path(tempfile.gettempdir(), f"accelsweep-{sha256_text(str(folder.root.resolve()))[:12]}")
+def sweep_folder_name(folder: SweepFolder) -> str:
+    """Return the name of the folder for a sweep's temporary files."""
+    return f"accelsweep-{sha256_text(str(folder.root.resolve()))[:12]}"
 
 
-def own(folder: SweepFolder) -> None:
-    """Write beside the folder for a sweep's temporary files whose it is, before it is made."""
-    with open(_owner(sweep_folder(folder)), "w", encoding="utf-8", opener=_opened_by_us) as owner:
+def own(folder: SweepFolder, place: Path) -> None:
+    """Write beside `place`, the folder for a sweep's temporary files, whose it is, before it is made."""
+    with open(_owner(place), "w", encoding="utf-8", opener=_opened_by_us) as owner:
         owner.write(str(folder.root.resolve()))
 
 
-def remove_sweep_folder(folder: SweepFolder) -> None:
-    """Remove the folder for a sweep's temporary files, unless a supervisor still works there."""
+def remove_sweep_folder(folder: SweepFolder, place: Path) -> None:
+    """Remove `place`, the folder for a sweep's temporary files, unless a supervisor still works there."""
     if not any(map(living_hold, folder.holds())):
-        _remove(sweep_folder(folder))
+        _remove(place)
 
 
 def sweep_up_temporary(purposes: tuple[str, ...] = _PURPOSES) -> None:
@@ -103,15 +106,17 @@ def sweep_up_temporary(purposes: tuple[str, ...] = _PURPOSES) -> None:
                 if made.st_uid == os.getuid() and time.time() - made.st_mtime > SETTLED_SECONDS:
                     with _locked(folder):
                         shutil.rmtree(folder)
-    for owner in base.glob("accelsweep-*.owner"):
+    for owner in [one for place in {str(base), *SHORT_PLACES} for one in Path(place).glob("accelsweep-*.owner")]:
         with contextlib.suppress(OSError, ValueError, AccelsweepError):
             if owner.lstat().st_uid == os.getuid() and stat.S_ISREG(owner.lstat().st_mode):
                 _remove_ownerless(SweepFolder.of(Path(owner.read_text("utf-8"))), owner)
 
 
 def _remove_ownerless(folder: SweepFolder, owner: Path) -> None:
-    place = sweep_folder(folder)
-    if _owner(place) == owner and not any(map(living_hold, (folder.of_head("claim"), *folder.holds()))):
+    place = owner.with_suffix("")
+    if place.name == sweep_folder_name(folder) and not any(
+        map(living_hold, (folder.of_head("claim"), *folder.holds()))
+    ):
         _remove(place)
 
 

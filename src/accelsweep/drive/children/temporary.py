@@ -11,16 +11,17 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from accelsweep.base.errors import InputError
 from accelsweep.core.sites.site import Site
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.leftovers import own, remove_sweep_folder, sweep_folder
+from accelsweep.state.leftovers import SHORT_PLACES, own, remove_sweep_folder, sweep_folder_name
+from accelsweep.supervise.ends.disk import LONGEST_TMPDIR, too_long
 
 _VARIABLE = "TMPDIR"
-_LONGEST_PATH = 70
-"""A socket's path has 107 characters at most; multiprocessing and torch add up to 36."""
 
 
 @contextlib.contextmanager
@@ -29,17 +30,18 @@ def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | Non
 
     Call it while holding the sweep. On one machine TMPDIR names it to all that is started in the with-block. On a
     cluster sbatch would hand the variable to jobs on other nodes, which lack the folder. There only Snakemake is told.
-    Everything stays as it is where the path is too long for sockets, and where the folder cannot be ours: None.
+    Where TMPDIR is itself too long for sockets, the folder lies elsewhere. Everything stays as it is where only our own
+    name makes it too long, and where the folder cannot be ours: None. Raises InputError where no place is short enough.
     """
-    place = sweep_folder(folder)
-    if len(str(place)) > _LONGEST_PATH or not _emptied(folder, place):
+    place = _place(folder)
+    if len(str(place)) > LONGEST_TMPDIR or not _emptied(folder, place):
         yield None
         return
     try:
         with _told(place) if site.scheduler == "local" else contextlib.nullcontext():
             yield place
     finally:
-        remove_sweep_folder(folder)
+        remove_sweep_folder(folder, place)
 
 
 @contextlib.contextmanager
@@ -55,11 +57,24 @@ def _told(place: Path) -> Iterator[None]:
             os.environ[_VARIABLE] = before
 
 
+def _place(folder: SweepFolder) -> Path:
+    """Return the folder's path: below the user's TMPDIR, or below another place where that is too long for sockets."""
+    name = sweep_folder_name(folder)
+    usual = tempfile.gettempdir()
+    if len(usual) <= LONGEST_TMPDIR:
+        return Path(usual, name)
+    if (short := next((place for place in SHORT_PLACES if os.access(place, os.W_OK | os.X_OK)), None)) is None:
+        raise InputError(
+            f"{too_long(usual)}. Nor can {' or '.join(SHORT_PLACES)} be written to: set TMPDIR to a shorter path"
+        )
+    return Path(short, name)
+
+
 def _emptied(folder: SweepFolder, place: Path) -> bool:
     """Return whether the folder is there, ours alone, and without files of the dead."""
-    remove_sweep_folder(folder)
+    remove_sweep_folder(folder, place)
     try:
-        own(folder)
+        own(folder, place)
         place.mkdir(mode=0o700, exist_ok=True)
         found = place.lstat()
     except OSError:
