@@ -199,7 +199,7 @@ def sweep_of_config(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
             if living_head(folder) is None:
                 make_ready(folder, lambda line: print(line, file=sys.stderr))  # noqa: T201 - what Snakemake's user reads
                 _tell_of_pilot(manifest)
-            audit(folder, check_present=manifest.site.scheduler == "local")
+            audit(folder, check_present=True)
             if manifest.site.scheduler == "slurm":
                 read_configuration_once()
         return Sweep(folder, manifest)
