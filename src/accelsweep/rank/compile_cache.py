@@ -37,7 +37,10 @@ def fresh_caches(spec: RunSpec) -> Iterator[None]:
         yield
         return
     remove_abandoned()
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as caches, _held(Path(caches)):
+    with (
+        tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as caches,
+        _held(Path(caches), or_not=True),
+    ):
         os.environ |= {name: str(Path(caches, name.lower())) for name in CACHE_VARIABLES}
         yield
 
@@ -53,11 +56,19 @@ def remove_abandoned() -> None:
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold a folder until the block ends, or this process does; raise BlockingIOError if another process holds it."""
+def _held(folder: Path, *, or_not: bool = False) -> Iterator[None]:
+    """Hold a folder until the block ends, or this process does; raise BlockingIOError if another process holds it.
+
+    Where its disk cannot lock folders, as NFS, this raises OSError; with `or_not` the block goes on without a hold, and
+    nobody will remove the folder after a kill.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if not or_not or isinstance(error, BlockingIOError):
+                raise
         yield
     finally:
         os.close(descriptor)

@@ -45,6 +45,7 @@ class Limits(Frozen):
     retries: AtLeast0 = 1
     log_bytes: AtLeast1 = 5_000_000
     free_disk_bytes: AtLeast0 = 200_000_000
+    free_disk_inodes: AtLeast0 = 300
 
 
 class Analysis(Frozen):

@@ -21,7 +21,7 @@ from accelsweep.core.planned.names import BLOCK_NAME
 from accelsweep.core.planned.plans import Manifest, PlannedBlock, Resources
 from accelsweep.core.planned.settings import PILOT
 from accelsweep.drive.head import living_head
-from accelsweep.drive.ready import make_ready
+from accelsweep.drive.ready import make_ready, refuse_unwritable
 from accelsweep.drive.snakemake.limits import limits, taken
 from accelsweep.drive.snakemake.profiles import check_executor
 from accelsweep.engines.engine import Engine, Value
@@ -176,6 +176,7 @@ def sweep_of_config(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
 
             os.environ |= {SWEEP_VARIABLE: folder.name, PYTHON_VARIABLE: sys.executable}
             if living_head(folder) is None:
+                refuse_unwritable(folder)
                 make_ready(folder, lambda line: print(line, file=sys.stderr))  # noqa: T201 - what Snakemake's user reads
                 _tell_of_pilot(manifest)
             audit(folder, check_present=manifest.site.scheduler == "local")

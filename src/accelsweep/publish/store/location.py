@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from accelsweep.base.errors import InputError
+from accelsweep.machine.disk import Ability, lacking
 from accelsweep.state.folders import SweepFolder
 
 ARTIFACTS = "mlartifacts"
@@ -31,6 +33,20 @@ def database_file(uri: str) -> Path | None:
     if not uri.startswith("sqlite:///"):
         return None
     return Path(unquote(uri.removeprefix("sqlite:///").split("?")[0]))
+
+
+def refuse_without_locks(uri: str) -> None:
+    """Raise InputError where the store is a SQLite file that does not exist yet, on a disk on which none can be made.
+
+    SQLite would say that the database is locked, for as long as it is asked.
+    """
+    path = database_file(uri)
+    if path is None or path.exists() or not lacking(path.parent, Ability.locks):
+        return
+    raise InputError(
+        f"{path.parent} lies on a disk without file locks, where SQLite can write no {path.name}: name a store "
+        f"elsewhere, such as --tracking-uri sqlite:////tmp/{path.name}, or a server. All records are safe"
+    )
 
 
 def is_server(uri: str) -> bool:
