@@ -15,6 +15,7 @@ from accelsweep.base.durations import rough
 from accelsweep.core.planned.plans import Hold, Manifest, Run
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt, Record
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.following.progress import SweepProgress
 from accelsweep.plan.estimates.took import ASSUMED_BETWEEN_SECONDS
 from accelsweep.state.attempts import RunFolder
@@ -237,3 +238,11 @@ def test_no_width_cuts_the_line_below_the_bar(begun, width, monkeypatch):
     words = progress._line().replace("|", "").split()
     assert [word for word in words if word not in screen.getvalue()] == []
     assert "…" not in screen.getvalue()
+
+
+def test_when_no_block_is_left_the_report_is_written_on_a_cluster_too(finished):
+    """It said that it waited for `block 4 of 3`, or for `block 1 of 0` where nothing was planned."""
+    progress = SweepProgress.begin(finished)
+    for name in ("local", "slurm", "grid_engine"):
+        progress.site = Site(name="box", scheduler=name)
+        assert progress._now() == "writing the report"

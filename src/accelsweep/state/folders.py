@@ -196,6 +196,11 @@ class SweepFolder:
         """The output of Snakemake during the last invocation."""
         return self.root / "logs" / "snakemake.log"
 
+    @property
+    def jobs_changed(self) -> Path:
+        """Touched by the driver whenever its cluster's queue has changed, so that Snakemake asks about its jobs."""
+        return self.root / "jobs-changed"
+
     def log(self, block: str) -> Path:
         """The output of a block's supervisors."""
         return self.root / "logs" / f"{inside(block)}.log"

@@ -190,13 +190,15 @@ class SweepProgress:
         if runs:
             name = self.labels.get(runs[0], runs[0])
             return name if steps_done(self.folder, runs[0]) else f"starting {name}"
+        if not self.pending:
+            return "writing the report"
         number = len(self.finished) + 1
         block = f"block {number} of {len(self.finished) + len(self.pending)}"
         if holds:
             return f"preparing {block}: libraries and data"
         if engine := engine_of(self.site):
             return f"waiting for {engine.name} to begin {block}"
-        return f"preparing {block}: Snakemake starts its supervisor" if self.pending else "writing the report"
+        return f"preparing {block}: Snakemake starts its supervisor"
 
     def _holds(self) -> Iterator[Hold]:
         holds = (read_hold(self.folder.hold(block)) for block in self.pending)
