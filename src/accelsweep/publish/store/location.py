@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Any
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from accelsweep.base.errors import InputError
 from accelsweep.machine.disk import Ability, lacking
@@ -13,6 +15,11 @@ from accelsweep.state.folders import SweepFolder
 ARTIFACTS = "mlartifacts"
 """The folder of all artifacts beside a store in a file, in the working directory."""
 
+DATABASE = "mlflow.db"
+"""The file of the store in the working directory, where no other store is named."""
+
+_SQLITE = "sqlite:///"
+
 GOES_ON = "; the sweep goes on"
 """The end of what a publisher says of a store while its sweep is measured; the head shows such lines at once."""
 
@@ -20,19 +27,61 @@ GOES_ON = "; the sweep goes on"
 def resolve(home: Path, tracking_uri: str | None) -> str:
     """Return the address of the store to use, absolute where it names a file.
 
-    The order is: the argument, the environment variable MLFLOW_TRACKING_URI, `sqlite:///HOME/mlflow.db`.
+    The order is: the argument, the environment variable MLFLOW_TRACKING_URI, the file `HOME/mlflow.db`. Raises
+    InputError where a SQLite address cannot be read.
     """
-    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
-    if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
-        return f"sqlite:///{home.resolve() / uri.removeprefix('sqlite:///')}"
-    return uri
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+    if not uri:
+        return file_address(home.resolve() / DATABASE)
+    if not uri.startswith(_SQLITE) or uri.startswith(f"{_SQLITE}/"):
+        return uri
+    database, query = _parsed(uri)
+    return file_address(home.resolve() / _path(database, query), query)
+
+
+def file_address(path: Path, query: Mapping[str, Any] | None = None) -> str:
+    """Return the address of a SQLite store in a file, which may have any name; `query` holds options of its driver.
+
+    SQLAlchemy takes the path as it stands, but only up to a question mark. A path with one is given as a `file:` URI.
+    Its slashes are quoted, too: MLflow would take the text before the last one for a folder, and make it.
+    """
+    if "?" not in str(path) and not query:
+        return f"{_SQLITE}{path}"  # as below; the import of SQLAlchemy takes a good part of a second
+    import sqlalchemy
+
+    options = dict(query or {})
+    database = str(path)
+    if "?" in database or options.get("uri"):
+        database = f"file:{quote(os.fsencode(path), safe='')}"
+        options["uri"] = "true"
+    return sqlalchemy.URL.create("sqlite", database=database, query=options).render_as_string(hide_password=False)
 
 
 def database_file(uri: str) -> Path | None:
     """Return the file of a SQLite store, or None for any other store."""
-    if not uri.startswith("sqlite:///"):
-        return None
-    return Path(unquote(uri.removeprefix("sqlite:///").split("?")[0]))
+    return _path(*_parsed(uri)) if uri.startswith(_SQLITE) else None
+
+
+def _parsed(uri: str) -> tuple[str, Mapping[str, Any]]:
+    """Return the database of a SQLite address and its options. Raises InputError where they are none."""
+    path, mark, options = uri.removeprefix(_SQLITE).partition("?")
+    if not mark:
+        return path, {}
+    if any("=" not in option for option in options.split("&")):
+        raise InputError(
+            f"MLflow's address {uri} has a '?', and options such as timeout=5 must follow it: {options!r} is none. "
+            f"Where it belongs to the path, write {file_address(Path(f'{path}?{options}'))}"
+        )
+    import sqlalchemy
+
+    url = sqlalchemy.make_url(uri)
+    return url.database or "", url.query
+
+
+def _path(database: str, query: Mapping[str, Any]) -> Path:
+    if query.get("uri") and database.startswith("file:"):
+        return Path(os.fsdecode(unquote_to_bytes(urlsplit(database).path)))
+    return Path(database)
 
 
 def refuse_without_locks(uri: str) -> None:
@@ -45,7 +94,7 @@ def refuse_without_locks(uri: str) -> None:
         return
     raise InputError(
         f"{path.parent} lies on a disk without file locks, where SQLite can write no {path.name}: name a store "
-        f"elsewhere, such as --tracking-uri sqlite:////tmp/{path.name}, or a server. All records are safe"
+        f"elsewhere, such as --tracking-uri {file_address(Path('/tmp', path.name))}, or a server. All records are safe"
     )
 
 

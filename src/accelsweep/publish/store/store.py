@@ -25,7 +25,13 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.publish.runs.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE
 from accelsweep.publish.store.database import alone_in_database
 from accelsweep.publish.store.experiment import all_runs, experiment_of
-from accelsweep.publish.store.location import ARTIFACTS, database_file, is_server, refuse_without_locks
+from accelsweep.publish.store.location import (
+    ARTIFACTS,
+    database_file,
+    file_address,
+    is_server,
+    refuse_without_locks,
+)
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import NEW_DATABASE, sweep_up_databases
 
@@ -142,7 +148,7 @@ def create_database(uri: str, home: Path) -> None:
         made = Path(folder) / NEW_DATABASE
         made.touch()  # SQLite would close it to the group; its journals get the permissions of the file
         store = SqlAlchemyStore(  # type: ignore[no-untyped-call]  # mlflow has no type hints there
-            f"sqlite:///{made}", (home.resolve() / ARTIFACTS).as_uri()
+            file_address(made), (home.resolve() / ARTIFACTS).as_uri()
         )
         store.engine.dispose()
         try:
