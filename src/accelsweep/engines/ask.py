@@ -39,7 +39,9 @@ def ask(
     It heeds none of the variables by which a user changes what Slurm's commands do or print.
     Raises AccelsweepError where it fails, is missing, or does not answer.
     """
-    answer = _answer(command, patience_seconds, {**for_commands(os.environ if base is None else base), **(environment or {})})
+    answer = _answer(
+        command, patience_seconds, {**for_commands(os.environ if base is None else base), **(environment or {})}
+    )
     if answer.returncode != 0:
         raise AccelsweepError(f"{command[0]} failed: {answer.stderr.strip() or answer.stdout.strip()}")
     return answer.stdout

@@ -18,6 +18,9 @@ _ORDERS = re.compile(
 _CONNECTION = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_DEBUG_FLAGS"})
 """Where Slurm is, and who we are to it."""
 
+_NOTIFY = "ACCELSWEEP_NOTIFY"
+"""Its addresses hold secrets in every part."""
+
 _READABLE = {"SLURM_TIME_FORMAT": "standard"}
 """What we read of Slurm's answers depends on it."""
 
@@ -38,13 +41,26 @@ def for_commands(variables: Mapping[str, str]) -> dict[str, str]:
 
 def for_jobs(variables: Mapping[str, str], listed: Iterable[str] = ()) -> dict[str, str]:
     """Return the variables that may go to jobs, where the site lists these names of secrets that its jobs need."""
-    secret = secrets_in(variables, listed)
-    return {name: value for name, value in variables.items() if name not in secret}
+    secret = set(secrets_in(variables, listed))
+    return {name: value for name, value in undisturbed(variables).items() if name not in secret}
 
 
 def secrets_in(variables: Mapping[str, str], listed: Iterable[str] = ()) -> list[str]:
     """Return the names of variables that tell of a secret by their name or by an address, and that are not `listed`."""
     kept = set(listed)
-    return sorted(
-        name for name, value in variables.items() if name not in kept and (names_a_secret(name) or masked(value) != value)
-    )
+    secret = (name == _NOTIFY or names_a_secret(name) or masked(value) != value for name, value in variables.items())
+    return sorted(name for name, is_one in zip(variables, secret, strict=True) if is_one and name not in kept)
+
+
+_OF_SBATCH = re.compile(r"SBATCH_\w+")
+
+
+def not_handed_on(variables: Mapping[str, str], listed: Iterable[str]) -> list[str]:
+    """Return sentences on variables that a user may expect Slurm's jobs, or sbatch, to get, and that they do not."""
+    told = []
+    if secret := secrets_in(variables, listed):
+        told.append(f"jobs do not get {', '.join(secret)}; if they need one, list it in site.slurm.secrets")
+    if orders := sorted(name for name in variables if _OF_SBATCH.fullmatch(name)):
+        example = f"account: ${{oc.env:{orders[0]}}}" if orders[0] == "SBATCH_ACCOUNT" else "account, partition, extra"
+        told.append(f"sbatch does not get {', '.join(orders)}: the site file decides (site.slurm, such as {example})")
+    return told

@@ -94,7 +94,7 @@ def refuse_without_locks(uri: str) -> None:
         return
     raise InputError(
         f"{path.parent} lies on a disk without file locks, where SQLite can write no {path.name}: name a store "
-        f"elsewhere, such as --tracking-uri {file_address(Path('/tmp', path.name))}, or a server. All records are safe"
+        "elsewhere, such as --tracking-uri sqlite:////tmp/mlflow.db, or a server. All records are safe"
     )
 
 
