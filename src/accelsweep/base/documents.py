@@ -142,7 +142,9 @@ def open_beside(path: Path, mode: int = 0o666) -> tuple[int, Path]:
 
 
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
-"""What file systems without hard links answer: FAT, SMB shares, 9p, and folders that a container shares with a Mac."""
+"""What file systems without hard links, or without symbolic ones, answer where one is to be made.
+
+Such are FAT, SMB shares, 9p, and folders that a container shares with a Mac."""
 
 _GUARD_SECONDS = 10.0
 _LOOK_SECONDS = 0.02
