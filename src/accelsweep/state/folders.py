@@ -111,6 +111,10 @@ class SweepFolder:
         """The run's records that were set aside, oldest name first."""
         return sorted(self.run(run).glob(f"{files.RECORD_FILE}.damaged-*"))
 
+    def open_attempts(self) -> set[Path]:
+        """The marks of the attempts that go on, or that took their supervisor down: `state.attempts` writes them."""
+        return set(self.root.glob(f"{files.RUNS_FOLDER}/*/{files.ATTEMPTS_FOLDER}/*/{files.STARTED_FILE}"))
+
     def records_on_top(self) -> list[Path]:
         """The latest record of every run that left one, wanted by the present plan or not."""
         return sorted(self.root.glob(f"{files.RUNS_FOLDER}/*/{files.RECORD_FILE}"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import tempfile
 from pathlib import Path
 
 from accelsweep.base.errors import REFUSALS, AccelsweepError
@@ -10,6 +12,9 @@ from accelsweep.core.planned.settings import Limits
 from accelsweep.machine.disk import free_inodes
 from accelsweep.state.file_names import SWEEPS_FOLDER
 from accelsweep.state.halts import Why
+
+LONGEST_TMPDIR = 70
+"""A socket's path has 107 characters at most; multiprocessing and torch add up to 36."""
 
 
 class NoRoom(AccelsweepError):
@@ -26,6 +31,21 @@ def check_room(folder: Path, limits: Limits) -> None:
     files = free_inodes(folder)
     if files is not None and files < limits.free_disk_inodes:
         raise NoRoom(Why.no_inodes.format(folder=place, free=files, asked=limits.free_disk_inodes))
+
+
+def check_temporary_folder() -> None:
+    """Raise AccelsweepError where this process's temporary folder is too long for the sockets that a run makes there.
+
+    Loader workers would wait for a socket that cannot be made until the run's time is up.
+    """
+    if len(found := tempfile.gettempdir()) > LONGEST_TMPDIR:
+        raise AccelsweepError(f"{too_long(found)}. Set TMPDIR (on a cluster site.slurm.scratch) to a shorter path")
+
+
+def too_long(folder: str) -> str:
+    """Return the words for a temporary folder whose path is too long."""
+    where = f"the temporary folder {folder[:40]}... on {socket.gethostname()}"
+    return f"{where} has a path of {len(folder)} characters, and sockets leave room for {LONGEST_TMPDIR} (TMPDIR)"
 
 
 def refusal(error: OSError, folder: Path) -> str | None:
