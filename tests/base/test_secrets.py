@@ -12,7 +12,8 @@ word = st.text(st.characters(categories=("L", "N")), min_size=1)
 password = st.text(st.characters(exclude_categories=("Z", "C")), min_size=1)
 
 ODD_PASSWORDS = [
-    "p/a/ss", "p'a'ss", 'p"a"ss', "p@a@ss", "p%a%2Fss", "p:a:ss", "p?a=ss", "p#a#ss", "p&a&ss", "p[a]ss", "p\\ass", "p,ass;", "p/@'\"%:?#&",
+    "p/a/ss", "p'a'ss", 'p"a"ss', "p@a@ss", "p%a%2Fss", "p:a:ss", "p?a=ss", "p#a#ss", "p&a&ss", "p[a]ss", "p\\ass",
+    "p,ass;", "p/@'\"%:?#&",
 ]  # fmt: skip
 
 

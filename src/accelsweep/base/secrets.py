@@ -13,9 +13,7 @@ from urllib.parse import unquote
 
 HIDDEN = "***"
 
-_WORDS = frozenset(
-    "TOKEN TOKENS KEY KEYS SECRET SECRETS PASSWORD PASSWORDS CREDENTIAL CREDENTIALS PASSWD PASSPHRASE APIKEY".split()
-)
+_WORDS = frozenset(("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "PASSWD", "PASSPHRASE", "APIKEY"))
 _RUN_TOGETHER = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "APIKEY", "ACCESSKEY", "PRIVATEKEY")
 """Words that also end names without an underscore, such as PGPASSWORD."""
 
@@ -59,7 +57,7 @@ def without_secrets(value: Any) -> Any:
 def names_a_secret(variable: str) -> bool:
     """Return whether the name of an environment variable tells of a secret: by a whole word between underscores."""
     name = variable.upper()
-    return not _WORDS.isdisjoint(name.split("_")) or name.endswith(_RUN_TOGETHER)
+    return not _WORDS.isdisjoint(word.removesuffix("S") for word in name.split("_")) or name.endswith(_RUN_TOGETHER)
 
 
 def login_of(address: str) -> str | None:
