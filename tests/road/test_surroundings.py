@@ -84,7 +84,8 @@ def test_two_users_take_turns_with_a_sweep_in_the_folder_of_their_group(shared: 
         )
         assert ended.returncode == 0, ended.stdout
         assert "MLflow: accelsweep ui" in ended.stdout, "the other's mlflow.db is written, too"
-        assert (runs := len(list(shared.path.glob("sweeps/tiny/runs/*/record.json")))) > before
+        runs = len(list(shared.path.glob("sweeps/tiny/runs/*/record.json")))
+        assert runs > before
         before = runs
     again = as_user(ANN, shared.path, "-m", "accelsweep", "report", "tiny")
     assert again.returncode == 0, again.stdout
