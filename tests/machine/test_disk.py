@@ -26,13 +26,13 @@ def test_a_whole_disk_lacks_nothing_and_the_look_leaves_nothing(tmp_path: Path) 
 
 
 ON_A_POOR_DISK = """
-import sys
+import tempfile
 from pathlib import Path
 from accelsweep.base.documents import put_in_place
 from accelsweep.machine.disk import Ability, free_inodes, lacking
 from accelsweep.machine.locks import alone_with
 from accelsweep.publish.store.location import refuse_without_locks
-from accelsweep.rank.compile_cache import _held
+from accelsweep.state.leftovers import temporary_folder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take
 from accelsweep.state.progress import StepCount, read_progress
@@ -65,8 +65,9 @@ pulse.beat()
 count(7)
 assert Heard(here / "pulse").steps == 0, "nobody hears it, and it does not fail"
 assert read_progress(here / "progress") == 0
-with _held(here, or_not=True):
-    pass
+tempfile.tempdir = str(here)
+with temporary_folder("compile") as caches:
+    assert caches.parent == here
 
 for what in (lambda: refuse_without_locks(f"sqlite:///{here}/mlflow.db"), lambda: alone_with("x", here).__enter__()):
     try:

@@ -38,6 +38,20 @@ _UNSUPPORTED = re.compile(
 )
 _IN_A_WORKER = re.compile(r"Caught \w+ in DataLoader worker process")
 _CLASS_TOO_HIGH = re.compile(r"Target (?P<number>\d+) is out of bounds")
+_KNOWN = (
+    (
+        re.compile(r"parameters that were not used in producing|Expected to have finished reduction in the prior"),
+        "the loss does not use all parameters, and DDP waits for their gradients: set "
+        "trainer.strategy=ddp_find_unused_parameters_true (with loop=lightning)",
+    ),
+    (
+        re.compile(r"Expected more than 1 value per channel when training"),
+        "BatchNorm cannot train on a single sample, such as the last one of an epoch: give the training DataLoader "
+        "drop_last=True, or raise batch_size where it is 1",
+    ),
+)
+"""What torch or Lightning says -> the cause, and what to type or to change. The traceback keeps their words."""
+
 _KIND = re.compile(r"^(?!Traceback)([\w.]+)(?::|$)", re.MULTILINE)
 """The first line of a traceback that is not indented: the exception's own. A worker's traceback is in its message."""
 
@@ -119,7 +133,8 @@ def reason_of(error: BaseException, target: str | None = None) -> str:
         return masked(first)
     if _IN_A_WORKER.match(first) and len(lines) > 1:
         return masked(f"{lines[-1].strip()} (in a loader worker){_remedy(lines[-1], target)}")
-    return masked(f"{type(told).__name__}: {first}{_remedy(first, target)}") if first else type(told).__name__
+    known = next((instead for words, instead in _KNOWN if words.search(first)), f"{first}{_remedy(first, target)}")
+    return masked(f"{type(told).__name__}: {known}") if first else type(told).__name__
 
 
 def _remedy(said: str, target: str | None) -> str:

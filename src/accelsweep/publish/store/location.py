@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from accelsweep.base.errors import InputError
+from accelsweep.base.secrets import login_of, masked
 from accelsweep.machine.disk import Ability, lacking
 from accelsweep.state.folders import SweepFolder
 
@@ -28,14 +29,17 @@ def resolve(home: Path, tracking_uri: str | None) -> str:
     """Return the address of the store to use, absolute where it names a file.
 
     The order is: the argument, the environment variable MLFLOW_TRACKING_URI, the file `HOME/mlflow.db`. Raises
-    InputError where a SQLite address cannot be read.
+    InputError where an address cannot be read.
     """
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if not uri:
         return file_address(home.resolve() / DATABASE)
-    if not uri.startswith(_SQLITE) or uri.startswith(f"{_SQLITE}/"):
+    if not uri.startswith(_SQLITE):
+        _refuse_bare_login(uri)
         return uri
     database, query = _parsed(uri)
+    if uri.startswith(f"{_SQLITE}/"):
+        return uri
     return file_address(home.resolve() / _path(database, query), query)
 
 
@@ -60,6 +64,17 @@ def file_address(path: Path, query: Mapping[str, Any] | None = None) -> str:
 def database_file(uri: str) -> Path | None:
     """Return the file of a SQLite store, or None for any other store."""
     return _path(*_parsed(uri)) if uri.startswith(_SQLITE) else None
+
+
+def _refuse_bare_login(uri: str) -> None:
+    """Raise InputError for a login that its reader would end early, and then show the rest of it in its errors."""
+    login = login_of(uri) or ""
+    if any(sign in login for sign in ("/?#" if is_server(uri) else "@")):
+        raise InputError(
+            f"MLflow's address {masked(uri)} cannot be read, because its password has a sign that ends it: write / as "
+            "%2F, @ as %40, ? as %3F and # as %23"
+            + (", or set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD" if is_server(uri) else "")
+        )
 
 
 def _parsed(uri: str) -> tuple[str, Mapping[str, Any]]:
