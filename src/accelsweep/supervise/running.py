@@ -104,7 +104,7 @@ class Runner:
         return conclusion
 
     def _on(self, lease: Lease, run: Run, kind: LaunchKind) -> Conclusion | None:
-        check_room(self.folder.root, self.limits.free_disk_bytes)
+        check_room(self.folder.root, self.limits)
         place = self._place(run)
         number = place.begin(socket.gethostname(), now(), job_log())
         try:
@@ -128,7 +128,7 @@ class Runner:
         log = self._place(spec.run).log_file(spec.attempt)
         conclusion = classify(ending, results, last_words(log), self.limits)
         if conclusion.outcome is Outcome.crashed:
-            check_room(self.folder.root, self.limits.free_disk_bytes)  # a full disk is not the run's fault
+            check_room(self.folder.root, self.limits)  # a full disk is not the run's fault
         doubts = ending_doubts(ending, conclusion) + source_doubts(known.fingerprint, self.present.read(spec.config))
         self._conclude(spec, conclusion, results, replace(known, wall_seconds=ending.wall_seconds), doubts)
         return conclusion
@@ -143,7 +143,7 @@ class Runner:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
             return None
         if found.conclusion.outcome is Outcome.crashed:
-            check_room(self.folder.root, self.limits.free_disk_bytes)
+            check_room(self.folder.root, self.limits)
         doubts = source_doubts(known.fingerprint, self.present.read(spec.config))
         known = replace(known, wall_seconds=found.wall_seconds)
         self._conclude(spec, found.conclusion, found.results, known, doubts, found.frontier)
