@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -27,10 +26,9 @@ def asked(address: str, path: str, body: dict[str, object]) -> dict[str, object]
 
 
 @pytest.mark.long  # test_location.py opens a store in a folder of each such name
-def test_all_commands_work_in_a_folder_with_an_odd_name(tmp_path: Path, leases: str, empty_database: Path) -> None:
+def test_all_commands_work_in_a_folder_with_an_odd_name(tmp_path: Path, leases: str) -> None:
     home = Home(tmp_path / ODD, ACCELSWEEP_LEASES=leases, **beside_the_server())
     home.experiment("tiny", TINY)
-    shutil.copy(empty_database, home.path / "lost.db")
     for arguments in (
         ("run", "experiment=tiny", "repeats=1"),
         ("run", "experiment=tiny", "repeats=1"),
