@@ -54,7 +54,7 @@ def run_rank(spec: RunSpec) -> None:
     with fresh_caches(spec):
         try:
             _work(spec, place, account)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             if interrupted(error):
                 raise  # the sender of the signal records the reason
             account.failed(error, spec.config.class_column)
@@ -67,6 +67,7 @@ def _work(spec: RunSpec, place: RankPlace, account: Account) -> None:
     from accelsweep.workloads.building.build import make_importable
 
     make_importable()
+    del sys.argv[1:]  # a module that reads them as it is imported would take the supervisor's for the user's
     if (own_tree := OwnTree.of_this_run()) is not None:
         own_tree.put_first()
     began = monotonic()
