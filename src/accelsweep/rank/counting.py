@@ -22,6 +22,16 @@ from accelsweep.rank.loops.raw_module import numbered
 from accelsweep.rank.spec import RunSpec
 from accelsweep.workloads.building.build import build_module
 
+COUNTED = (
+    "parameters",
+    "model_flops_per_sample",
+    "model_flops_per_second",
+    "matmul_ceiling_flops_per_second",
+    "mfu",
+    "mfu_of_datasheet",
+)
+"""The names of the metrics that `count_operations` returns."""
+
 AnswerBatch = Callable[[pl.LightningModule, Any], Any]
 """A module's treatment of a batch that it does not train on."""
 

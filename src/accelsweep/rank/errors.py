@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from accelsweep.base.errors import AbsentDevice, InputError, Unsupported
+from accelsweep.base.errors import AbsentDevice, AccelsweepError, InputError, Unsupported
 from accelsweep.base.secrets import masked
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.rank.spec import ErrorKind
@@ -34,13 +34,13 @@ _COLLECTIVE = re.compile(
     r"Connection (closed by|reset by) peer|ProcessGroup|NCCL|[Gg]loo|c10d|Timed out waiting|DistBackendError"
     r"|[Ss]ocket (Timeout|closed)|Broken pipe|broadcast.*timeout",
 )
-_GPUS_ONLY = "SyncBatchNorm expected input tensor to be on GPU"
+_GPUS_ONLY = re.compile(r"SyncBatchNorm (layers only work with GPU|expected input tensor to be on GPU)")
 _UNSUPPORTED = re.compile(
     r"not implemented for '(Half|BFloat16|Double|Float8\w*|ComplexHalf)'"
     r"|MPS framework doesn't support float64"
     r"|[Cc]urrent CUDA [Dd]evice does not support"
     r"|no kernel image is available for execution on the device"
-    rf"|{_GPUS_ONLY}",
+    rf"|{_GPUS_ONLY.pattern}",
 )
 _IN_A_WORKER = re.compile(r"Caught \w+ in DataLoader worker process")
 _NO_WORDS = "<exception str() failed>"
@@ -67,7 +67,7 @@ class Diverged(Exception):
     """The loss became NaN or infinite; the message says where."""
 
 
-_COMPLETE = InputError | Unsupported | AbsentDevice | Diverged
+_COMPLETE = AccelsweepError | Unsupported | AbsentDevice | Diverged
 """Errors whose message is a whole sentence."""
 
 
@@ -209,6 +209,11 @@ def _argument_parser_said(trace: TracebackType | None) -> str | None:
     return None
 
 
+def place_of(error: BaseException) -> str | None:
+    """Return where in the user's code `error` was raised, in words; None where it was not."""
+    return place_in(_frames(unwrapped(error).__traceback__))
+
+
 class Frame(NamedTuple):
     """A call on a stack."""
 
@@ -271,7 +276,7 @@ def _shared_memory(error: BaseException) -> str:
 
 def _remedy(said: str, target: str | None) -> str:
     """Return the remedy where torch refused a class that the model does not have, or a layer of several GPUs."""
-    if _GPUS_ONLY in said:
+    if _GPUS_ONLY.search(said):
         return " (trainer.sync_batchnorm=true works on GPUs only: leave it out)"
     where = f"the column data.target={target}" if target else "the data"
     if found := _CLASS_TOO_HIGH.search(said):

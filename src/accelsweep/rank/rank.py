@@ -105,6 +105,9 @@ def _measure(spec: RunSpec, place: RankPlace, account: Account, own_tree: OwnTre
     write_steps(spec.rank_steps(place.rank), place.rank, measured.window)
     if measured.diverged_at is not None:
         raise Diverged(f"the loss was not finite at step {measured.diverged_at}")
+    account.rate_survives(task.rate_survives)
+    if "none" in task.rate_survives:
+        account.result(place.rank).write(spec.rank_window(place.rank))
     task.after(account)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -16,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from accelsweep.base.errors import InputError, Unsupported, nearest
 from accelsweep.core.cells.trainer import DECIDED_HERE, DEFAULTS, decided_words
 from accelsweep.measure.breakdown import PhaseTimer
+from accelsweep.rank.errors import interrupted
 from accelsweep.rank.loops.fully_sharded import with_fsdp
 from accelsweep.rank.loops.loop import Examiner, Listener, learning_rate_of
 from accelsweep.rank.loops.loss_scale import LossScale
@@ -51,6 +53,7 @@ class LightningLoop:
         self.accumulate = int(self._trainer.accumulate_grad_batches)
         self.logged: dict[str, float] = {}
         self.epoch_ends = self._callback.epoch_ends
+        self.late_error: BaseException | None = None
         self._without_exchange = ExitStack()
 
     @property
@@ -99,11 +102,17 @@ class LightningLoop:
             self._trainer.limit_val_batches = 1.0
             self._trainer.val_check_interval = examiner.every_steps
             self._trainer.check_val_every_n_epoch = None  # so that the interval counts steps across epochs
-        self._trainer.fit(module, datamodule=self.data)
+        try:
+            self._trainer.fit(module, datamodule=self.data)
+            self._keep_logged()
+        except BaseException as error:
+            if interrupted(error) or not self._callback.finished:
+                raise
+            self.late_error = error  # of `on_train_end`, `teardown` and their like, which no number needs
+            traceback.print_exception(error)
         self._callback.check_ending(module)
         self.learning_rate = learning_rate_of(self._trainer.optimizers)
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
-        self._keep_logged()
 
     def validate(self) -> dict[str, float] | None:
         """Return the values that the trained module logs over the validation set; None where the data has none."""

@@ -93,6 +93,10 @@ class Loop(ModuleDriver, Protocol):
     def data(self) -> Any:
         """The data module of the training; None before there was one."""
 
+    @property
+    def late_error(self) -> BaseException | None:
+        """What the user's code raised after the last step of `drive`, which had all that it was for by then."""
+
     def drive(self, listener: Listener, examiner: Examiner | None = None, data: Any = None) -> None:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough.
 
