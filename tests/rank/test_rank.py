@@ -338,6 +338,99 @@ def test_a_batch_size_that_the_data_ignores_is_refused_with_what_to_change(run, 
     assert "first batch holds 3 samples although batch_size=8" in result.reason
 
 
+BATCHES = """
+from collections import UserDict
+from dataclasses import dataclass, field
+from torch.nn.utils.rnn import pack_sequence
+import lightning.pytorch as pl, torch
+
+class Given(UserDict):
+    def __init__(self, x, y):
+        super().__init__({"x": x, "y": y})
+    def to(self, device, **_):
+        return Given(self["x"].to(device), self["y"].to(device))
+
+@dataclass
+class Graph:
+    x: torch.Tensor
+    y: torch.Tensor = field(init=False)
+    def to(self, device, **_):
+        return self
+
+class Pair(tuple):
+    def __new__(cls, x, y, *, scale):
+        return super().__new__(cls, (x, y))
+    def to(self, device, **_):
+        return self
+
+def rows(samples, lengths=(8, 3, 1, 5, 2, 7, 4, 6)):
+    return [torch.ones(length, 1) * sample for sample, length in zip(samples, lengths)]
+def packed(samples):
+    return pack_sequence(rows(samples), enforce_sorted=False)
+def packed_with_targets(samples):
+    return packed(samples), torch.ones(len(samples))
+def nested(samples):
+    return torch.nested.nested_tensor(rows(samples))
+def jagged(samples):
+    return torch.nested.nested_tensor(rows(samples), layout=torch.jagged)
+def given(samples):
+    return Given(torch.ones(len(samples), 1), torch.ones(len(samples), 1))
+def graph(samples):
+    made = Graph(torch.ones(len(samples), 1))
+    made.y = torch.ones(len(samples), 1)
+    return made
+def pair(samples):
+    return Pair(torch.ones(len(samples), 1), torch.ones(len(samples)), scale=2)
+
+class Data(pl.LightningDataModule):
+    def __init__(self, batch_size, form):
+        super().__init__()
+        self.batch_size, self.form = batch_size, globals()[form]
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(range(72), self.batch_size, collate_fn=self.form, drop_last=True)
+
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+    def training_step(self, batch, batch_idx):
+        return self.weight.sum()
+    def predict_step(self, batch):
+        return self.weight.sum()
+"""
+
+
+@pytest.mark.parametrize("form", ["packed", "packed_with_targets", "nested", "jagged", "given", "graph", "pair"])
+@pytest.mark.parametrize("how", ["lightning", "raw", "inference"])
+def test_a_batch_that_has_no_copy_on_the_meta_device_loses_the_operations_and_never_the_run(run, tmp_path, form, how):
+    """Each batch holds eight samples, and the longest sequence eight steps: the two must not be taken for each other."""
+    name = f"own_file_{next(NUMBERS)}"
+    (tmp_path / f"{name}.py").write_text(BATCHES)
+    task = {"task": "inference", "loop": "raw"} if how == "inference" else {"loop": how}
+    result = run(model={"_target_": f"{name}.Module"}, data={"_target_": f"{name}.Data", "form": form}, **task)
+    assert (result.outcome, result.reason) == (Outcome.measured, None), result.traceback
+    value = {key: metric.value for key, metric in result.metrics.items()}
+    assert value["window_samples"] == 8 * value["window_steps"]
+    assert result.metrics["model_flops_per_sample"].value is None
+    if form != "graph":
+        assert "batch has no copy on the meta device" in result.metrics["model_flops_per_sample"].reason
+        assert "batch has no copy on the meta device" in result.traits
+    assert value["parameters"] == 1
+
+
+def test_sequences_of_other_lengths_are_counted_as_samples_in_every_batch(run, tmp_path):
+    name = f"own_file_{next(NUMBERS)}"
+    varied = (
+        "\ndef varied(samples):\n"
+        "    lengths = range(samples[0] + 1, samples[0] + 9)\n"
+        "    return pack_sequence(rows(samples, lengths), enforce_sorted=False)\n"
+    )
+    (tmp_path / f"{name}.py").write_text(BATCHES + varied)
+    result = run(model={"_target_": f"{name}.Module"}, data={"_target_": f"{name}.Data", "form": "varied"})
+    value = {key: metric.value for key, metric in result.metrics.items()}
+    assert value["window_samples"] == 8 * value["window_steps"]
+
+
 MANUAL = "    automatic_optimization = False\n"
 TWO = "    def configure_optimizers(self):\n        return [torch.optim.SGD([self.weight]) for _ in range(2)]\n"
 

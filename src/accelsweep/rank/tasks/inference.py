@@ -22,6 +22,7 @@ from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.metrics.rates import percentile
+from accelsweep.measure.samples import is_packed
 from accelsweep.rank.account import Account
 from accelsweep.rank.counting import COUNTED, count_operations, count_traits
 from accelsweep.rank.loops.loop import Listener, on_meta
@@ -118,7 +119,7 @@ def answer_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
 
 def input_of(batch: Any) -> Any:
     """Return the first part of a tuple or list (inputs, targets, ...); anything else is the input as it is."""
-    return batch[0] if isinstance(batch, list | tuple) and batch else batch
+    return batch[0] if isinstance(batch, list | tuple) and batch and not is_packed(batch) else batch
 
 
 class Inference:
