@@ -403,7 +403,7 @@ class Module(pl.LightningModule):
 @pytest.mark.parametrize("form", ["packed", "packed_with_targets", "nested", "jagged", "given", "graph", "pair"])
 @pytest.mark.parametrize("how", ["lightning", "raw", "inference"])
 def test_a_batch_that_has_no_copy_on_the_meta_device_loses_the_operations_and_never_the_run(run, tmp_path, form, how):
-    """Each batch holds eight samples, and the longest sequence eight steps: the two must not be taken for each other."""
+    """Each batch holds eight samples, and the longest sequence eight steps: neither is taken for the other."""
     name = f"own_file_{next(NUMBERS)}"
     (tmp_path / f"{name}.py").write_text(BATCHES)
     task = {"task": "inference", "loop": "raw"} if how == "inference" else {"loop": how}

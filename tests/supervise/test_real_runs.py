@@ -197,3 +197,43 @@ def test_a_run_whose_window_is_measured_is_measured_whatever_fails_later(tmp_pat
     assert records[-1].metrics["time_to_target_seconds"].reason == records[-1].metrics["quality"].reason
     breakdowns = [record.metrics["forward_share"].value for record in records]
     assert all(share is not None for share in breakdowns), "what came between the window and the failure is kept"
+
+
+LOCKED = """
+import threading
+import lightning.pytorch as pl, torch
+from torch.utils.data import DataLoader, Dataset
+
+LOCK = threading.Lock()
+
+class Rows(Dataset):
+    def __len__(self):
+        return 320
+    def __getitem__(self, index):
+        with LOCK:
+            return torch.ones(8, 8), 0
+
+class Locked(pl.LightningDataModule):
+    def __init__(self, batch_size):
+        super().__init__()
+        self.batch_size = batch_size
+    def train_dataloader(self):
+        LOCK.acquire()  # as a library's own thread may hold one while the workers are forked
+        return DataLoader(Rows(), self.batch_size, num_workers=1, multiprocessing_context="fork")
+"""
+
+
+@pytest.mark.parametrize("loop", ["lightning", "raw"])
+def test_a_loader_whose_workers_hang_from_the_start_is_told_from_its_stacks(tmp_path: Path, loop, last_line) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "locked.py").write_text(LOCKED)
+    limits = {"run_seconds": 8.0, "stop_grace_seconds": 1.0, "retries": 0}
+    folder, block = plan_sweep(home, [{"loop": loop, "data": {"_target_": "locked.Locked"}}], limits=limits)
+    (record,), _ = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)
+    assert record.outcome is Outcome.timed_out
+    assert record.reason == (
+        "it ran longer than 8 s (limits.run_seconds); it was waiting for the first training batch of 1 worker, "
+        "which stood in __getitem__ (locked.py, line 12)"
+    ), (folder.run(record.run) / "run.log").read_text()
+    last_line(f"a loader's worker that hangs, loop={loop}", record.reason)

@@ -21,6 +21,7 @@ from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder
+from accelsweep.state.progress import read_progress
 from accelsweep.supervise.ends.disk import check_room
 from accelsweep.supervise.ends.job_end import job_log
 from accelsweep.supervise.ends.outcomes import Conclusion, classify
@@ -39,6 +40,7 @@ from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
 from accelsweep.supervise.processes.launchers import Launchers, LaunchKind
 from accelsweep.supervise.processes.logs import last_words
 from accelsweep.supervise.processes.nodes import check_job
+from accelsweep.supervise.processes.stacks import where_it_stood
 from accelsweep.supervise.processes.to_the_end import Watcher
 from accelsweep.supervise.processes.watching import Ending
 from accelsweep.supervise.signals import Signals
@@ -126,7 +128,8 @@ class Runner:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
             return None
         log = self._place(spec.run).log_file(spec.attempt)
-        conclusion = classify(ending, results, last_words(log), self.limits)
+        stood = where_it_stood(log, read_progress(spec.progress()) or 0) if ending.stacks else ""
+        conclusion = classify(ending, results, last_words(log), self.limits, stood)
         rest = ""
         if conclusion.outcome not in (Outcome.measured, Outcome.diverged):
             kept = kept_rates(spec, results, conclusion.reason)
