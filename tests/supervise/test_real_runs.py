@@ -237,3 +237,68 @@ def test_a_loader_whose_workers_hang_from_the_start_is_told_from_its_stacks(tmp_
         "which stood in __getitem__ (locked.py, line 12)"
     ), (folder.run(record.run) / "run.log").read_text()
     last_line(f"a loader's worker that hangs, loop={loop}", record.reason)
+
+
+LEAVING = """
+import multiprocessing, os
+from os import _exit
+from accelsweep.workloads.models import SmallCNN
+
+def leave(code):
+    _exit(code)
+
+class Leaving(SmallCNN):
+    def __init__(self, how, width=8, depth=2):
+        super().__init__(width=width, depth=depth)
+        self.how = how
+        if how == "built":
+            os._exit(5)
+
+    def training_step(self, batch, number):
+        if self.how == "step" and number == 3:
+            leave(3)
+        if self.how == "child" and number == 3:
+            child = multiprocessing.get_context("fork").Process(target=leave, args=(9,))
+            child.start()
+            child.join()
+        return super().training_step(batch, number)
+
+    def validation_step(self, batch, number):
+        if self.how == "validation":
+            leave(0)
+        super().validation_step(batch, number)
+
+class LeavingHook(Leaving):
+    def on_train_batch_start(self, *_):
+        leave(4)
+"""
+
+
+def test_a_module_that_leaves_by_os_exit_is_told_with_its_code_and_the_hook_that_ran(tmp_path: Path, last_line) -> None:
+    told = {
+        "built": "os._exit(5) was called in __init__ (leaving.py, line 14): raise an exception or return",
+        "step": "os._exit(3) was called in training_step, in leave (leaving.py, line 7): raise an exception or return",
+        "hook": "os._exit(4) was called in on_train_batch_start, in leave (leaving.py, line 7): raise an exception or",
+    }
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "leaving.py").write_text(LEAVING)
+    loops = {"hook": "lightning"}
+    quality = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200, "quality_samples": 64}
+    cells = [
+        {
+            "loop": loops.get(how, "raw"),
+            "model": {"_target_": f"leaving.Leaving{'Hook' if how == 'hook' else ''}", "how": how},
+            "measure": quality | {"quality_metric": "val_accuracy"},
+        }
+        for how in (*told, "child", "validation")
+    ]
+    folder, block = plan_sweep(home, cells, limits={"retries": 2})
+    *left, child, validation = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)[0]
+    for record, why in zip(left, told.values(), strict=True):
+        assert (record.outcome, record.attempt) == (Outcome.crashed, 1)
+        assert str(record.reason).startswith(why)
+        last_line("`os._exit`", str(record.reason))
+    assert (child.outcome, child.reason) == (Outcome.measured, None), "the worker's end is not the rank's"
+    assert (validation.outcome, validation.reason) == (Outcome.measured, None)
+    assert "os._exit(0) was called in validation_step, in leave (" in str(validation.metrics["quality"].reason)

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import NamedTuple
 
 from accelsweep.base.errors import AbsentDevice, AccelsweepError, InputError, Unsupported
@@ -67,7 +67,21 @@ class Diverged(Exception):
     """The loss became NaN or infinite; the message says where."""
 
 
-_COMPLETE = AccelsweepError | Unsupported | AbsentDevice | Diverged
+class Exited(Exception):
+    """The user's code ended the process by `os._exit`, which nothing can catch."""
+
+    def __init__(self, code: int, frame: FrameType) -> None:
+        """`code` is the exit code, and `frame` the call of `os._exit`."""
+        stack = [Frame(one.filename, one.lineno or 0, one.name) for one in traceback.extract_stack(frame)]
+        began = max((number for number, one in enumerate(stack) if one.function == "run_rank"), default=0)
+        where = place_in(stack[began:]) or f"{stack[-1].function} ({stack[-1].file}, line {stack[-1].line})"
+        super().__init__(
+            f"os._exit({code}) was called in {where}: raise an exception or return: a module must not end the process "
+            "that trains it"
+        )
+
+
+_COMPLETE = AccelsweepError | Unsupported | AbsentDevice | Diverged | Exited
 """Errors whose message is a whole sentence."""
 
 

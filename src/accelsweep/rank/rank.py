@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from pathlib import Path
+from types import FrameType
 
 from accelsweep.base.entry import answer, parser_for
 from accelsweep.core.recorded.record import Metric
@@ -17,10 +19,11 @@ from accelsweep.measure.clock import monotonic
 from accelsweep.measure.surroundings.environment import environment
 from accelsweep.rank.account import Account
 from accelsweep.rank.compile_cache import fresh_caches, is_warm
-from accelsweep.rank.errors import Diverged, interrupted
+from accelsweep.rank.errors import Diverged, Exited, interrupted
 from accelsweep.rank.own_tree import OwnTree
 from accelsweep.rank.process import (
     RankPlace,
+    before_exits,
     leave_group,
     share_of_cores,
     show_stacks_when_asked,
@@ -51,7 +54,13 @@ def run_rank(spec: RunSpec) -> None:
     place = RankPlace.of(spec)
     account = Account()
     show_stacks_when_asked()
-    with fresh_caches(spec):
+
+    def leaving(code: int, frame: FrameType) -> None:
+        traceback.print_stack(frame)
+        account.failed(Exited(code, frame))
+        account.result(place.rank).write(spec.rank_result(place.rank))
+
+    with fresh_caches(spec), before_exits(leaving):
         try:
             _work(spec, place, account)
         except BaseException as error:
