@@ -32,9 +32,9 @@ rule all:
 onstart:
     SWEEP.check_executor(workflow)
     finished_blocks.let_win(workflow, SWEEP.done_files)
-    shell("{sys.executable:q} -m accelsweep.supervise --prepare {SWEEP.root:q}")
+    shell("{sys.executable:q} -P -m accelsweep.supervise --prepare {SWEEP.root:q}")
 
 
 # A block that failed must never cost the report: what there is gets collected, the rest becomes `not_run` rows.
 onerror:
-    shell("{sys.executable:q} -m accelsweep.drive.finish {SWEEP.root:q} --log {log:q}")
+    shell("{sys.executable:q} -P -m accelsweep.drive.finish {SWEEP.root:q} --log {log:q}")

@@ -79,6 +79,8 @@ def _work(spec: RunSpec, place: RankPlace, account: Account) -> None:
     del sys.argv[1:]  # a module that reads them as it is imported would take the supervisor's for the user's
     if (own_tree := OwnTree.of_this_run()) is not None:
         own_tree.put_first()
+    else:
+        os.environ.pop("PYTHONSAFEPATH", None)  # it was for Snakemake, and not for what the user's code starts
     began = monotonic()
     use_threads(share_of_cores(spec, place))
     if spec.profile_steps is None:
