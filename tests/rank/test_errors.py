@@ -10,7 +10,7 @@ import torch
 from hydra.utils import get_object, instantiate
 
 from accelsweep.base.errors import AbsentDevice, InputError, Unsupported
-from accelsweep.rank.errors import OUTCOME_OF, Diverged, classify, reason_of, traceback_of
+from accelsweep.rank.errors import OUTCOME_OF, Diverged, Raised, classify, reason_of, traceback_of
 
 
 def really_raised(call):
@@ -182,3 +182,25 @@ def test_a_traceback_begins_with_the_users_first_frame():
     assert lines[0].startswith("Traceback")
     assert lines[-1] == "KeyError: 'label'"
     assert "in theirs" in "".join(lines)
+
+
+def test_the_origin_of_an_exception_is_the_innermost_line_of_the_users(tmp_path):
+    place = tmp_path / "mine.py"
+    place.write_text("import torch\n\ndef step(rows):\n    return torch.ones(rows) @ torch.ones(3)\n")
+    names = {}
+    exec(compile(place.read_text(), str(place), "exec"), names)
+    shapes = [traceback_of(really_raised(lambda rows=rows: names["step"](rows))) for rows in (4, 5)]
+    origins = {Raised.of(text, tmp_path) for text in shapes}
+    assert origins == {Raised("RuntimeError", str(place), 4, "step")}
+    assert shapes[0] != shapes[1], "the message tells of the shapes"
+
+
+def test_the_origin_of_a_workers_exception_is_in_its_message_and_no_traceback_has_none(tmp_path):
+    text = (
+        "Traceback (most recent call last):\n"
+        f'  File "{tmp_path}/train.py", line 3, in <module>\n    for batch in loader:\n'
+        "ValueError: Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+        f'  File "{tmp_path}/data.py", line 9, in __getitem__\n    raise ValueError("7")\nValueError: 7\n'
+    )
+    assert Raised.of(text, tmp_path) == Raised("ValueError", f"{tmp_path}/data.py", 9, "__getitem__")
+    assert Raised.of("", tmp_path) is None

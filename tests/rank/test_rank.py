@@ -84,6 +84,30 @@ def test_a_module_that_keeps_something_of_every_step_is_doubted(run, own_module)
         assert all("a rank's memory on the host grew throughout the window" in one.message for one in found)
 
 
+@pytest.mark.parametrize(
+    ("stall", "code"),
+    [("time.sleep(0.7)", "processes_stopped"), ("sum(range(10**8))", "stall")],
+    ids=["a file system hangs", "a collection of garbage takes seconds"],
+)
+@BOTH_LOOPS
+def test_one_giant_step_is_doubted_and_disturbs_the_run_only_where_nobody_worked(run, own_module, loop, stall, code):
+    body = f"import time; self.n = getattr(self, 'n', 0) + 1; self.n == 20 and {stall}; return self.weight.sum()"
+    result = run(loop=loop, model=own_module(body), measure={**MEASURE, "min_steps": 40})
+    (doubt,) = (one for one in result.doubts if one.code in ("processes_stopped", "stall"))
+    assert doubt.code == code
+    value = {name: metric.value for name, metric in result.metrics.items()}
+    assert value["stall_seconds"] > 0.5
+    without = value["window_samples"] / (value["window_seconds"] - value["stall_seconds"])
+    assert value["samples_per_second_without_stalls"] == pytest.approx(without)
+    assert without > 2 * value["samples_per_second"]
+
+
+def test_a_steady_window_has_no_second_rate_and_says_why(run, ticking):
+    metrics = run(measure={**MEASURE, "min_steps": 40}).metrics
+    assert metrics["stall_seconds"].value == 0.0
+    assert metrics["samples_per_second_without_stalls"].reason == "no step took far longer than the others"
+
+
 def test_a_window_cut_off_by_max_steps_is_doubted(run):
     result = run(measure={**MEASURE, "min_seconds": 60.0})
     assert "short_window" in [doubt.code for doubt in result.doubts]
@@ -95,6 +119,14 @@ def test_data_that_ends_is_begun_again_and_doubted(run, loop):
     assert result.outcome is Outcome.measured
     assert result.metrics["epoch_ends_in_window"].value >= 2
     assert "epoch_boundary" in [doubt.code for doubt in result.doubts]
+
+
+@BOTH_LOOPS
+def test_data_that_ends_with_the_warm_up_is_begun_again_inside_the_window(run, loop):
+    result = run(
+        loop=loop, data={**TIMED_DATA, "batches": 44}, measure={**MEASURE, "warmup_steps": 44, "max_steps": 20}
+    )
+    assert result.metrics["epoch_ends_in_window"].value == 1
 
 
 @BOTH_LOOPS

@@ -107,3 +107,95 @@ def test_the_modules_own_samples_decides_and_a_method_of_that_name_with_other_ar
     assert counted(DataLoader(torch.zeros(8, 2), batch_size=8), 8, Generative()) == [8]
     with pytest.raises(InputError, match=r"Graphs\.samples\(batch\) returned None"):
         counted(Bare(SimpleNamespace(graphs=None)), 8, Graphs())
+
+
+def sequences(rows, *shape):
+    """Return a set of so many rows, each a tensor of `shape`."""
+    return [torch.zeros(*shape) for _ in range(rows)]
+
+
+def time_major(rows):
+    """Put samples (time, ...) side by side as (time, samples, ...), as sequence models expect them."""
+    return torch.stack(rows, 1)
+
+
+def pair(collate):
+    return lambda rows: (collate(rows), collate(rows))
+
+
+def padded(*lengths):
+    """Return a collate that pads each batch's sentences to the next of these lengths, samples first."""
+    to = iter(lengths)
+    return lambda rows: torch.zeros(len(rows), next(to))
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "collate"),
+    [
+        (sequences(156, 32, 3), time_major),
+        (sequences(156, 32), time_major),
+        (sequences(156, 32), pair(time_major)),
+        (sequences(156, 32, 32), time_major),
+        (sequences(156, 32), lambda rows: {"x": time_major(rows), "lengths": torch.zeros(len(rows))}),
+        (sequences(156, 3, 32, 32), torch.stack),
+        (sequences(156, 32), torch.stack),
+        (sequences(156, 32), list),
+    ],
+    ids=[
+        "time, samples, features",
+        "time, samples",
+        "inputs and targets, both time-major",
+        "as many features as moments",
+        "lengths beside them",
+        "square images",
+        "samples first",
+        "a list of sequences",
+    ],
+)
+def test_a_short_last_batch_is_counted_also_where_another_dimension_is_as_long_as_a_batch(rows, collate):
+    assert sum(counted(DataLoader(rows, batch_size=32, collate_fn=collate), 32)) == 156
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_sentences_that_are_padded_to_the_size_of_a_batch_once_are_counted_by_sentence(stream):
+    rows, lengths = sequences(156, 1), (32, 40, 20, 32, 28)
+    loader = DataLoader(Stream(rows) if stream else rows, batch_size=32, collate_fn=padded(*lengths))
+    assert counted(loader, 32) == [32, 32, 32, 32, 28]
+
+
+def test_moments_that_vary_are_not_taken_for_samples():
+    lengths = iter([32, 40, 20, 32, 32])
+    loader = DataLoader(sequences(156, 1), batch_size=32, collate_fn=lambda rows: torch.zeros(next(lengths), len(rows)))
+    assert counted(loader, 32) == [32, 32, 32, 32, 28]
+
+
+def test_a_collate_that_drops_broken_samples_is_counted_by_the_dimension_that_all_columns_share():
+    kept = iter([32, 31, 32, 32, 28])
+
+    def collate(rows):
+        count = next(kept)
+        return torch.zeros(count, 3, 32, 32), torch.zeros(count)
+
+    assert counted(DataLoader(sequences(156, 1), batch_size=32, collate_fn=collate), 32) == [32, 31, 32, 32, 28]
+
+
+@pytest.mark.parametrize("shape", [(32, 28), (32, 20)])
+def test_a_stream_whose_batches_may_be_read_in_two_ways_is_refused(shape):
+    """Nobody knows how many samples a stream's last batch has: sentences of 28 words, or 28 sentences."""
+    shapes = iter([(32, 32), shape])
+    loader = DataLoader(Stream(range(60)), batch_size=32, collate_fn=lambda _: torch.zeros(*next(shapes)))
+    with pytest.raises(InputError, match=rf"may hold {shape[1]} or 32 samples: define samples\(self, batch\)"):
+        counted(loader, 32)
+
+
+def test_images_of_a_stream_are_counted_by_their_first_dimension():
+    loader = DataLoader(Stream(sequences(60, 3, 32, 32)), batch_size=32)
+    assert counted(loader, 32) == [32, 28]

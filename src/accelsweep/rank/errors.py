@@ -47,6 +47,10 @@ _NO_WORDS = "<exception str() failed>"
 """The words of Python's traceback module for an exception whose `__str__` raises."""
 
 _CLASS_TOO_HIGH = re.compile(r"Target (?P<number>\d+) is out of bounds")
+_KIND = re.compile(r"^(?!Traceback)([\w.]+)(?::|$)", re.MULTILINE)
+"""The first line of a traceback that is not indented: the exception's own. A worker's traceback is in its message."""
+
+_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _DEVICE_ASSERT = "device-side assert triggered"
 _FRAMES_OF_OURS = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "measure"))
 _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
@@ -308,6 +312,24 @@ def traceback_of(error: BaseException) -> str:
     own = next((number for number, frame in enumerate(frames) if _is_users(frame.filename)), 0)
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(list(frames[own:]))]
     return masked("".join([*lines, *traceback.format_exception_only(error)]))
+
+
+class Raised(NamedTuple):
+    """Where an exception came from: its type, and the file, line and function of the innermost frame of the user's."""
+
+    type: str
+    file: str
+    line: int
+    function: str
+
+    @classmethod
+    def of(cls, traceback: str, home: Path) -> Raised | None:
+        """Return the origin by the text of a traceback; None without a frame. Files below `home` are the user's."""
+        kind = _KIND.search(traceback)
+        frames = [cls(kind[1], file, int(line), name) for file, line, name in _FRAME.findall(traceback)] if kind else []
+        below_home = [frame for frame in frames if Path(frame.file).is_relative_to(home)]
+        users = [frame for frame in frames if _is_users(frame.file)]
+        return next((found[-1] for found in (below_home, users, frames) if found), None)
 
 
 def unwrapped(error: BaseException) -> BaseException:

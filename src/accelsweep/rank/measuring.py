@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from accelsweep.base.digits import significant
 from accelsweep.core.recorded.record import Doubt, Effective, Metric
 from accelsweep.measure.group import group_of
 from accelsweep.measure.growth import MemoryWatch, kinds_of
@@ -12,6 +13,7 @@ from accelsweep.measure.losses import first_not_finite
 from accelsweep.measure.metrics.energy import GpuEnergy, PackageEnergy, energy_metrics
 from accelsweep.measure.metrics.memory import RankMemory, memory_metrics, rank_memory
 from accelsweep.measure.metrics.rates import rate_metrics
+from accelsweep.measure.stalls import OurWork, RankStalls, find_stalls
 from accelsweep.measure.surroundings import doubts
 from accelsweep.measure.surroundings.cpu_use import CpuUse, foreign_cores
 from accelsweep.measure.surroundings.device_state import DeviceWatch
@@ -48,16 +50,26 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
     rules = WindowRules.from_config(spec.config.measure, driver.accumulate)
     cpu, energy = CpuUse(), _energy_probes(driver.device, place)
     watches = [DeviceWatch(one, driver.device.type) for one in identities(driver.device)]
-    probes: list[Probe] = [*watches, *energy.values(), cpu]
+    work = OurWork()
+    probes: list[Probe] = [*watches, *energy.values(), cpu, work]
+
+    def step_done(done: int) -> None:
+        work.step_done(done - rules.warmup)
+        if progress is not None:
+            progress(done)
+
     group = group_of(spec.world_size)
     device, watch = measured_device(driver.device), MemoryWatch(kinds_of(driver.device))
-    window = Window(rules, device=device, group=group, probes=probes, watch=watch, progress=progress)
+    window = Window(rules, device=device, group=group, probes=probes, watch=watch, progress=step_done)
     driver.drive(window)
     seen = window.result()
+    restarts = [end - seen.warmup_steps for end in driver.epoch_ends]
+    stalls = find_stalls(seen.window_step_seconds, seen.seconds, restarts, driver.accumulate)
     ranks = group.gather(
         {
             "seconds": seen.seconds,
             "samples": seen.samples,
+            "stalls": asdict(work.during(stalls)),
             "diverged_at": first_not_finite(seen.losses),
             "memory": asdict(rank_memory(driver.device)),
             "grown": watch.grown(),
@@ -101,9 +113,11 @@ def _conclude(
     place: RankPlace,
     states: dict[str, dict[str, Any]],
 ) -> Measurement:
-    rates = rate_metrics(seen, [rank["seconds"] for rank in ranks], [rank["samples"] for rank in ranks])
+    stalls = [RankStalls(**rank["stalls"]) for rank in ranks]
+    rates = rate_metrics(seen, [rank["seconds"] for rank in ranks], [rank["samples"] for rank in ranks], stalls)
+    whole, without = (rates[name].value or 0.0 for name in ("window_seconds", "samples_per_second_without_stalls"))
     cpu = [rank["cpu"] for rank in ranks]
-    boundaries = sum(seen.warmup_steps < end < len(seen.step_seconds) for end in driver.epoch_ends)
+    boundaries = sum(seen.warmup_steps <= end < len(seen.step_seconds) for end in driver.epoch_ends)
     bad = [rank["diverged_at"] for rank in ranks if rank["diverged_at"] is not None]
     metrics = {
         **rates,
@@ -115,8 +129,9 @@ def _conclude(
         "epoch_ends_in_window": Metric(value=float(boundaries), unit="epochs", scope="rank 0"),
     }
     found = [
-        doubts.short_window(seen_seconds=rates["window_seconds"].value or 0.0, asked=spec.config.measure.min_seconds),
+        doubts.short_window(seen_seconds=whole, asked=spec.config.measure.min_seconds),
         doubts.unsteady(seen.window_step_seconds),
+        doubts.stalled(stalls, whole, f"the rate is {significant(without)} samples/s", "the window"),
         *machine_doubts(cpu, place.local_size),
         doubts.memory_grows(fastest_growth([rank["grown"] for rank in ranks])),
         doubts.epoch_boundary(boundaries),
@@ -127,7 +142,7 @@ def _conclude(
 
 
 def machine_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | None]:
-    """Return the doubts about processors, swap and page faults, given every rank's `CpuUse.reading`.
+    """Return the doubts about processors, swap, page faults and sleep, given every rank's `CpuUse.reading`.
 
     The processors are those of rank 0's node, on which the first `local_size` ranks are.
     """
@@ -136,6 +151,7 @@ def machine_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt |
         doubts.busy_cpu(foreign_cores(here), sum(reading["ours"] / reading["seconds"] for reading in here)),
         doubts.swapping(max(reading["swapped_bytes"] for reading in cpu)),
         doubts.page_faults(*max((reading["major_faults"], reading["seconds"]) for reading in cpu)),
+        doubts.clock_gap(max(reading["clock_gap"] for reading in cpu)),
     ]
 
 

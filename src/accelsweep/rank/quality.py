@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from accelsweep.core.recorded.record import Metric
+from accelsweep.core.recorded.record import Doubt, Metric
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.losses import Losses, first_not_finite
 from accelsweep.rank.errors import Diverged
@@ -47,10 +47,11 @@ class SampleBudget:
 
 @dataclass(frozen=True)
 class QualityPhase:
-    """The phase's metrics, and the module's other logged values."""
+    """The phase's metrics, the module's other logged values, and the doubts about the phase."""
 
     metrics: dict[str, Metric]
     logged: dict[str, float]
+    doubts: tuple[Doubt, ...] = ()
 
 
 def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:

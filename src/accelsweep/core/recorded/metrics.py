@@ -27,6 +27,12 @@ METRICS: dict[str, Meaning] = {
     "step_seconds": Meaning("s", "Mean time of a step in the window, on the slowest rank."),
     "step_seconds_p50": Meaning("s", "Median time of a step in the window, on rank 0."),
     "step_seconds_p99": Meaning("s", "99th percentile of the steps' times; withheld below 1000 steps."),
+    "samples_per_second_without_stalls": Meaning(
+        "1/s", "The rate that the window has without its stalls; absent where it has none."
+    ),
+    "stall_seconds": Meaning(
+        "s", "Time that steps far longer than the others took beyond a usual step, on the worst rank; 0 without any."
+    ),
     "window_seconds": Meaning("s", "Length of the window, on the slowest rank."),
     "window_steps": Meaning("steps", "Steps of the window, on one rank."),
     "window_samples": Meaning("samples", "Samples of the window, on all ranks."),

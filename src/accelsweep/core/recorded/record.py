@@ -44,8 +44,8 @@ class Metric(Frozen):
         return self
 
 
-DISTURBING = frozenset({"busy_cpu", "foreign_process", "swap", "throttled"})
-"""Doubts of a disturbed window: others used the machine too, or the device was held back."""
+DISTURBING = frozenset({"busy_cpu", "clock_gap", "foreign_process", "processes_stopped", "swap", "throttled"})
+"""Doubts of a disturbed window: others used the machine too, the device was held back, or the run was halted."""
 
 
 class Doubt(Frozen):

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from accelsweep.base.digits import count_of
 from accelsweep.core.recorded.record import Doubt
 from accelsweep.core.recorded.surroundings import DeviceState, Moment
 from accelsweep.machine.cpu import allowed_cores
+from accelsweep.measure.stalls import RankStalls, stood_still
 from accelsweep.measure.steadiness import level_shift
 
 SHORT = 0.8
@@ -26,6 +28,8 @@ FAULTS_PER_SECOND = 10.0
 DRIFT_CELSIUS = 15
 HELD_BACK_SHARE = 0.01
 """A device that the driver held back for a larger share of the window was throttled, or at its power limit."""
+CLOCK_GAP_SECONDS = 1.0
+"""Clocks that are slewed to the right time drift apart by a ten-thousandth, and a clock that was set moves by more."""
 POWER_CAPS = ("SwPowerCap", "power cap")
 """NVML's words for a device at its power limit: under heavy work many boards always are, and their rate is steady."""
 
@@ -53,6 +57,50 @@ def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
             f"after {shift.at:.0%} of the window"
         ),
         remedy="raise measure.warmup_steps and measure.min_seconds, and look for other work on the machine",
+    )
+
+
+def stalled(ranks: Sequence[RankStalls], whole_seconds: float, without: str, what: str) -> Doubt | None:
+    """Doubt `what`, which lasted `whole_seconds`, for the stalls of every rank; `without` says what is true without.
+
+    Where all processes stood still, the cause lies outside of the run.
+    """
+    seconds, count = max(rank.seconds for rank in ranks), max(rank.count for rank in ranks)
+    if not count:
+        return None
+    share = f"{seconds:.3g} s ({seconds / whole_seconds:.0%} of {what})"
+    if stood_still(ranks):
+        return Doubt(
+            code="processes_stopped",
+            message=f"all processes stood still for {share} and used no processor; without that {without}",
+            remedy=(
+                "measure it again; look for a suspended job, a paused container, a file system that hung (dmesg), or a "
+                "loader that waits for remote data"
+            ),
+        )
+    some = sum(rank.count > 0 for rank in ranks)
+    where = "" if some == len(ranks) else f" on {some} of {len(ranks)} ranks"
+    return Doubt(
+        code="stall",
+        message=f"{count_of(count, 'step')} took {share} longer than a usual one{where}; without that {without}",
+        remedy=(
+            "look for a garbage collection, a wait for storage or seldom work of the module; where it recurs, raise "
+            "measure.min_seconds until the window holds many of them"
+        ),
+    )
+
+
+def clock_gap(seconds: float, what: str = "the window") -> Doubt | None:
+    """Doubt `what` whose durations do not hold `seconds` that passed on the wall clock."""
+    if seconds < CLOCK_GAP_SECONDS:
+        return None
+    return Doubt(
+        code="clock_gap",
+        message=(
+            f"{seconds:.3g} s passed on the wall clock within {what} that its duration does not hold: the machine "
+            "slept or was paused, or its clock was set"
+        ),
+        remedy="measure it again, with sleep turned off and the lid open",
     )
 
 

@@ -8,13 +8,18 @@ read in one way only.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from accelsweep.base.errors import InputError
-from accelsweep.measure.samples import Path, length_at, places, readings, stated_size
+from accelsweep.measure.samples import Path, length_at, lengths_at, places, readings, sizes_in_a_pass, stated_size
 
 _REMEDY = "define samples(self, batch) in the LightningModule, which returns their number"
+
+
+MOST_WITNESSES = 3
+"""Parts of a batch that are asked where its first dimension is in question; the outermost ones tell the most."""
 
 
 class SampleCount:
@@ -58,15 +63,69 @@ def _own(module: Any) -> Callable[[Any], int] | None:
 
 def _by_place(batch: Any, loader: Any) -> Callable[[Any], int]:
     prefix, first, loader = _first_loaders(batch, loader)
-    found = _stated(first, stated) if (stated := stated_size(loader)) is not None else _only(first)
+    stated = stated_size(loader)
+    found = _only(first) if stated is None else _stated(first, stated)
+    at = [(*prefix, *path) for path in found]
+    dimensions = _Dimensions(batch, at, None if stated is None else sizes_in_a_pass(loader, stated))
 
     def count(batch: Any) -> int:
         try:
-            return min(length_at(batch, (*prefix, *path)) for path in found)
+            return dimensions.samples(batch)
         except LookupError:
             raise InputError(f"a later batch has another form than the first one: {_REMEDY}") from None
 
     return count
+
+
+class _Dimensions:
+    """The dimensions that may be the samples': those of a tensor which are as long as a whole batch.
+
+    The first dimension is the usual one. A batch (time, samples, ...) that has as many moments as samples looks the
+    same until its last one is short. Something of one dimension beside it, such as targets or lengths, is a witness.
+    """
+
+    def __init__(self, batch: Any, paths: Sequence[Path], sizes: set[int] | None) -> None:
+        """`paths` lead to what holds the samples; `sizes` are those that batches can have, None where nobody knows."""
+        self._sizes, self._paths = sizes, paths
+        self._size = min(length_at(batch, path) for path in paths)
+        shapes = [lengths_at(batch, path) for path in paths]
+        self._open = [{number for number, size in enumerate(shape) if size == self._size} for shape in shapes]
+        self._plain = all(dimensions == {0} for dimensions in self._open)
+        witnesses = (path for path, _ in places(batch) if lengths_at(batch, path) == (self._size,))
+        self._witnesses = list(islice(witnesses, MOST_WITNESSES))
+
+    def samples(self, batch: Any) -> int:
+        """Return the samples in `batch`. Raises InputError where two dimensions may be theirs and disagree."""
+        if self._plain:
+            return min(length_at(batch, path) for path in self._paths)
+        shapes = [lengths_at(batch, path) for path in self._paths]
+        for dimensions, shape in zip(self._open, shapes, strict=True):
+            if len(dimensions) > 1:
+                dimensions -= {number for number in dimensions if self._impossible(number, shape)}
+        seen = [
+            {shape[number] for number in dimensions if number < len(shape)} or {shape[0]}
+            for dimensions, shape in zip(self._open, shapes, strict=True)
+        ]
+        together = set.intersection(*seen)
+        if len(together) == 1:
+            return together.pop()
+        if not together:  # a list of tensors, each as long as the list was
+            return min(map(min, seen))
+        if len(told := together & {length_at(batch, path) for path in self._witnesses}) == 1:
+            return told.pop()
+        usual = min(shape[0] for shape in shapes)
+        if self._sizes is None and usual < self._size:
+            return usual
+        if self._sizes is not None and together <= self._sizes:
+            return min(together)
+        lengths = " or ".join(map(str, sorted(together)))
+        raise InputError(f"a batch of the shape {shapes[0]} may hold {lengths} samples: {_REMEDY}")
+
+    def _impossible(self, number: int, shape: Sequence[int]) -> bool:
+        """Return whether this dimension has a size that no batch can have, so that it is another one."""
+        if number >= len(shape) or shape[number] > self._size:
+            return True
+        return number > 0 and self._sizes is not None and shape[number] not in self._sizes
 
 
 def _stated(batch: Any, size: int) -> tuple[Path, ...]:

@@ -26,6 +26,9 @@ class TimeToAccuracy(TrainThroughput):
     def _quality(self) -> QualityPhase:
         loop = make_loop(self._spec)
         goal = Goal.of(self._spec.config, loop.accumulate, self._epoch_samples)
-        chase = Chase(goal, device=measured_device(loop.device), group=group_of(self._spec.world_size))
+        chase = Chase(
+            goal, device=measured_device(loop.device), group=group_of(self._spec.world_size), epoch_ends=loop.epoch_ends
+        )
         loop.drive(chase, chase)
-        return QualityPhase(chase.metrics(), loop.logged)
+        metrics = chase.metrics()
+        return QualityPhase(metrics, loop.logged, chase.doubts)

@@ -74,6 +74,7 @@ class TrainThroughput:
             account.traits = count_traits(self._spec, self._example, effective.batch_size)
         quality = self._quality()
         account.metrics |= quality.metrics
+        account.doubts += quality.doubts if self._place.rank == 0 else ()
         account.metrics |= {f"logged.{name}": _logged(value) for name, value in (self._logged | quality.logged).items()}
 
     def _without_quality(self) -> dict[str, Metric]:
