@@ -55,6 +55,7 @@ def length_at(batch: Any, path: Path) -> int:
 def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
     """Return the size of each dimension of the tensor at `path`, or the length of the list there.
 
+    Of a tensor whose samples have sizes of their own it is their number alone.
     Raises LookupError where nothing with a length lies there.
     """
     for key in path:
@@ -65,8 +66,8 @@ def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
     count = _length(batch)
     if count is None:
         raise LookupError(path)
-    shape = getattr(batch, "shape", None)
-    return (count,) if shape is None else tuple(map(int, shape))
+    shape = _shape(batch)
+    return (count,) if shape is None or None in shape else tuple(map(int, shape))
 
 
 def stated_size(loader: Any) -> int | None:
