@@ -65,7 +65,10 @@ LOGS = {
     "zlib.error: Error -3 while decompressing data: incorrect header check\n": (
         "zlib.error: Error -3 while decompressing data: incorrect header check"
     ),
-    "": "it ended with exit code 1 and left no reason in its log",
+    "Will exit after finishing currently running jobs (scheduler).\n"
+    f"Shutting down, this might take some time.\n{ENDED}": "it was told to stop",
+    "Building DAG of jobs...\nKilled worker\n\n": "it gave no reason (exit code 1) after: Killed worker",
+    "": "its log was emptied, or Python could not start it (exit code 1)",
 }
 
 

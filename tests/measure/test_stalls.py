@@ -44,6 +44,9 @@ def test_work_that_waits_for_the_device_after_the_last_step_can_stall_too():
 def test_every_stall_counts_that_alone_could_change_a_verdict():
     assert found(with_stalls((10, 3.0), (700, 2.0))) == [(10, 3.0), (700, 2.0)]
     assert found(with_stalls((10, 0.1))) == [], "a hiccup of a fifteenth of a short window is noise"
+    short = [0.002] * 50
+    assert found(with_stalls((10, 0.09), steps=short)) == [], "any system has that now and then"
+    assert found(with_stalls((10, 0.2), steps=short)) == [(10, 0.2)]
     long = [0.002] * 25_000  # 50 s
     assert found(with_stalls((10, 1.5), steps=long)) == [(10, 1.5)]
     assert found(with_stalls((10, 0.9), steps=long)) == []

@@ -167,6 +167,26 @@ def test_what_a_constructor_raised_is_told_and_not_that_hydra_called_it(refusing
     assert reason_of(really_raised(lambda: instantiate({**refusing, "ours": True}))).startswith("data.placement=")
 
 
+UNUSED = (
+    "It looks like your LightningModule has parameters that were not used in producing the loss returned by "
+    "training_step. If this is intentional, you must enable the detection of unused parameters in DDP",
+    "Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that "
+    "your module has parameters that were not used in producing loss.",
+)
+
+
+@pytest.mark.parametrize("said", UNUSED, ids=["Lightning", "torch, loop=raw"])
+def test_parameters_that_a_loss_did_not_need_are_answered_with_the_override_to_type(said):
+    assert "set trainer.strategy=ddp_find_unused_parameters_true" in reason_of(RuntimeError(said))
+    assert classify(RuntimeError(said)) == "user_exception"
+
+
+def test_a_normalisation_of_one_sample_is_answered_with_drop_last():
+    for layer, shape in ((torch.nn.BatchNorm1d(4), (1, 4)), (torch.nn.BatchNorm2d(4), (1, 4, 1, 1))):
+        error = really_raised(lambda layer=layer, shape=shape: layer.train()(torch.zeros(shape)))
+        assert "give the training DataLoader drop_last=True" in reason_of(error)
+
+
 def test_what_an_import_needed_and_did_not_find_is_told(tmp_path, monkeypatch):
     (tmp_path / "needs_more.py").write_text("import no_such_package_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -24,6 +24,8 @@ LARGE_SHARE = 0.1
 LONG_SECONDS = 1.0
 SMALL_SHARE = 0.02
 """A stall takes LARGE_SHARE of the whole, or LONG_SECONDS where these are SMALL_SHARE of it: enough for a verdict."""
+HICCUP_SECONDS = 0.1
+"""What is shorter than this happens on any system now and then, and counts only in very short windows."""
 TIMES = 3.0
 MOST_TIMES = 20.0
 """A step is far longer than its like from so many times the median on; where steps vary, from at most so many."""
@@ -69,7 +71,8 @@ NO_STALLS = RankStalls()
 
 def least_seconds(whole_seconds: float) -> float:
     """Return how long a stall is at least in a window of `whole_seconds`."""
-    return min(LARGE_SHARE * whole_seconds, max(LONG_SECONDS, SMALL_SHARE * whole_seconds))
+    most = max(LONG_SECONDS, SMALL_SHARE * whole_seconds)
+    return max(HICCUP_SECONDS, min(LARGE_SHARE * whole_seconds, most))
 
 
 def find_stalls(

@@ -47,6 +47,20 @@ _NO_WORDS = "<exception str() failed>"
 """The words of Python's traceback module for an exception whose `__str__` raises."""
 
 _CLASS_TOO_HIGH = re.compile(r"Target (?P<number>\d+) is out of bounds")
+_KNOWN = (
+    (
+        re.compile(r"parameters that were not used in producing|Expected to have finished reduction in the prior"),
+        "the loss does not use all parameters, and DDP waits for their gradients: set "
+        "trainer.strategy=ddp_find_unused_parameters_true (with loop=lightning)",
+    ),
+    (
+        re.compile(r"Expected more than 1 value per channel when training"),
+        "BatchNorm cannot train on a single sample, such as the last one of an epoch: give the training DataLoader "
+        "drop_last=True, or raise batch_size where it is 1",
+    ),
+)
+"""What torch or Lightning says -> the cause, and what to type or to change. The traceback keeps their words."""
+
 _KIND = re.compile(r"^(?!Traceback)([\w.]+)(?::|$)", re.MULTILINE)
 """The first line of a traceback that is not indented: the exception's own. A worker's traceback is in its message."""
 
@@ -188,7 +202,8 @@ def reason_of(error: BaseException, target: str | None = None) -> str:
     odd = not first or silenced or not isinstance(told, Exception)
     where = place_in(_frames(told.__traceback__)) if odd else None
     what = f"{type(told).__name__}{silenced}" + (f" in {where}" if where else "")
-    return masked(f"{what}: {first}{_remedy(first, target)}{_shared_memory(told)}" if first else what)
+    known = next((instead for words, instead in _KNOWN if words.search(first)), f"{first}{_remedy(first, target)}")
+    return masked(f"{what}: {known}{_shared_memory(told)}" if first else what)
 
 
 def _silenced(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from accelsweep.measure.surroundings.cpu_use import CpuUse, foreign_cores
 from accelsweep.measure.surroundings.device_state import DeviceWatch
 from accelsweep.measure.window import Probe, RankWindow, Window, WindowRules
 from accelsweep.rank.loops.loop import Driver
+from accelsweep.rank.loops.sample_count import usual
 from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec
 
@@ -136,7 +137,12 @@ def _conclude(
         doubts.memory_grows(fastest_growth([rank["grown"] for rank in ranks])),
         doubts.epoch_boundary(boundaries),
     ]
-    effective = _effective(spec, driver, seen, ranks)
+    together = seen.step_samples[0] * len(ranks)
+    held = None if driver.optimizer_steps is None else driver.optimizer_steps.held(seen.warmup_steps)
+    per_step = 1 if held is None else usual(held)
+    if held is not None:
+        found.append(doubts.optimizer_batch(held, driver.accumulate, per_step, together))
+    effective = _effective(spec, driver, seen, ranks, None if per_step is None else together * per_step)
     said = tuple(filter(None, found)) if place.rank == 0 else ()
     return Measurement(seen, metrics, effective, said, min(bad) if bad else None, states)
 
@@ -168,10 +174,11 @@ def _foreign_metric(foreign: float | None) -> Metric:
     return Metric(value=foreign, unit="cores", scope=scope, provenance="counter")
 
 
-def _effective(spec: RunSpec, driver: Driver, seen: RankWindow, ranks: list[dict[str, Any]]) -> Effective:
+def _effective(
+    spec: RunSpec, driver: Driver, seen: RankWindow, ranks: list[dict[str, Any]], global_batch: int | None
+) -> Effective:
     import torch
 
-    batch = seen.step_samples[0]
     return Effective(
         accelerator=driver.device.type,
         device_names=tuple(rank["device"] for rank in ranks),
@@ -182,8 +189,8 @@ def _effective(spec: RunSpec, driver: Driver, seen: RankWindow, ranks: list[dict
         loop=driver.name,
         launcher=spec.config.launcher,
         threads_per_rank=torch.get_num_threads(),
-        batch_size=batch,
-        global_batch_size=batch * len(ranks) * driver.accumulate,
+        batch_size=seen.step_samples[0],
+        global_batch_size=global_batch,
         warmup_steps=seen.warmup_steps,
         window_steps=len(seen.window_step_seconds),
         optimizer=driver.optimizer,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from accelsweep.core.cells.cell import placed
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Block, Run
 from accelsweep.core.planned.settings import Limits
@@ -178,7 +179,8 @@ class Runner:
         kept = merge_steps(spec, steps)
         if conclusion.outcome is Outcome.measured and not kept and frontier is None:
             doubts = [*doubts, _NO_STEPS]
-        record = make_record(spec, conclusion, results, known, doubts, steps if kept else None, frontier)
+        config = self.block.configs[spec.run.cell]
+        record = make_record(spec, config, conclusion, results, known, doubts, steps if kept else None, frontier)
         record.write(place.record_file(spec.attempt))
         place.promote(spec.attempt)
         for rank in range(spec.world_size):
@@ -204,13 +206,14 @@ class Runner:
             run=run,
             position=self.block.runs.index(run),
             attempt=attempt,
-            config=config,
+            config=placed(config, self.folder.home),
             axes=self.block.axes[run.cell],
             world_size=config.world_size,
             attempt_folder=str(self._place(run).attempt(attempt)),
             threads=threads_per_rank(config, self.site),
             ceilings=str(self.folder.ceilings(self.block.name)),
             silence_seconds=self.limits.silence_seconds,
+            run_seconds=self.limits.run_seconds,
             device_models=models_for(config, self.site),
         )
 

@@ -39,7 +39,7 @@ CAUSES = {
     "runs failed, with their reasons": r"^(?:crashed|timed_out): \d+ runs?: \S",
     "runs not reached, with the reason": r"^not_run: \d+ runs?: \S",
     "Snakemake ended early, with the cause": r"^(?:Snakemake ended early|no report was written, because .*)"
-    r": (?!it ended with exit code)",
+    r": (?!it gave no reason|it ended with exit code)",
     "MLflow not filled, with the cause": r"^MLflow has not got everything: (?!accelsweep)",
     "refused, with the cause": r"^(?:accelsweep: )?(?:error|wrong input): \S",
 }

@@ -18,7 +18,7 @@ from accelsweep.measure.surroundings.device_state import device_state
 from accelsweep.measure.surroundings.doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.surroundings.doubts import governor as governor_doubt
 from accelsweep.measure.surroundings.environment import host_state
-from accelsweep.state.leftovers import now_on
+from accelsweep.state.living import now_on
 
 LEAST_FREE_BYTES = 2_000_000_000
 """Disk: a sweep with its records and report needs a part of this. Memory: a run with its libraries does."""

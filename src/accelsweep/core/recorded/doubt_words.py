@@ -20,6 +20,7 @@ WORDS = {
     "mixed_hosts": "several machines",
     "no_steps": "the single steps were not kept",
     "noisy_baseline": "the baseline is noisier than the rest",
+    "optimizer_batch": "optimiser steps held another batch than was asked for",
     "outlier": "one repeat lies far from the others",
     "page_faults": "data came from disk while timing",
     "power_capped": "the device was at its power limit",

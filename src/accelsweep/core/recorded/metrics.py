@@ -38,7 +38,7 @@ METRICS: dict[str, Meaning] = {
     "window_samples": Meaning("samples", "Samples of the window, on all ranks."),
     "rank_skew_seconds": Meaning("s", "Seconds of the slowest rank less those of the fastest; absent on one rank."),
     "epoch_ends_in_window": Meaning("epochs", "Passes over the data that ended inside the window."),
-    "epoch_samples": Meaning("samples", "Samples of one pass over the training set, on all ranks."),
+    "epoch_samples": Meaning("samples", "Samples that one pass over the training data gives, on all ranks."),
     "foreign_cpu_cores": Meaning("cores", "CPU cores that other processes kept busy during the window."),
     # cold costs
     "load_seconds": Meaning("s", "Time to build module, data and device; imports are excluded."),

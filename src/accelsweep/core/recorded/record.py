@@ -65,7 +65,11 @@ class Doubt(Frozen):
 
 
 class Effective(Frozen):
-    """The settings that were really in force, read back from Lightning and torch rather than from the config."""
+    """The settings that were really in force, read back from Lightning and torch rather than from the config.
+
+    `global_batch_size` is how many samples an optimiser step of the window held, on all ranks. It is None where the
+    steps differ in more than their short batches, or where there was none: the doubt `optimizer_batch` says which.
+    """
 
     accelerator: str
     device_names: tuple[str, ...]
@@ -77,7 +81,7 @@ class Effective(Frozen):
     launcher: str
     threads_per_rank: int
     batch_size: int
-    global_batch_size: int
+    global_batch_size: int | None
     warmup_steps: int
     window_steps: int
     optimizer: str
@@ -89,13 +93,16 @@ class Fingerprint(Frozen):
     """The hardware, software and sources that must be equal for an old record to stand for a new run.
 
     `hardware` is device model, driver and host model. `software` holds the public versions of torch and lightning;
-    their build tags are in `builds`. `sources` are the digests of the user's own packages.
+    their build tags are in `builds`. `sources` are the digests of the user's own packages. `links` says where the
+    symbolic links in the config's paths led, by key: what lies behind the same path may be another disk. It is empty
+    where no path goes through a link.
     """
 
     hardware: dict[str, str]
     software: dict[str, str]
     builds: dict[str, str]
     sources: dict[str, str]
+    links: dict[str, str] = Field(default_factory=dict, exclude_if=lambda links: not links)
 
     @property
     def hardware_kind(self) -> HardwareKind:

@@ -58,6 +58,17 @@ def finished_blocks_win(workflow: Any, done_files: list[str]) -> None:
     scheduler.error_callback = ended
 
 
+def read_configuration_once() -> None:
+    """Let the Slurm plugin run `scontrol show config` once more, and not whenever it asks about its jobs.
+
+    To be called before the executor is made. The first time is when the plugin is imported, and cannot be avoided.
+    """
+    import snakemake_executor_plugin_slurm as plugin
+    from snakemake_executor_plugin_slurm import validation
+
+    plugin.get_min_job_age = validation.get_min_job_age = functools.cache(plugin.get_min_job_age)
+
+
 def follow_jobs(workflow: Any, sweep: str, jobs_changed: str, *, driven: bool) -> None:
     """Name the jobs for their sweep, and let Snakemake ask squeue only when there is something to learn.
 
@@ -66,10 +77,7 @@ def follow_jobs(workflow: Any, sweep: str, jobs_changed: str, *, driven: bool) -
     """
     if workflow.local_exec or workflow.executor_plugin.name != "slurm":
         return
-    import snakemake_executor_plugin_slurm as plugin
-
     executor = workflow.scheduler._executor
-    plugin.get_min_job_age = functools.cache(plugin.get_min_job_age)  # it runs `scontrol show config`
     if not executor.run_uuid.startswith(prefix := f"{job_name_prefix(sweep)}_"):
         executor.run_uuid = prefix + executor.run_uuid  # under a driver an option of the plugin has done so
         executor.logger.info(f"SLURM run ID: {executor.run_uuid}")

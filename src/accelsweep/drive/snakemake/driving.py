@@ -141,7 +141,7 @@ class Driving:
                 snakemake.kill()  # by Ctrl-C it would cancel its jobs, which another head waits for
                 following.finish()
                 raise
-            publisher.finish(following, self.folder, self.tracking_uri, warn)
+            publisher.finish(following, self.folder, self.tracking_uri)
         return snakemake.code
 
     def _tell_of_mlflow(self, following: Child) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from accelsweep.state.tail import last_lines
 
 _OURS = "error: "
-_STOPPED = "Terminating processes on user request"
+_STOPPED = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
+"""Snakemake's words after SIGINT and after SIGTERM."""
+
 _HEADING = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception)(?: in (?:file|rule) .*)?:")
 _WHOLE = re.compile(r"(?:(?:\w+\.)*\w+(?:Error|Exception|Exit)|(?:\w+\.)+error): \S.*")
 _MESSAGE = re.compile(r"\s+message: (?!None$)(.+?)(?:\. For further error details.*)?")
@@ -56,7 +58,12 @@ def why_snakemake_ended(log: Path, code: int) -> str:
     if any(line.startswith(_STOPPED) for line in lines):
         return "it was told to stop"
     said = [*_failed_commands("\n".join(lines), log.parent), *_errors(lines)]
-    return said[-1] if said else f"it ended with exit code {code} and left no reason in its log"
+    if said:
+        return said[-1]
+    left = [line.strip() for line in lines if line.strip()]
+    if not left:
+        return f"its log was emptied, or Python could not start it (exit code {code})"
+    return f"it gave no reason (exit code {code}) after: {left[-1]}"
 
 
 def _errors(lines: Sequence[str]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from accelsweep.core.planned.plans import Manifest, PlannedBlock, Resources
 from accelsweep.core.planned.settings import PILOT
 from accelsweep.drive.head import living_head
 from accelsweep.drive.ready import make_ready
-from accelsweep.drive.slurm.job_status import finished_blocks_win, follow_jobs
+from accelsweep.drive.slurm.job_status import finished_blocks_win, follow_jobs, read_configuration_once
 from accelsweep.drive.snakemake.limits import limits, taken
 from accelsweep.drive.snakemake.profiles import check_executor
 from accelsweep.engines.engine import Engine, Value
@@ -201,7 +201,9 @@ def sweep_of_config(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
             if living_head(folder) is None:
                 make_ready(folder, lambda line: print(line, file=sys.stderr))  # noqa: T201 - what Snakemake's user reads
                 _tell_of_pilot(manifest)
-            audit(folder, check_present=manifest.site.scheduler == "local")
+            audit(folder, check_present=True)
+            if manifest.site.scheduler == "slurm":
+                read_configuration_once()
         return Sweep(folder, manifest)
     except AccelsweepError as error:
         raise WorkflowError(str(error)) from None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-from accelsweep.base.secrets import masked
+from accelsweep.base.secrets import masked, names_a_secret
 
-_SECRET = re.compile(
-    r"PASSWO?R?D|PASSPHRASE|SECRET|TOKEN$|(API|ACCESS|PRIVATE)_?KEY$|^ACCELSWEEP_NOTIFY$", re.IGNORECASE
-)
+_NOTIFY = "ACCELSWEEP_NOTIFY"
+"""Its addresses hold secrets in every part."""
 
 
 def open_to_all(variables: Mapping[str, str]) -> dict[str, str]:
     """Return these variables without those whose name tells of a secret, or whose address holds one."""
-    return {name: value for name, value in variables.items() if not _SECRET.search(name) and masked(value) == value}
+    return {
+        name: value
+        for name, value in variables.items()
+        if name != _NOTIFY and not names_a_secret(name) and masked(value) == value
+    }

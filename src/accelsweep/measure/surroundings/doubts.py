@@ -5,6 +5,7 @@ A doubt that always fires is worthless: an idle, healthy machine stays below the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from accelsweep.base.digits import count_of
@@ -162,6 +163,45 @@ def epoch_boundary(count: int) -> Doubt | None:
         message=f"the training data ended and was begun again {count} times inside the window",
         remedy="let the train_dataloader give an endless stream, or accept that its restart is part of the rate",
     )
+
+
+def optimizer_batch(held: Sequence[Counter[int]], asked: int, usual: int | None, samples: int) -> Doubt | None:
+    """Doubt a window whose optimiser steps held another number of batches than the config asks for.
+
+    `held` has, for each optimiser, how many of its steps held how many batches, and `usual` is what nearly all of them
+    held, if there is such a number. A batch has `samples` samples on all ranks together.
+    """
+    if usual == asked:
+        return None
+    wanted = f"{_batches(asked, samples)} of trainer.accumulate_grad_batches={asked}"
+    if not held:
+        message = f"no optimiser step ended in the window, where {wanted} were expected"
+    else:
+        seen = "; ".join(_shares(counted, samples) for counted in dict.fromkeys(map(_frozen, held)))
+        message = f"an optimiser step held {seen}, not the {wanted}"
+    return Doubt(
+        code="optimizer_batch",
+        message=message,
+        remedy=(
+            "accumulate a number of batches that divides an epoch (Lightning steps at the end of each), in trainer and "
+            "not in a callback or the module; compare settings by effective.global_batch_size"
+        ),
+    )
+
+
+def _frozen(counted: Counter[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted(counted.items()))
+
+
+def _shares(counted: tuple[tuple[int, int], ...], samples: int) -> str:
+    if len(counted) == 1:
+        return _batches(counted[0][0], samples)
+    steps = sum(times for _, times in counted)
+    return " or ".join(f"{_batches(batches, samples)}, {times / steps:.0%} of the steps" for batches, times in counted)
+
+
+def _batches(count: int, samples: int) -> str:
+    return f"{count} batch{'' if count == 1 else 'es'} ({count * samples} samples)"
 
 
 def between(before: Moment, after: Moment) -> list[Doubt]:

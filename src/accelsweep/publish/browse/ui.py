@@ -159,7 +159,12 @@ def _start_on_free_port(home: Path, uri: str, asked: int | None, log: IO[bytes])
 
 def _start(home: Path, uri: str, port: int, log: IO[bytes]) -> Server:
     command = [sys.executable, "-P", "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
-    command += ["--artifacts-destination", str(home.resolve() / ARTIFACTS), "--uvicorn-opts", "--log-level warning"]
+    command += [
+        "--artifacts-destination",
+        (home.resolve() / ARTIFACTS).as_uri(),
+        "--uvicorn-opts",
+        "--log-level warning",
+    ]
     environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     process = subprocess.Popen(
         command,

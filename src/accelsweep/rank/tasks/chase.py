@@ -17,6 +17,7 @@ from typing import Any
 from accelsweep.base.durations import SECONDS_PER_HOUR
 from accelsweep.base.errors import InputError
 from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.trainer import asked_length
 from accelsweep.core.recorded.record import Doubt, Metric
 from accelsweep.measure.clock import Clock, WaitedDevice, all_clocks, clock_gap, monotonic
 from accelsweep.measure.group import Group
@@ -60,7 +61,7 @@ class Goal:
         Steps are rounded up to whole optimiser steps of `accumulate` batches.
         """
         measure, together = config.measure, config.samples_per_step
-        every, most = measure.validate_every_samples or epoch_samples, measure.max_samples
+        every, most = measure.validate_every_samples or epoch_samples, most_samples(config, epoch_samples)
         if every is None:
             raise InputError(
                 "the data does not tell how many samples one pass has: set measure.validate_every_samples, or give "
@@ -80,6 +81,22 @@ class Goal:
     def words(self) -> str:
         """The goal in words: `val_accuracy >= 0.9`."""
         return f"{self.metric} {'<=' if self.better == 'min' else '>='} {self.target:g}"
+
+
+def most_samples(config: CellConfig, epoch_samples: int | None) -> int | None:
+    """Return the most training samples on the way to the target; None where only a time limit bounds them.
+
+    They are `measure.max_samples`, or else as many as `trainer.max_epochs` or `trainer.max_steps` make.
+    """
+    if config.measure.max_samples is not None:
+        return config.measure.max_samples
+    epochs, steps = asked_length(config.trainer)
+    accumulate = int(config.trainer.get("accumulate_grad_batches") or 1)
+    bounds = (
+        None if epochs is None or epoch_samples is None else epochs * epoch_samples,
+        None if steps is None else steps * accumulate * config.samples_per_step,
+    )
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def _steps(samples: int, together: int, accumulate: int) -> int:

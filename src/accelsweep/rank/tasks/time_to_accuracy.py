@@ -10,8 +10,9 @@ from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.group import group_of
 from accelsweep.rank.loops.make import make_loop
+from accelsweep.rank.loops.run_trainer import Length
 from accelsweep.rank.quality import QualityPhase
-from accelsweep.rank.tasks.chase import CHASED, Chase, Goal
+from accelsweep.rank.tasks.chase import CHASED, Chase, Goal, most_samples
 from accelsweep.rank.tasks.train_throughput import TrainThroughput
 
 
@@ -24,7 +25,8 @@ class TimeToAccuracy(TrainThroughput):
         return not_reached(CHASED, self._spec.config.measure.quality_metric)
 
     def _quality(self) -> QualityPhase:
-        loop = make_loop(self._spec)
+        most = most_samples(self._spec.config, self._epoch_samples)
+        loop = make_loop(self._spec, Length(samples=most))
         goal = Goal.of(self._spec.config, loop.accumulate, self._epoch_samples)
         chase = Chase(
             goal, device=measured_device(loop.device), group=group_of(self._spec.world_size), epoch_ends=loop.epoch_ends

@@ -106,7 +106,9 @@ def _learning_rate(rate: float | None) -> Metric:
 def _epoch_samples(samples: int | None) -> Metric:
     scope = "one pass over the training set, all ranks"
     if samples is None:
-        reason = "the data has no length: give the data module an attribute epoch_samples"
+        reason = (
+            "no pass ended, and the loader does not tell its length: give the data module an attribute epoch_samples"
+        )
         return Metric(value=None, unit="samples", reason=reason, scope=scope)
     return Metric(value=float(samples), unit="samples", scope=scope)
 
