@@ -22,7 +22,6 @@ from accelsweep.drive.detached.places import detached, name_in, place_for
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux
 from accelsweep.drive.head import refuse_while_run
-from accelsweep.engines.this_job import outside_of_jobs
 from accelsweep.state.folders import SweepFolder
 
 WORDS = ("two words", "a'b\"c", "$HOME;`id`", "", "#{pane_pid}", "é%d")
@@ -218,15 +217,6 @@ def test_the_head_of_a_fleet_holds_no_node_that_it_compares(folder, monkeypatch)
         match=r"not available\. A fleet's head holds none of the 2 nodes .* site\.slurm\.head\.partition names",
     ):
         place.start(folder, ("true",), "accelsweep-head-x")
-
-
-def test_what_a_head_submits_knows_nothing_of_the_heads_own_job(monkeypatch):
-    monkeypatch.setenv("SLURM_CONF", "/etc/here")
-    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
-    assert outside_of_jobs() == dict(os.environ), "on a login node nothing is taken away"
-    for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_MEM_PER_NODE"):
-        monkeypatch.setenv(name, "1")
-    assert {name for name in outside_of_jobs() if name.startswith("SLURM")} == {"SLURM_CONF"}
 
 
 @pytest.fixture

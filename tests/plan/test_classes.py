@@ -197,6 +197,8 @@ def test_what_accelsweep_itself_gives_is_not_missing(takes):
     with pytest.raises(InputError, match=r"sets\.Data needs net"):
         plan(takes, "data._target_=sets.Data")
     assert plan(takes, "data._target_=sets.Data", "data.net=1").cells
+    (takes / "attribute.py").write_text("class Data:\n    def __init__(self): self.batch_size = 1\n")
+    assert plan(takes, "data._target_=attribute.Data", "data.batch_size=64", "devices=2").cells
 
 
 def test_an_argument_of_a_callback_and_of_an_optimizer_are_looked_at_too(takes):

@@ -202,14 +202,14 @@ def test_a_profile_is_kept_until_another_one_is_given_and_costs_no_run(home):
 
 
 def test_data_in_another_folder_is_another_setting_whatever_the_last_part_of_its_path(home):
-    first = planned(home, "+data.root=/old/digits", "batch_size=32,64")
-    second = planned(home, "+data.root=/new/digits", "batch_size=32,64")
+    first = planned(home, "data=mnist", "data.root=/old/digits", "batch_size=32,64")
+    second = planned(home, "data=mnist", "data.root=/new/digits", "batch_size=32,64")
     assert set(second.manifest.wanted_runs()).isdisjoint(first.manifest.wanted_runs())
-    assert planned(home, "+data.root=/old/digits", "batch_size=32,64").new_blocks == ()
+    assert planned(home, "data=mnist", "data.root=/old/digits", "batch_size=32,64").new_blocks == ()
 
 
 def test_two_folders_with_one_last_part_are_an_axis(home):
-    plan = make_plan(home, ["+data.root=/nfs/x,/nvme/x"])
+    plan = make_plan(home, ["data=mnist", "data.root=/nfs/x,/nvme/x"])
     assert [cell.axes["data.root"] for cell in plan.cells] == ["/nfs/x", "/nvme/x"]
     assert len({cell.name for cell in plan.cells}) == 2
 
@@ -217,10 +217,16 @@ def test_two_folders_with_one_last_part_are_an_axis(home):
 def test_a_moved_project_keeps_its_runs_and_its_blocks(home, two_cores):
     for place in ("first", "second"):
         (home / place).mkdir()
-    old = planned(home / "first", f"+data.root={home}/first/sets/digits", f"+env.DATA={home}/first", "batch_size=32,64")
+    old = planned(
+        home / "first",
+        "data=mnist",
+        f"data.root={home}/first/sets/digits",
+        f"+env.DATA={home}/first",
+        "batch_size=32,64",
+    )
     shutil.copytree(home / "first" / "sweeps", home / "second" / "sweeps")
     here = home / "second"
-    new = make_plan(here, [f"+data.root={here}/sets/digits", f"+env.DATA={here}", "batch_size=32,64"])
+    new = make_plan(here, ["data=mnist", f"data.root={here}/sets/digits", f"+env.DATA={here}", "batch_size=32,64"])
     assert new.new_blocks == ()
     assert new.manifest.wanted_runs() == old.manifest.wanted_runs()
     run = frozen_spec(SweepFolder(here, "sweep"), new.cells[1].name, here, "profile").config
@@ -230,7 +236,7 @@ def test_a_moved_project_keeps_its_runs_and_its_blocks(home, two_cores):
 def test_a_path_in_the_baseline_or_a_rule_is_found_as_it_was_typed(home, own_conf):
     own_conf({
         "experiment/disks.yaml": "# @package _global_\n"
-        f"hydra: {{sweeper: {{params: {{+data.root: '{home}/a/x,{home}/b/x,/c/x'}}}}}}\n"
+        f"hydra: {{sweeper: {{params: {{data: mnist, data.root: '{home}/a/x,{home}/b/x,/c/x'}}}}}}\n"
         f"baseline: {{data.root: {home}/b/x}}\n"
         f"exclude: [{{when: {{data.root: {home}/a/x}}, because: slow}}]\n"
     })  # fmt: skip
@@ -583,7 +589,7 @@ hostile = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(
 )
 def test_hostile_values_stay_values(home, values):
     quoted = ",".join(QuotedString(value, Quote.single).with_quotes() for value in values)
-    plan = planned(home, f"+model.note={quoted}", name="hostile")
+    plan = planned(home, "model._target_=torch.nn.Identity", f"model.note={quoted}", name="hostile")
     folder = SweepFolder(home, "hostile")
     manifest = Manifest.read(folder.manifest)
     assert [cell.config.model["note"] for cell in plan.cells] == list(dict.fromkeys(values))
@@ -597,7 +603,8 @@ def test_hostile_values_stay_values(home, values):
 def test_the_same_plan_comes_out_of_any_process(home, two_cores):
     code = (
         "import json, sys; from pathlib import Path; from accelsweep.plan.make import make_plan\n"
-        "plan = make_plan(Path(sys.argv[1]), ['experiment=quickstart', 'site=gpu_node', '+model.note=\"ä\",b'])\n"
+        "words = ['experiment=quickstart', 'site=gpu_node', 'model._target_=torch.nn.Identity', 'model.note=\"ä\",b']\n"
+        "plan = make_plan(Path(sys.argv[1]), words)\n"
         "print(json.dumps(plan.manifest.model_dump(mode='json')))"
     )
     seen = set()

@@ -1,5 +1,6 @@
 """One command from the login node: blocks become jobs, and the same records, report and MLflow runs come back."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -40,8 +41,34 @@ def told_of_jobs(home):
     assert (job.number, job.state, job.energy_reason) == (*home.submitted(), "COMPLETED", NO_ENERGY)
 
 
+ORDERS = {
+    "SBATCH_WAIT": "1",
+    "SBATCH_PARTITION": "cpu",
+    "SBATCH_MEM_PER_NODE": "1",
+    "SQUEUE_STATES": "SUSPENDED",
+    "SQUEUE_USERS": "nobody",
+    "SLURM_TIME_FORMAT": "relative",
+    "SLURM_CLUSTERS": "another",
+    "SNAKEMAKE_SLURM_PARTITIONS": "/nowhere",
+}
+"""What a user's shell may say to Slurm's commands, and to Snakemake's plugin for it."""
+
+
+def stored_environment(job):
+    """What Slurm stores of the environment of a job, and shows to its staff."""
+    root = Path(os.environ.get("ACCELSWEEP_SLURM_ROOT") or Path(os.environ.get("TMPDIR") or "/tmp", "accelsweep-slurm"))
+    (stored,) = root.glob(f"state/hash.*/job.{job}/environment")
+    return {part.partition(b"=")[0].decode("utf-8", "replace") for part in stored.read_bytes().split(b"\0")}
+
+
 def test_a_sweep_goes_through_slurm_to_its_report(home):
-    """Settings of one and of two ranks share the job of a whole node, in which each has the threads of its own."""
+    """Settings of one and of two ranks share the job of a whole node, in which each has the threads of its own.
+
+    The user's variables and default profile say otherwise, and hold secrets.
+    """
+    home.environment |= ORDERS | {"HF_TOKEN": "x", "STORE": "https://me:pass@host", "TOKENIZERS_PARALLELISM": "false"}
+    (home.path / "profiles" / "default").mkdir(parents=True)
+    (home.path / "profiles" / "default" / "profile.yaml").write_text("dry-run: true\n")
     sizes = ("threads=null", "devices=1,2", "site.inventory=[{accelerator: cpu, model: virtual, count: 2}]")
     output = home.run(*sizes)
     assert "[5/5]" in output
@@ -50,9 +77,14 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     assert (home.folder.report / "index.html").exists()
     assert (home.path / "mlflow.db").exists()
     assert len(home.submitted()) == 1
+    assert "jobs do not get HF_TOKEN, STORE; if they need one, list it in site.slurm.secrets" in output
+    assert "sbatch does not get SBATCH_MEM_PER_NODE, SBATCH_PARTITION, SBATCH_WAIT: the site file decides" in output
     gpus = set()
     for job in home.submitted():
         told = home.told(job)
+        kept = stored_environment(job)
+        assert {"TOKENIZERS_PARALLELISM", "PATH"} <= kept
+        assert kept.isdisjoint({"HF_TOKEN", "STORE", *ORDERS})
         (block,) = [
             path.name.removesuffix(".done.json")
             for path in home.folder.root.glob("blocks/*.done.json")

@@ -74,7 +74,7 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
     """Make a folder below TMPDIR that is gone after the with-block, or swept up after this process was killed."""
     with (
         tempfile.TemporaryDirectory(prefix=f"accelsweep-{purpose}-", ignore_cleanup_errors=True) as made,
-        _locked(Path(made)),
+        _locked(Path(made), or_not=True),
     ):
         yield Path(made)
 
@@ -135,11 +135,19 @@ def _opened_by_us(path: str, flags: int) -> int:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder until the block ends, or this process does; raise BlockingIOError if another process holds it."""
+def _locked(folder: Path, *, or_not: bool = False) -> Iterator[None]:
+    """Hold a folder until the block ends, or this process does; raise BlockingIOError if another process holds it.
+
+    Where its disk cannot lock folders, as NFS, this raises OSError; with `or_not` the block goes on without a hold, and
+    nobody will remove the folder after a kill.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if not or_not or isinstance(error, BlockingIOError):
+                raise
         yield
     finally:
         os.close(descriptor)

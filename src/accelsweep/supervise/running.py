@@ -107,7 +107,7 @@ class Runner:
         return conclusion
 
     def _on(self, lease: Lease, run: Run, kind: LaunchKind) -> Conclusion | None:
-        check_room(self.folder.root, self.limits.free_disk_bytes)
+        check_room(self.folder.root, self.limits)
         place = self._place(run)
         number = place.begin(socket.gethostname(), now(), job_log())
         try:
@@ -138,7 +138,7 @@ class Runner:
                 rest = f"; what follows the window is not known: {conclusion.reason}"
                 results, conclusion = kept, Conclusion(Outcome.measured, None)
         if conclusion.outcome is Outcome.crashed:
-            check_room(self.folder.root, self.limits.free_disk_bytes)  # a full disk is not the run's fault
+            check_room(self.folder.root, self.limits)  # a full disk is not the run's fault
         doubts = ending_doubts(ending, conclusion) + source_doubts(known.fingerprint, self.present.read(spec.config))
         self._conclude(spec, conclusion, results, replace(known, wall_seconds=ending.wall_seconds), doubts, rest=rest)
         return conclusion
@@ -153,7 +153,7 @@ class Runner:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
             return None
         if found.conclusion.outcome is Outcome.crashed:
-            check_room(self.folder.root, self.limits.free_disk_bytes)
+            check_room(self.folder.root, self.limits)
         doubts = source_doubts(known.fingerprint, self.present.read(spec.config))
         known = replace(known, wall_seconds=found.wall_seconds)
         self._conclude(spec, found.conclusion, found.results, known, doubts, found.frontier)

@@ -46,6 +46,7 @@ class Limits(Frozen):
     retries: AtLeast0 = 1
     log_bytes: AtLeast1 = 5_000_000
     free_disk_bytes: AtLeast0 = 200_000_000
+    free_disk_inodes: AtLeast0 = 300
     max_settings: AtLeast1 = 10_000
     max_repeats: AtLeast1 = 1_000
     max_runs: AtLeast1 = 100_000

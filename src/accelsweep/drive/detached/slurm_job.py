@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import time
@@ -12,7 +13,7 @@ from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.sites.slurm import Slurm
 from accelsweep.drive.detached.handed import PlaceKind, Whereabouts
 from accelsweep.engines.ask import ask
-from accelsweep.engines.this_job import outside_of_jobs
+from accelsweep.engines.environment import for_jobs
 from accelsweep.state.folders import SweepFolder
 
 _LEAST_MB = 4000
@@ -42,7 +43,7 @@ class HeadJob:
             return there
         submit = ("sbatch", *self._options(folder, name, after), "--wrap", f"exec {shlex.join(command)}")
         try:
-            return ask(*submit, base=outside_of_jobs()).strip().partition(";")[0]
+            return ask(*submit, base=for_jobs(os.environ, self._slurm.secrets)).strip().partition(";")[0]
         except AccelsweepError as error:
             if not self._avoid:
                 raise

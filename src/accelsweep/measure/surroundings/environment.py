@@ -60,6 +60,9 @@ _TELLING = (
     "PYTORCH_",
     "TORCH_",
     "LD_PRELOAD",
+    "PYTHONDEVMODE",
+    "PYTHONMALLOC",
+    "PYTHONTRACEMALLOC",
     *RECORDED_VARIABLES,
     *heeded(),
 )

@@ -67,7 +67,8 @@ class _Built(NamedTuple):
 def _built(config: CellConfig) -> Iterator[_Built]:
     if config.task != "boosting":  # whose model gets more than its config says
         yield from _built_in("model", config.model, ("batch_size",) if brings_own_data(config) else ())
-    yield from _built_in("data", config.data, ("batch_size", "seed", "device"))
+    data = {key: value for key, value in config.data.items() if key != "batch_size"}
+    yield from _built_in("data", data, ("batch_size", "seed", "device"))
     if config.optimizer:
         ours = LearningRate.model_fields
         own = {key: value for key, value in config.optimizer.items() if key not in ours}

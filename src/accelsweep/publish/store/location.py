@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.secrets import login_of, masked
+from accelsweep.machine.disk import Ability, lacking
 from accelsweep.state.folders import SweepFolder
 
 ARTIFACTS = "mlartifacts"
@@ -96,6 +97,20 @@ def _path(database: str, query: Mapping[str, Any]) -> Path:
     if query.get("uri") and database.startswith("file:"):
         return Path(os.fsdecode(unquote_to_bytes(urlsplit(database).path)))
     return Path(database)
+
+
+def refuse_without_locks(uri: str) -> None:
+    """Raise InputError where the store is a SQLite file that does not exist yet, on a disk on which none can be made.
+
+    SQLite would say that the database is locked, for as long as it is asked.
+    """
+    path = database_file(uri)
+    if path is None or path.exists() or not lacking(path.parent, Ability.locks):
+        return
+    raise InputError(
+        f"{path.parent} lies on a disk without file locks, where SQLite can write no {path.name}: name a store "
+        "elsewhere, such as --tracking-uri sqlite:////tmp/mlflow.db, or a server. All records are safe"
+    )
 
 
 def is_server(uri: str) -> bool:

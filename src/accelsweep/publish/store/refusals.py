@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -25,6 +26,9 @@ _STATUS = re.compile(r"failed with error code (\d{3})\b")
 _SCHEMA = re.compile(r"found version (\w+)|Can't locate revision identified by '(\w+)'")
 _LOGIN = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,"
 _SAFE = "All records are safe"
+
+_IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EEXIST, errno.EISDIR})
+"""Errors of a path where something else stands."""
 
 _READ_ONLY = ("readonly database", "unable to open database file", "access permission denied")
 _FULL = ("database or disk is full", "disk I/O error")
@@ -127,7 +131,7 @@ def _of_schema(uri: str, error: BaseException, sweep: str) -> str | None:
 def _of_disk(uri: str, error: BaseException) -> str | None:
     """Return what to do where the file of a store, or the folder of its artifacts, cannot be written to."""
     for one in _chain(error):
-        if isinstance(one, OSError) and one.errno in REFUSALS and one.filename:
+        if isinstance(one, OSError) and one.errno in REFUSALS | _IN_THE_WAY and one.filename:
             return f"MLflow's store at {masked(uri)} cannot be written to: {words_of(one)}"
     path = database_file(uri)
     if path is None:

@@ -22,12 +22,18 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.documents import is_occupied
+from accelsweep.base.documents import is_occupied, put_in_place
 from accelsweep.base.errors import DamagedFile
 from accelsweep.publish.runs.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE
 from accelsweep.publish.store.database import alone_in_database, ask_file
 from accelsweep.publish.store.experiment import all_runs, experiment_of
-from accelsweep.publish.store.location import ARTIFACTS, database_file, file_address, is_server
+from accelsweep.publish.store.location import (
+    ARTIFACTS,
+    database_file,
+    file_address,
+    is_server,
+    refuse_without_locks,
+)
 from accelsweep.publish.store.refusals import anew
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import NEW_DATABASE, sweep_up_databases
@@ -138,7 +144,7 @@ def connect(folder: SweepFolder, uri: str, records: Collection[str] = ()) -> Sto
 def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
     """Make the file of a SQLite store if there is none, whole or not at all. Makes nothing for any other store.
 
-    Raises StoreDamaged where something else stands in its place.
+    Raises StoreDamaged where something else stands in its place, InputError on a disk without file locks.
     """
     _quiet()
     path = database_file(uri)
@@ -153,14 +159,16 @@ def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    refuse_without_locks(uri)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         made = Path(folder) / NEW_DATABASE
+        made.touch()  # SQLite would close it to the group; its journals get the permissions of the file
         store = SqlAlchemyStore(  # type: ignore[no-untyped-call]  # mlflow has no type hints there
             file_address(made), (home.resolve() / ARTIFACTS).as_uri()
         )
         store.engine.dispose()
         try:
-            path.hardlink_to(made)
+            put_in_place(made, path)
         except FileExistsError:
             _wait_for_maker(path)
 
