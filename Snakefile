@@ -31,10 +31,10 @@ rule all:
 onstart:
     SWEEP.check_executor(workflow)
     SWEEP.follow_jobs(workflow)
-    shell("{sys.executable:q} -m accelsweep.supervise --prepare {SWEEP.root:q}")
+    shell("{sys.executable:q} -P -m accelsweep.supervise --prepare {SWEEP.root:q}")
     SWEEP.leave_secrets_behind()
 
 
 # A block that failed must never cost the report: what there is gets collected, the rest becomes `not_run` rows.
 onerror:
-    shell("{sys.executable:q} -m accelsweep.drive.finish {SWEEP.root:q} --log {log:q}")
+    shell("{sys.executable:q} -P -m accelsweep.drive.finish {SWEEP.root:q} --log {log:q}")

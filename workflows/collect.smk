@@ -18,7 +18,7 @@ rule findings:
         before=SWEEP.before_findings,
         code=code_of("analyse"),
     shell:
-        "{params.before}{params.python:q} -m accelsweep.analyse sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
+        "{params.before}{params.python:q} -P -m accelsweep.analyse sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
 
 
 # What a sweep is run for. The files in between are named too, because Snakemake does not make a missing file again as

@@ -27,7 +27,7 @@ rule report:
         python=sys.executable,
         code=code_of("report"),
     shell:
-        "{params.python:q} -m accelsweep.report sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
+        "{params.python:q} -P -m accelsweep.report sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
 
 
 rule published:
@@ -42,4 +42,4 @@ rule published:
     params:
         python=sys.executable,
     shell:
-        "{params.python:q} -m accelsweep.publish sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
+        "{params.python:q} -P -m accelsweep.publish sweeps/{wildcards.sweep:q} > {log:q} 2>&1"

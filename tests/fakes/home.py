@@ -140,8 +140,8 @@ class Home:
             for process in psutil.process_iter(["cwd", "cmdline", "status"])
             if process.info["cwd"] == str(self.path)
             and process.info["status"] != psutil.STATUS_ZOMBIE
-            and (process.info["cmdline"] or [])[1:2] == ["-m"]
-            and process.info["cmdline"][2] in wanted
+            and "-m" in (words := process.info["cmdline"] or [])[1:3]
+            and words[words.index("-m") + 1] in wanted
         ]
 
     def supervisors(self) -> list[int]:

@@ -73,6 +73,7 @@ def place_of_a_rank(folder: Path) -> Iterator[None]:
         for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}.items():
             patch.setenv(name, value)
         patch.setattr(sys, "path", list(sys.path))
+        patch.setattr(sys, "argv", ["rank", "spec.json"])
         patch.chdir(folder)
         yield
     torch.set_num_threads(threads)

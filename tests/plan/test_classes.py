@@ -209,18 +209,34 @@ def test_an_argument_of_a_callback_and_of_an_optimizer_are_looked_at_too(takes):
 
 
 @pytest.mark.parametrize(
-    "name", ["lightning.py", "queue.py", "accelsweep/__init__.py", "hydra.py", "torch/__init__.py"]
+    "name",
+    [
+        *("lightning.py", "queue.py", "accelsweep/__init__.py", "hydra.py", "torch/__init__.py"),
+        *("profile.py", "requests.py", "click.py", "matplotlib.py", "networkx/__init__.py", "statistics.py", "PIL.py"),
+    ],
 )
-def test_a_module_in_the_place_of_one_that_every_run_imports_is_refused(name, tmp_path):
+def test_a_module_in_the_place_of_one_that_every_run_imports_is_refused(name, tmp_path, last_line):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("")
-    with pytest.raises(InputError, match="has the name of a module that every run imports"):
+    with pytest.raises(
+        InputError, match=f"{name.removesuffix('/__init__.py')} has the name of a module that every run"
+    ) as told:
         plan(tmp_path)
+    last_line(f"{name} beside the model", str(told.value))
 
 
 def test_a_folder_that_is_no_package_and_a_name_that_nobody_imports_are_fine(tmp_path):
-    for name in ("torch/data.csv", "queue/readme.md", "test/__init__.py", "mine.py"):
+    fine = (
+        "torch/data.csv",
+        "queue/readme.md",
+        "test/__init__.py",
+        "mine.py",
+        "tests/__init__.py",
+        "utils.py",
+        "data.py",
+    )
+    for name in (*fine, "requests/notes.txt", "example.py", "models/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     assert plan(tmp_path).cells

@@ -135,7 +135,8 @@ def test_blocks_start_in_the_sites_container():
 def test_a_block_of_several_nodes_leaves_a_process_outside_the_container():
     contained = Slurm(container="apptainer exec --nv image.sif", container_python="/opt/my env/python")
     assert python(contained, "/my venv/python", nodes=2) == (
-        "'/my venv/python' -m accelsweep.supervise.processes.outside apptainer exec --nv image.sif '/opt/my env/python'"
+        "'/my venv/python' -P -m accelsweep.supervise.processes.outside "
+        "apptainer exec --nv image.sif '/opt/my env/python'"
     )
     assert python(Slurm(), "/venv/python", nodes=2) == "/venv/python"
 

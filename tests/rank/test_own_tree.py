@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from accelsweep.base.documents import canonical_json
-from accelsweep.base.errors import InputError
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.cells.versions import TREES_VARIABLE
 from accelsweep.rank.own_tree import OwnTree
 
@@ -48,7 +48,7 @@ def test_the_tree_comes_before_an_editable_installation_which_is_taken_off_the_p
 
 def test_a_module_from_the_repository_is_refused_with_both_paths(own_tree: OwnTree, checkout: Path) -> None:
     importlib.import_module("of_versions")
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(AccelsweepError) as refused:
         own_tree.refuse_other_modules()
     assert str(checkout / "src" / "of_versions.py") in str(refused.value)
     assert str(own_tree.tree) in str(refused.value)
@@ -63,7 +63,7 @@ def test_a_measured_package_that_pip_installed_is_refused_and_others_are_not(
     monkeypatch.setitem(sys.modules, "other_of_versions", other)
     own_tree.refuse_other_modules()
     monkeypatch.setitem(sys.modules, "of_versions.part", measured)
-    with pytest.raises(InputError, match=r"of_versions\.part came from"):
+    with pytest.raises(AccelsweepError, match=r"of_versions\.part came from"):
         own_tree.refuse_other_modules()
 
 

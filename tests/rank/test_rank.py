@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from own_models import PRELUDE
 
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.progress import read_progress
+
+NUMBERS = itertools.count()
 
 
 @BOTH_LOOPS
@@ -151,8 +154,172 @@ def test_an_error_of_the_users_code_is_a_result_with_their_traceback(run, own_mo
     assert "no such label" in capfd.readouterr().err
 
 
-def test_code_that_exits_is_a_result_too(run, own_module):
-    assert run(model=own_module("raise SystemExit(3)")).reason == "SystemExit: 3"
+@pytest.fixture
+def own_file(tmp_path):
+    """Write a user's module with `extra` before or after a class `Module`; return its name."""
+
+    def write(before="", after="", step="return self.weight.sum()", extra=""):
+        name = f"own_file_{next(NUMBERS)}"
+        (tmp_path / f"{name}.py").write_text(
+            f"import lightning.pytorch as pl, torch\n{before}\n"
+            "class Module(pl.LightningModule):\n"
+            "    def __init__(self):\n        super().__init__()\n"
+            "        self.weight = torch.nn.Parameter(torch.ones(1))\n"
+            f"    def training_step(self, batch, batch_idx):\n        {step}\n{extra}\n{after}\n"
+        )
+        return name
+
+    return write
+
+
+PARSES = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument({argument!r}{more})\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        (
+            PARSES.format(argument="--width", more=", required=True") + "given = parser.parse_args()",
+            "parse_args() in the import of {name}.py (line 5) read [], because a run has no command line: the "
+            'following arguments are required: --width; put what only a script does below `if __name__ == "__main__":`,'
+            " and give the values as arguments of the model or the data in the config",
+        ),
+        (
+            PARSES.format(argument="folder", more="") + "def given():\n    return parser.parse_args()\ngiven()",
+            "parse_args() in given ({name}.py, line 6) read [], because a run has no command line: the following "
+            "arguments are required: folder; put what only a script does",
+        ),
+        (
+            "import sys\nif len(sys.argv) < 2:\n    sys.exit('usage: train.py FOLDER')",
+            "sys.exit('usage: train.py FOLDER') was called in the import of {name}.py (line 4): put what only a script "
+            'does below `if __name__ == "__main__":`',
+        ),
+        (
+            "import click\n@click.command()\n@click.argument('folder')\ndef main(folder):\n    pass\nmain()",
+            "sys.exit(2) was called in the import of {name}.py (line 7): put what only a script does below",
+        ),
+    ],
+    ids=["parse_args", "parse_args in a function, a positional argument", "sys.exit with words", "click"],
+)
+def test_a_module_that_behaves_as_a_script_is_told_what_it_read_and_how_to_guard_it(
+    run, own_file, before, told, last_line
+):
+    name = own_file(before)
+    result = run(model={"_target_": f"{name}.Module"})
+    assert (result.outcome, result.error_kind) == (Outcome.crashed, "user_exception")
+    assert result.reason.startswith(told.format(name=name))
+    last_line("`parse_args()`, `sys.exit` or click at import", result.reason)
+
+
+def test_a_module_that_reads_optional_arguments_as_it_is_imported_gets_its_defaults(run, own_file):
+    name = own_file(
+        PARSES.format(argument="folder", more=", nargs='?', default='here'") + "given = parser.parse_args()"
+    )
+    result = run(model={"_target_": f"{name}.Module"})
+    assert result.outcome is Outcome.measured, result.reason
+    assert sys.modules[name].given.folder == "here"
+
+
+@BOTH_LOOPS
+@pytest.mark.parametrize(
+    ("step", "called"),
+    [("raise SystemExit(3)", "sys.exit(3)"), ("exit()", "sys.exit()"), ("quit('enough')", "sys.exit('enough')")],
+)
+def test_a_step_that_exits_is_told_with_its_hook(run, own_file, loop, step, called, last_line):
+    name = own_file(step=step)
+    result = run(loop=loop, model={"_target_": f"{name}.Module"})
+    assert result.reason == (
+        f"{called} was called in training_step ({name}.py, line 8): raise an exception or return: "
+        "a module must not end the process that trains it"
+    )
+    last_line("`sys.exit` in a step", result.reason)
+
+
+ODD = """
+class Final(BaseException):
+    pass
+class Mute(ValueError):
+    def __str__(self):
+        raise KeyError("no words")
+class Numb(Final):
+    def __str__(self):
+        raise SystemExit(1)
+def helper():
+    raise {error}
+"""
+
+
+@BOTH_LOOPS
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("Final('enough')", "Final in training_step, in helper ({name}.py, line 12): enough"),
+        ("Mute(7)", "Mute (whose __str__ raised KeyError) in training_step, in helper ({name}.py, line 12)"),
+        (
+            "Mute('no image')",
+            "Mute (whose __str__ raised KeyError) in training_step, in helper ({name}.py, line 12): no image",
+        ),
+        ("Numb", "Numb (whose __str__ raised SystemExit) in training_step, in helper ({name}.py, line 12)"),
+        ("AssertionError", "AssertionError in training_step, in helper ({name}.py, line 12)"),
+        ("GeneratorExit", "GeneratorExit in training_step, in helper ({name}.py, line 12)"),
+    ],
+)
+def test_an_odd_exception_is_told_with_its_type_and_place(run, own_file, loop, error, told, last_line):
+    name = own_file(ODD.format(error=error), step="helper()")
+    result = run(loop=loop, model={"_target_": f"{name}.Module"})
+    assert (result.outcome, result.error_kind) == (Outcome.crashed, "user_exception")
+    assert result.reason == told.format(name=name)
+    last_line(f"an exception: {error}", result.reason)
+
+
+def test_what_lightnings_handlers_raise_does_not_hide_the_first_cause(run, own_file, last_line):
+    """A loader whose workers find /dev/shm read-only, as multiprocessing says it, and a teardown of the user's."""
+    loader = (
+        "class Loader(torch.utils.data.DataLoader):\n"
+        "    def __iter__(self):\n"
+        "        import multiprocessing.synchronize, unittest.mock\n"
+        "        refused = OSError(30, 'Read-only file system')\n"
+        "        with unittest.mock.patch('_multiprocessing.SemLock', side_effect=refused):\n"
+        "            return super().__iter__()\n"
+    )
+    data = (
+        "class Data(pl.LightningDataModule):\n"
+        "    batch_size = 8\n"
+        "    def train_dataloader(self):\n"
+        "        return Loader(torch.zeros(64, 1), batch_size=self.batch_size, num_workers=1)\n"
+    )
+    name = own_file(loader, after=data)
+    result = run(model={"_target_": f"{name}.Module"}, data={"_target_": f"{name}.Data"})
+    assert result.reason.startswith(
+        "OSError: [Errno 30] Read-only file system (a loader's workers share memory in /dev"
+    )
+    assert "set the loader's num_workers to 0, or mount /dev/shm writable" in result.reason
+    assert "combined_loader" not in result.reason
+    last_line("a read-only /dev/shm", result.reason)
+
+
+@pytest.mark.parametrize("hook", ["teardown(self, stage)", "on_exception(self, error)"])
+def test_a_hook_that_fails_because_a_step_failed_does_not_hide_it(run, own_file, hook):
+    extra = f"    def {hook}:\n        self.never_made.close()\n"
+    if "on_exception" in hook:
+        data = f"class Data(pl.LightningDataModule):\n    batch_size = 8\n{extra}"
+        data += "    def train_dataloader(self):\n"
+        data += "        return torch.utils.data.DataLoader(torch.zeros(64, 1), batch_size=8)\n"
+        name = own_file(step="raise KeyError('label')", after=data)
+        result = run(model={"_target_": f"{name}.Module"}, data={"_target_": f"{name}.Data"})
+    else:
+        name = own_file(step="raise KeyError('label')", extra=extra)
+        result = run(model={"_target_": f"{name}.Module"})
+    assert result.reason == "KeyError: 'label'"
+
+
+def test_what_a_user_made_of_an_exception_stands(run, own_file):
+    """Only handlers of Lightning's are passed over: here the second exception is the one that explains."""
+    before = (
+        "def read():\n    try:\n        {}['x']\n    except KeyError:\n        raise ValueError('the file has no x')\n"
+    )
+    name = own_file(before, step="read()")
+    assert run(model={"_target_": f"{name}.Module"}).reason == "ValueError: the file has no x"
 
 
 def test_a_signal_is_no_result_of_the_users_code(run, spec, own_module):
@@ -200,8 +367,167 @@ def test_a_batch_size_that_the_data_ignores_is_refused_with_what_to_change(run, 
         "        super().__init__(batch_size=3)\n"
     )
     result = run(data={"_target_": "deaf_data.Deaf"})
-    assert result.outcome is Outcome.crashed
+    assert result.outcome is Outcome.unsupported
     assert "first batch holds 3 samples although batch_size=8" in result.reason
+
+
+BATCHES = """
+from collections import UserDict
+from dataclasses import dataclass, field
+from torch.nn.utils.rnn import pack_sequence
+import lightning.pytorch as pl, torch
+
+class Given(UserDict):
+    def __init__(self, x, y):
+        super().__init__({"x": x, "y": y})
+    def to(self, device, **_):
+        return Given(self["x"].to(device), self["y"].to(device))
+
+@dataclass
+class Graph:
+    x: torch.Tensor
+    y: torch.Tensor = field(init=False)
+    def to(self, device, **_):
+        return self
+
+class Pair(tuple):
+    def __new__(cls, x, y, *, scale):
+        return super().__new__(cls, (x, y))
+    def to(self, device, **_):
+        return self
+
+def rows(samples, lengths=(8, 3, 1, 5, 2, 7, 4, 6)):
+    return [torch.ones(length, 1) * sample for sample, length in zip(samples, lengths)]
+def packed(samples):
+    return pack_sequence(rows(samples), enforce_sorted=False)
+def packed_with_targets(samples):
+    return packed(samples), torch.ones(len(samples))
+def nested(samples):
+    return torch.nested.nested_tensor(rows(samples))
+def jagged(samples):
+    return torch.nested.nested_tensor(rows(samples), layout=torch.jagged)
+def given(samples):
+    return Given(torch.ones(len(samples), 1), torch.ones(len(samples), 1))
+def graph(samples):
+    made = Graph(torch.ones(len(samples), 1))
+    made.y = torch.ones(len(samples), 1)
+    return made
+def pair(samples):
+    return Pair(torch.ones(len(samples), 1), torch.ones(len(samples)), scale=2)
+
+class Data(pl.LightningDataModule):
+    def __init__(self, batch_size, form):
+        super().__init__()
+        self.batch_size, self.form = batch_size, globals()[form]
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(range(72), self.batch_size, collate_fn=self.form, drop_last=True)
+
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+    def training_step(self, batch, batch_idx):
+        return self.weight.sum()
+    def predict_step(self, batch):
+        return self.weight.sum()
+"""
+
+
+@pytest.mark.parametrize("form", ["packed", "packed_with_targets", "nested", "jagged", "given", "graph", "pair"])
+@pytest.mark.parametrize("how", ["lightning", "raw", "inference"])
+def test_a_batch_that_has_no_copy_on_the_meta_device_loses_the_operations_and_never_the_run(run, tmp_path, form, how):
+    """Each batch holds eight samples, and the longest sequence eight steps: neither is taken for the other."""
+    name = f"own_file_{next(NUMBERS)}"
+    (tmp_path / f"{name}.py").write_text(BATCHES)
+    task = {"task": "inference", "loop": "raw"} if how == "inference" else {"loop": how}
+    result = run(model={"_target_": f"{name}.Module"}, data={"_target_": f"{name}.Data", "form": form}, **task)
+    assert (result.outcome, result.reason) == (Outcome.measured, None), result.traceback
+    value = {key: metric.value for key, metric in result.metrics.items()}
+    assert value["window_samples"] == 8 * value["window_steps"]
+    assert result.metrics["model_flops_per_sample"].value is None
+    if form != "graph":
+        assert "batch has no copy on the meta device" in result.metrics["model_flops_per_sample"].reason
+        assert "batch has no copy on the meta device" in result.traits
+    assert value["parameters"] == 1
+
+
+def test_sequences_of_other_lengths_are_counted_as_samples_in_every_batch(run, tmp_path):
+    name = f"own_file_{next(NUMBERS)}"
+    varied = (
+        "\ndef varied(samples):\n"
+        "    lengths = range(samples[0] + 1, samples[0] + 9)\n"
+        "    return pack_sequence(rows(samples, lengths), enforce_sorted=False)\n"
+    )
+    (tmp_path / f"{name}.py").write_text(BATCHES + varied)
+    result = run(model={"_target_": f"{name}.Module"}, data={"_target_": f"{name}.Data", "form": "varied"})
+    value = {key: metric.value for key, metric in result.metrics.items()}
+    assert value["window_samples"] == 8 * value["window_steps"]
+
+
+MANUAL = "    automatic_optimization = False\n"
+TWO = "    def configure_optimizers(self):\n        return [torch.optim.SGD([self.weight]) for _ in range(2)]\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "changes", "told"),
+    [
+        ({}, {"model": {"width": 3}}, "model.width: {name}.Module has no such argument; it takes none"),
+        (
+            {"extra": MANUAL},
+            {"trainer": {"gradient_clip_val": 1.0}},
+            "Lightning refuses this: Automatic gradient clipp",
+        ),
+        (
+            {"extra": MANUAL},
+            {"trainer": {"accumulate_grad_batches": 2}},
+            "Lightning refuses this: Automatic gradient acc",
+        ),
+        ({"extra": TWO}, {}, "Training with multiple optimizers is only supported with manual optimization"),
+        (
+            {"after": "Module.training_step = pl.LightningModule.training_step"},
+            {},
+            "No `training_step()` method defined",
+        ),
+        ({"after": "class Other(torch.nn.Linear):\n    pass"}, {"class": "Other"}, "needs in_features"),
+        (
+            {"after": "def Other():\n    return torch.nn.Linear(1, 1)"},
+            {"class": "Other"},
+            "a plain torch.nn.Module without a training_step; train it with: model=supervised",
+        ),
+        ({}, {"optimizer": {}}, "Module defines no configure_optimizers, and the config has no optimizer"),
+    ],
+    ids=[
+        "an unknown argument",
+        "clipping under manual optimisation",
+        "accumulation under manual optimisation",
+        "two optimisers",
+        "no training step",
+        "a missing argument",
+        "a plain module",
+        "no optimiser",
+    ],
+)
+def test_what_is_refused_inside_of_fit_is_unsupported_so_that_nobody_tries_it_again(
+    run, own_file, parts, changes, told
+):
+    changes, name = dict(changes), own_file(**parts)
+    model = {"_target_": f"{name}.{changes.pop('class', 'Module')}", **changes.pop("model", {})}
+    result = run(model=model, **changes)
+    assert (result.outcome, result.error_kind) == (Outcome.unsupported, "unsupported"), result.traceback
+    assert result.outcome.settled
+    assert told.format(name=name) in result.reason
+
+
+@pytest.mark.real
+def test_layers_that_only_gpus_synchronise_are_unsupported_on_processors(spec, own_file, tmp_path):
+    normed = (
+        "    def configure_model(self):\n        self.norm = torch.nn.BatchNorm1d(1)\n"
+        "    def forward(self, x):\n        return self.norm(x)\n"
+    )
+    model = {"_target_": f"{own_file(step='return self(torch.ones(4, 1)).sum()', extra=normed)}.Module"}
+    for result in run_ranks(spec(devices=2, model=model, trainer={"sync_batchnorm": True}), tmp_path):
+        assert (result.outcome, result.error_kind) == (Outcome.unsupported, "unsupported"), result.traceback
+        assert result.reason.endswith("(trainer.sync_batchnorm=true works on GPUs only: leave it out)")
 
 
 def test_what_a_run_decides_itself_is_refused_as_a_trainer_argument(run):

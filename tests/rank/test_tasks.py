@@ -65,7 +65,7 @@ def test_a_module_that_does_not_validate_can_reach_no_target(run, own_module, lo
     result = run(
         task="time_to_accuracy", loop=loop, model=own_module("return self.weight.sum()"), measure={**AIM, "target": 0.5}
     )
-    assert result.outcome is Outcome.crashed
+    assert result.outcome is Outcome.unsupported
     assert "validat" in result.reason
 
 

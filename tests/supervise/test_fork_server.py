@@ -59,7 +59,7 @@ class Job:
         home.mkdir(exist_ok=True)
         variables |= beside_the_server() | ({} if server is None else {FORK_SERVER_VARIABLE: server})
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "accelsweep.supervise", *map(str, arguments)],
+            [sys.executable, "-P", "-m", "accelsweep.supervise", *map(str, arguments)],
             cwd=home,
             env={**os.environ, **JOB_VARIABLES, FOLDER_VARIABLE: str(home / "leases"), **variables},
             stdout=subprocess.PIPE,

@@ -61,6 +61,24 @@ def test_what_lightning_prints_at_every_start_is_no_last_word(tmp_path: Path) ->
     assert last_words(log) == "boom"
 
 
+def test_advice_of_libraries_is_no_last_word_and_a_warning_about_the_machine_is(tmp_path: Path) -> None:
+    place = "/venv/lib/python3.11/site-packages"
+    (tmp_path / "run.log").write_text(
+        f"{place}/lightning/fabric/plugins/environments/slurm.py:204: The `srun` command is available on your system\n"
+        f"{place}/lightning/pytorch/utilities/_pytree.py:21: `isinstance(treespec, LeafSpec)` is deprecated, use\n"
+        f"{place}/lightning/pytorch/trainer/connectors/data_connector.py:434: PossibleUserWarning: few workers\n"
+        "  rank_zero_warn(\n"
+        f"{place}/some/old.py:7: FutureWarning: this will be removed\n  warnings.warn(\n"
+        "LOCAL_RANK: 0 - CUDA_VISIBLE_DEVICES: [0]\n"
+        f"{place}/torch/cuda/__init__.py:129: UserWarning: CUDA initialization: the driver is too old\n"
+        "  return torch._C._cuda_getDeviceCount() > 0\n"
+    )
+    told = (
+        "torch/cuda/__init__.py:129: UserWarning: CUDA initialization: the driver is too old | return torch._C._cuda_"
+    )
+    assert last_words(tmp_path / "run.log") == f"{place}/{told}getDeviceCount() > 0"
+
+
 def test_the_last_words_of_a_missing_log_are_empty(tmp_path: Path) -> None:
     assert last_words(tmp_path / "none") == ""
 

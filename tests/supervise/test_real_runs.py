@@ -99,3 +99,206 @@ def test_two_processes_that_share_a_model_out_have_room_for_a_larger_batch_than_
         assert record.effective is not None
         found[record.effective.strategy] = record.frontier.largest
     assert found["fsdp"] > 1.3 * found["single_device"]
+
+
+FAILING_LATER = """
+import ctypes, os
+import lightning.pytorch as pl, torch
+from accelsweep.workloads.models import SmallCNN
+
+class Failing(SmallCNN):
+    def __init__(self, how, width=8, depth=2):
+        super().__init__(width=width, depth=depth)
+        self.how = how
+
+    def validation_step(self, batch, number):
+        if self.how == "validation":
+            self(batch[0]).to(torch.bfloat16).numpy()
+        elif self.how == "validation metric":
+            self.log("val_accuracy", torch.zeros(3))
+        elif self.how == "dies":
+            ctypes.string_at(0)
+        elif self.how == "lasts":
+            import time
+            time.sleep(1000)
+        else:
+            super().validation_step(batch, number)
+
+class FailingHooks(Failing):
+    def on_train_batch_end(self, *_):
+        if self.how == "after the last batch" and self.trainer.should_stop:
+            raise KeyError("no more batches")
+
+    def on_train_epoch_end(self):
+        self._fail("on_train_epoch_end")
+
+    def on_train_end(self):
+        self._fail("on_train_end")
+
+    def on_fit_end(self):
+        self._fail("on_fit_end")
+
+    def teardown(self, stage):
+        self._fail("teardown")
+
+    def _fail(self, hook):
+        if self.how == hook:
+            raise RuntimeError("no display to plot on")
+"""
+
+
+def test_a_run_whose_window_is_measured_is_measured_whatever_fails_later(tmp_path: Path, last_line) -> None:
+    """Each record keeps its rate and its steps, has the reason in place of the quality, and is not tried again."""
+    measure = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200}
+    measure |= {"quality_samples": 64, "quality_metric": "val_accuracy", "probe_steps": 2}
+    hooks = {
+        hook: f"after the window: RuntimeError: no display to plot on, in {hook}, in _fail (failing_later.py, line 43)"
+        for hook in ("on_train_epoch_end", "on_train_end", "on_fit_end", "teardown")
+    }
+    hooks["after the last batch"] = (
+        "after the window: KeyError: 'no more batches', in on_train_batch_end (failing_later"
+    )
+    inside = {
+        "validation": "after the window: TypeError: Got unsupported ScalarType BFloat16, in validation_step (",
+        "validation metric": "after the window: ValueError: only one element tensors can be converted to Python",
+        "dies": "after the window: it was ended by SIGSEGV (segmentation fault)",
+        "lasts": "after the window: it ran longer than 12 s (limits.run_seconds)",
+    }
+    cells = [
+        *({"loop": "lightning", "model": {"_target_": "failing_later.FailingHooks", "how": how}} for how in hooks),
+        *({"loop": "raw", "model": {"_target_": "failing_later.Failing", "how": how}} for how in inside),
+        {"loop": "lightning", "devices": 2, "model": {"_target_": "failing_later.Failing", "how": "validation"}},
+        {
+            "loop": "lightning",
+            "task": "time_to_accuracy",
+            "model": {"_target_": "failing_later.Failing", "how": "validation"},
+            "measure": measure | {"target": 0.9, "better": "max"},
+        },
+    ]
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "failing_later.py").write_text(FAILING_LATER)
+    told = [*hooks.values(), *inside.values(), f"after the window: rank 0: {inside['validation'][18:]}"]
+    told.append(inside["validation"])
+    limits = {"run_seconds": 12.0, "stop_grace_seconds": 1.0, "retries": 2}
+    folder, block = plan_sweep(home, [{"measure": measure} | cell for cell in cells], limits=limits)
+    records, said = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)
+    for record, why in zip(records, told, strict=True):
+        assert (record.outcome, record.reason, record.attempt) == (Outcome.measured, None, 1)
+        assert record.metrics["samples_per_second"].value is not None
+        assert record.metrics["quality"].value is None
+        assert str(record.metrics["quality"].reason).startswith(why)
+        assert record.metrics["quality"].unit == "val_accuracy"
+        assert pyarrow.parquet.read_table(folder.steps(record.run)).num_rows > 0
+        assert not list(folder.run(record.run).rglob("*.window.json"))
+        last_line("a failure after the window", str(record.metrics["quality"].reason))
+    assert "measured after" in said
+    assert "; what follows the window is not known: TypeError: Got unsupported ScalarType BFloat16" in said
+    assert records[-1].metrics["time_to_target_seconds"].reason == records[-1].metrics["quality"].reason
+    breakdowns = [record.metrics["forward_share"].value for record in records]
+    assert all(share is not None for share in breakdowns), "what came between the window and the failure is kept"
+
+
+LOCKED = """
+import threading
+import lightning.pytorch as pl, torch
+from torch.utils.data import DataLoader, Dataset
+
+LOCK = threading.Lock()
+
+class Rows(Dataset):
+    def __len__(self):
+        return 320
+    def __getitem__(self, index):
+        with LOCK:
+            return torch.ones(8, 8), 0
+
+class Locked(pl.LightningDataModule):
+    def __init__(self, batch_size):
+        super().__init__()
+        self.batch_size = batch_size
+    def train_dataloader(self):
+        LOCK.acquire()  # as a library's own thread may hold one while the workers are forked
+        return DataLoader(Rows(), self.batch_size, num_workers=1, multiprocessing_context="fork")
+"""
+
+
+@pytest.mark.parametrize("loop", ["lightning", "raw"])
+def test_a_loader_whose_workers_hang_from_the_start_is_told_from_its_stacks(tmp_path: Path, loop, last_line) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "locked.py").write_text(LOCKED)
+    limits = {"run_seconds": 8.0, "stop_grace_seconds": 1.0, "retries": 0}
+    folder, block = plan_sweep(home, [{"loop": loop, "data": {"_target_": "locked.Locked"}}], limits=limits)
+    (record,), _ = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)
+    assert record.outcome is Outcome.timed_out
+    assert record.reason == (
+        "it ran longer than 8 s (limits.run_seconds); it was waiting for the first training batch of 1 worker, "
+        "which stood in __getitem__ (locked.py, line 12)"
+    ), (folder.run(record.run) / "run.log").read_text()
+    last_line(f"a loader's worker that hangs, loop={loop}", record.reason)
+
+
+LEAVING = """
+import multiprocessing, os
+from os import _exit
+from accelsweep.workloads.models import SmallCNN
+
+def leave(code):
+    _exit(code)
+
+class Leaving(SmallCNN):
+    def __init__(self, how, width=8, depth=2):
+        super().__init__(width=width, depth=depth)
+        self.how = how
+        if how == "built":
+            os._exit(5)
+
+    def training_step(self, batch, number):
+        if self.how == "step" and number == 3:
+            leave(3)
+        if self.how == "child" and number == 3:
+            child = multiprocessing.get_context("fork").Process(target=leave, args=(9,))
+            child.start()
+            child.join()
+        return super().training_step(batch, number)
+
+    def validation_step(self, batch, number):
+        if self.how == "validation":
+            leave(0)
+        super().validation_step(batch, number)
+
+class LeavingHook(Leaving):
+    def on_train_batch_start(self, *_):
+        leave(4)
+"""
+
+
+def test_a_module_that_leaves_by_os_exit_is_told_with_its_code_and_the_hook_that_ran(tmp_path: Path, last_line) -> None:
+    told = {
+        "built": "os._exit(5) was called in __init__ (leaving.py, line 14): raise an exception or return",
+        "step": "os._exit(3) was called in training_step, in leave (leaving.py, line 7): raise an exception or return",
+        "hook": "os._exit(4) was called in on_train_batch_start, in leave (leaving.py, line 7): raise an exception or",
+    }
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "leaving.py").write_text(LEAVING)
+    loops = {"hook": "lightning"}
+    quality = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200, "quality_samples": 64}
+    cells = [
+        {
+            "loop": loops.get(how, "raw"),
+            "model": {"_target_": f"leaving.Leaving{'Hook' if how == 'hook' else ''}", "how": how},
+            "measure": quality | {"quality_metric": "val_accuracy"},
+        }
+        for how in (*told, "child", "validation")
+    ]
+    folder, block = plan_sweep(home, cells, limits={"retries": 2})
+    *left, child, validation = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)[0]
+    for record, why in zip(left, told.values(), strict=True):
+        assert (record.outcome, record.attempt) == (Outcome.crashed, 1)
+        assert str(record.reason).startswith(why)
+        last_line("`os._exit`", str(record.reason))
+    assert (child.outcome, child.reason) == (Outcome.measured, None), "the worker's end is not the rank's"
+    assert (validation.outcome, validation.reason) == (Outcome.measured, None)
+    assert "os._exit(0) was called in validation_step, in leave (" in str(validation.metrics["quality"].reason)

@@ -10,9 +10,14 @@ from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised
 from tiny_sweep import measure_sweep, plan_sweep
 
+import accelsweep
+from accelsweep.core.planned.settings import Limits
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.pulse import Pulse
+from accelsweep.supervise.ends.outcomes import classify
 from accelsweep.supervise.processes.silence import Silence
+from accelsweep.supervise.processes.stacks import where_it_stood
+from accelsweep.supervise.processes.watching import Ending
 
 _SHORT = {"silence_seconds": 0.5, "retries": 0, "stop_grace_seconds": 0.5}
 
@@ -109,7 +114,9 @@ def test_the_log_of_a_silent_run_has_the_stacks_of_all_its_processes(supervised:
     for one in stacks:
         assert "in read_for_ever" in one
         assert "in behave" in one
-    assert "the end of run.log says where it hung" in str(supervised.record().reason)
+    assert "; ranks 0, 1 were in " in str(supervised.record().reason)
+    assert "in read_for_ever (tiny_supervisor.py, line " in str(supervised.record().reason)
+    assert "(all stacks are at the end of run.log)" in str(supervised.record().reason)
 
 
 def test_a_silent_run_that_ignores_sigterm_is_killed(supervised: Supervised) -> None:
@@ -125,6 +132,90 @@ def test_one_silent_rank_of_several_is_named(supervised: Supervised) -> None:
     assert str(supervised.record().reason).startswith("no step of rank 1 for 0.5 s")
 
 
+TORCH, LIGHTNING = "/venv/lib/python3.11/site-packages/torch", "/venv/lib/python3.11/site-packages/lightning/pytorch"
+OURS = str(Path(accelsweep.__file__).parent)
+BEGAN = (f"{OURS}/rank/rank.py:56 run_rank", "/venv/bin/accelsweep:8 <module>")
+FETCHES = (
+    "/usr/lib/python3.11/selectors.py:415 select",
+    "/usr/lib/python3.11/multiprocessing/queues.py:113 get",
+    f"{TORCH}/utils/data/dataloader.py:1297 _try_get_data",
+    f"{TORCH}/utils/data/dataloader.py:741 __next__",
+)
+
+
+def stack(who: str, *calls: str, thread: str = "Current thread") -> list[str]:
+    """Return what a process prints: the innermost call first, as `file:line function`."""
+    head = [f"accelsweep: stacks of {who}, process 7, sleeping in futex_wait"] if who else []
+    parts = [(call.rpartition(":")[0], *call.rpartition(":")[2].split(" ")) for call in calls]
+    frames = [f'  File "{file}", line {line} in {function}' for file, line, function in parts]
+    return [*head, f"{thread} 0x00007fce847f4b80 (most recent call first):", *frames, ""]
+
+
+WORKER = stack(
+    "a child of rank 0",
+    "/usr/lib/python3.11/logging/__init__.py:922 acquire",
+    "/home/me/own.py:12 __getitem__",
+    f"{TORCH}/utils/data/_utils/worker.py:349 _worker_loop",
+    *BEGAN,
+)
+BACKWARD = stack(
+    "rank 1", f"{TORCH}/autograd/graph.py:829 _engine_run_backward", f"{LIGHTNING}/x.py:9 backward", *BEGAN
+)
+BARRIER = (f"{TORCH}/distributed/distributed_c10d.py:4635 barrier", f"{OURS}/measure/window.py:90 begin", *BEGAN)
+HANGS = ("/usr/lib/python3.11/socket.py:718 readinto", "/home/me/io.py:3 read", "/home/me/own.py:30 training_step")
+
+
+@pytest.mark.parametrize(
+    ("lines", "steps", "told"),
+    [
+        (
+            [*stack("rank 0", *FETCHES, f"{OURS}/rank/loops/raw_data.py:66 endless", *BEGAN), *WORKER, *WORKER],
+            0,
+            "it was waiting for the first training batch of 2 workers, standing in __getitem__ (own.py, line 12)",
+        ),
+        (
+            stack("rank 0", *FETCHES, f"{LIGHTNING}/loops/evaluation_loop.py:150 run", *BEGAN),
+            40,
+            "it was waiting for the next validation batch of its workers",
+        ),
+        (
+            stack("rank 0", *FETCHES, f"{LIGHTNING}/loops/training_epoch_loop.py:150 advance", *BEGAN),
+            40,
+            "it was waiting for the next training batch of its workers",
+        ),
+        (
+            [*stack("rank 0", *HANGS, *BEGAN), *BACKWARD],
+            3,
+            "rank 0 was in training_step, in read (io.py, line 3); "
+            "rank 1 was in the backward pass, where ranks wait for each other's gradients",
+        ),
+        (
+            [*stack("rank 0", *BARRIER), *stack("rank 1", *BARRIER)],
+            0,
+            "ranks 0, 1 were waiting for the other ranks in barrier",
+        ),
+        (
+            [
+                *stack("rank 0", "/usr/lib/python3.11/threading.py:331 wait", thread="Thread"),
+                *stack("", *HANGS, *BEGAN),
+            ],
+            0,
+            "it was in training_step, in read (io.py, line 3)",
+        ),
+        (["said before", *stack("rank 0")], 0, ""),
+    ],
+    ids=["first batch", "validation", "next batch", "two ranks", "barrier", "several threads", "nothing said"],
+)
+def test_where_each_rank_stood_is_told_from_its_stack(tmp_path: Path, lines, steps, told, last_line) -> None:
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    stood = where_it_stood(tmp_path / "run.log", steps)
+    assert stood == told
+    limit = Ending((-15,), "time_limit", frozenset(), frozenset({0}), False, 0, 1.0, stacks=True)
+    reason = classify(limit, {}, "", Limits(run_seconds=60.0), stood).reason
+    assert reason == "it ran longer than 60 s (limits.run_seconds)" + (f"; {told}" if told else "")
+    last_line("a run that ends by time", str(reason))
+
+
 @pytest.mark.parametrize("task", ["lively", "long_rest"])
 def test_steps_keep_a_run_alive_and_work_without_steps_is_let_be(supervised: Supervised, task: str) -> None:
     supervised.plan(task, limits=_SHORT | {"silence_seconds": 1.0})
@@ -135,6 +226,8 @@ def test_steps_keep_a_run_alive_and_work_without_steps_is_let_be(supervised: Sup
 def test_a_run_over_its_time_limit_shows_its_stacks_and_quotes_what_it_said(supervised: Supervised) -> None:
     supervised.plan("stall", limits=_SHORT | {"silence_seconds": None, "run_seconds": 1.0})
     supervised.run()
+    assert str(supervised.record().reason).startswith("it ran longer than 1 s (limits.run_seconds); it was in ")
+    assert "in read_for_ever (tiny_supervisor.py, line " in str(supervised.record().reason)
     assert str(supervised.record().reason).endswith("last lines of its log: the last line before the silence")
     assert "accelsweep: stacks of rank 0" in supervised.log()
 

@@ -46,4 +46,4 @@ def python(settings: JobSettings, own: str, nodes: int = 1) -> str:
     if settings.container is None:
         return shlex.quote(own)
     inside = f"{settings.container} {shlex.quote(settings.container_python)}"
-    return inside if nodes == 1 else f"{shlex.quote(own)} -m accelsweep.supervise.processes.outside {inside}"
+    return inside if nodes == 1 else f"{shlex.quote(own)} -P -m accelsweep.supervise.processes.outside {inside}"

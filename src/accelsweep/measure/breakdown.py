@@ -235,7 +235,7 @@ def share_metrics(found: Breakdown | str) -> dict[str, Metric]:
     """Return `PART_share` for every part, and `device_behind_share`; without a breakdown, with this reason."""
     scope = "probe pass, mean of all ranks"
     if isinstance(found, str):
-        return {name: Metric(value=None, unit="1", reason=found) for name in (*_NAMES.values(), "device_behind_share")}
+        return {name: Metric(value=None, unit="1", reason=found) for name in SHARES}
     apart = "not measured: this strategy cannot train without exchange, so that it is in the other shares"
     why = {"communication": apart, **UNSEEN}
     behind = found.device_behind
@@ -252,3 +252,6 @@ def share_metrics(found: Breakdown | str) -> dict[str, Metric]:
 
 
 _NAMES = {part: f"{part}_share" for part in PARTS}
+
+SHARES = (*_NAMES.values(), "device_behind_share")
+"""The names of the metrics of a breakdown."""

@@ -20,7 +20,7 @@ def readings(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
     A tensor (samples, ...) tells its first dimension. Columns tell what all of them tell. A list of parts that are
     alike may also be one of samples; with `lone` so may a list of one. Empty where nothing tells, or columns disagree.
     """
-    shape = getattr(batch, "shape", None)
+    shape = _shape(batch)
     if shape is not None:
         return {int(shape[0]): ((),)} if len(shape) else {}
     columns = _columns(batch)
@@ -34,7 +34,7 @@ def readings(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
     shared = {count: tuple((key, *path) for path in first[count]) for count in counts}
     if _is_plain(batch) and _alike(list(columns.values())) and (len(columns) > 1 or lone):
         # A first dimension of a sample that happens to be as long as the list is no second witness.
-        as_tensors = all(hasattr(part, "shape") for part in columns.values())
+        as_tensors = all(_shape(part) is not None for part in columns.values())
         shared[len(columns)] = ((), *(shared.get(len(columns), ()) if as_tensors else ()))
     return shared
 
@@ -55,6 +55,7 @@ def length_at(batch: Any, path: Path) -> int:
 def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
     """Return the size of each dimension of the tensor at `path`, or the length of the list there.
 
+    Of a tensor whose samples have sizes of their own it is their number alone.
     Raises LookupError where nothing with a length lies there.
     """
     for key in path:
@@ -65,8 +66,8 @@ def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
     count = _length(batch)
     if count is None:
         raise LookupError(path)
-    shape = getattr(batch, "shape", None)
-    return (count,) if shape is None else tuple(map(int, shape))
+    shape = _shape(batch)
+    return (count,) if shape is None or None in shape else tuple(map(int, shape))
 
 
 def stated_size(loader: Any) -> int | None:
@@ -97,13 +98,34 @@ def _columns(batch: Any) -> dict[Any, Any]:
     """Return the parts of a mapping, dataclass, tuple or list by key, name or number; none of anything else."""
     if isinstance(batch, Mapping):
         return dict(batch)
+    if is_packed(batch):
+        return {}
     if is_dataclass(batch) and not isinstance(batch, type):
         return {field.name: getattr(batch, field.name) for field in fields(batch)}
     return dict(enumerate(batch)) if isinstance(batch, list | tuple) else {}
 
 
-def _length(part: Any) -> int | None:
+def is_packed(batch: Any) -> bool:
+    """Return whether `batch` is a `PackedSequence` of torch's, which is a tuple, but holds no columns."""
+    return isinstance(batch, tuple) and getattr(batch, "_fields", ())[:2] == ("data", "batch_sizes")
+
+
+def _shape(part: Any) -> tuple[Any, ...] | None:
+    """Return the shape of a tensor, an array or a packed sequence, samples first; None for anything else.
+
+    What lies behind the samples is unknown (None) where each sample has a size of its own.
+    """
+    if is_packed(part):
+        sizes = part.batch_sizes  # of the first time step, at which every sample is there
+        return (int(sizes[0]) if len(sizes) else 0, None)
+    if getattr(part, "is_nested", False) is True:
+        return (int(part.size(0)), *[None] * (part.dim() - 1))
     shape = getattr(part, "shape", None)
+    return None if shape is None else tuple(shape)
+
+
+def _length(part: Any) -> int | None:
+    shape = _shape(part)
     if shape is not None:
         return int(shape[0]) if len(shape) else None
     return len(part) if _is_plain(part) and part else None
@@ -120,7 +142,7 @@ def _alike(parts: list[Any]) -> bool:
 
 def _kind(part: Any) -> tuple[Any, ...]:
     """Return what samples of one data set have in common: type, number format, dimensions, keys, kinds of parts."""
-    shape = getattr(part, "shape", None)
+    shape = _shape(part)
     if shape is not None:
         return (type(part), str(getattr(part, "dtype", None)), len(shape))
     inner = frozenset(part) if isinstance(part, Mapping) else frozenset(map(_kind, _columns(part).values()))

@@ -13,10 +13,12 @@ from accelsweep.core.recorded.record import Doubt, Effective, Metric
 from accelsweep.core.recorded.surroundings import Surroundings
 from accelsweep.core.recorded.traits import Traits
 from accelsweep.measure.surroundings import doubts
-from accelsweep.rank.errors import OUTCOME_OF, classify, reason_of, traceback_of
-from accelsweep.rank.spec import RankResult
+from accelsweep.rank.errors import OUTCOME_OF, classify, place_of, reason_of, traceback_of
+from accelsweep.rank.spec import ErrorKind, RankResult
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from accelsweep.rank.measuring import Measurement
 
 
@@ -34,6 +36,7 @@ class Account:
         self.profile: StepProfile | None = None
         self._error: BaseException | None = None
         self._target: str | None = None
+        self._survived: Collection[ErrorKind] = ()
 
     def window_closed(self, measured: Measurement) -> None:
         """Keep the measurements of the window. `environment` holds the state before and after it."""
@@ -44,6 +47,10 @@ class Account:
         changes = doubts.between(*seen.around_the_window)
         clocks = doubts.governor(seen.before.governor)
         self.doubts += [*measured.doubts, *changes, *([clocks] if clocks else [])]
+
+    def rate_survives(self, failures: Collection[ErrorKind]) -> None:
+        """Let what was measured so far stand, whichever of these `failures` follows."""
+        self._survived = failures
 
     def failed(self, error: BaseException, target: str | None = None) -> None:
         """Keep the error and show it; `target` is the column of the classes, where the data has columns."""
@@ -60,6 +67,8 @@ class Account:
             reason=None if error is None else reason_of(error, self._target),
             error_kind=kind,
             traceback=None if error is None else traceback_of(error),
+            rate_stands=kind in self._survived,
+            place=None if error is None else place_of(error),
             effective=self.effective,
             metrics=self.metrics,
             environment=self.environment,

@@ -16,11 +16,21 @@ from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.metrics.flops import NotCounted, forward_flops, training_flops
 from accelsweep.measure.metrics.traits import forward_traits
 from accelsweep.measure.metrics.utilisation import utilisation_metrics
-from accelsweep.rank.errors import classify
-from accelsweep.rank.loops.loop import loss_in
+from accelsweep.rank.errors import classify, said
+from accelsweep.rank.loops.loop import NoExample, loss_in
 from accelsweep.rank.loops.raw_module import numbered
 from accelsweep.rank.spec import RunSpec
 from accelsweep.workloads.building.build import build_module
+
+COUNTED = (
+    "parameters",
+    "model_flops_per_sample",
+    "model_flops_per_second",
+    "matmul_ceiling_flops_per_second",
+    "mfu",
+    "mfu_of_datasheet",
+)
+"""The names of the metrics that `count_operations` returns."""
 
 AnswerBatch = Callable[[pl.LightningModule, Any], Any]
 """A module's treatment of a batch that it does not train on."""
@@ -53,13 +63,15 @@ def parameters(spec: RunSpec) -> Metric:
     try:
         counted = sum(part.numel() for part in _on_meta(spec).parameters() if part.requires_grad)
     except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
-        reason = f"not counted: on the meta device the module raised {type(error).__name__}: {error}"[:300]
+        reason = f"not counted: on the meta device the module raised {type(error).__name__}: {said(error)}"[:300]
         return Metric(value=None, unit="parameters", reason=reason)
     return Metric(value=float(counted), unit="parameters", provenance="counted")
 
 
 def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: AnswerBatch | None = None) -> float | str:
     """Return the operations of one training step (or answer) per sample, or `not counted: ` and the reason."""
+    if isinstance(example, NoExample):
+        return f"not counted: {example.reason}"
     try:
         module = _on_meta(spec).train()
         module.log = module.log_dict = _log_nothing  # type: ignore[method-assign]
@@ -70,7 +82,7 @@ def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: AnswerBa
     except NotCounted as error:
         return f"not counted: {error}"
     except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
-        return f"not counted: on the meta device the step raised {type(error).__name__}: {error}"[:300]
+        return f"not counted: on the meta device the step raised {type(error).__name__}: {said(error)}"[:300]
     if flops == 0:
         return "not counted: the step holds no operation with a known formula"
     return flops / samples
@@ -81,6 +93,8 @@ def count_traits(spec: RunSpec, example: Any, samples: int, answer: AnswerBatch 
 
     The pass is that of a training step, which computes the loss too, or `answer` where that is given.
     """
+    if isinstance(example, NoExample):
+        return f"not counted: {example.reason}"
     try:
         module = _on_meta(spec).train()
         module.log = module.log_dict = _log_nothing  # type: ignore[method-assign]
@@ -88,7 +102,7 @@ def count_traits(spec: RunSpec, example: Any, samples: int, answer: AnswerBatch 
             return forward_traits(lambda: numbered(module.training_step)(example, 0), module, samples)
         return forward_traits(lambda: answer(module.eval(), example), module, samples)
     except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
-        return f"not counted: on the meta device the step raised {type(error).__name__}: {error}"[:300]
+        return f"not counted: on the meta device the step raised {type(error).__name__}: {said(error)}"[:300]
 
 
 def _on_meta(spec: RunSpec) -> pl.LightningModule:

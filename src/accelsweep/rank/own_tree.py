@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.base.errors import InputError
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.cells.versions import TREES_VARIABLE
 from accelsweep.plan.code.import_path import in_installed
 
@@ -45,7 +45,7 @@ class OwnTree:
         sys.path[:] = [*self.folders, *kept]
 
     def refuse_other_modules(self) -> None:
-        """Raise InputError, with both paths, for a loaded module that is not the version's."""
+        """Raise AccelsweepError, with both paths, for a loaded module that is not the version's."""
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if not isinstance(file, str) or not Path(file).is_absolute():  # torch gives some of its modules a bare name
@@ -55,7 +55,7 @@ class OwnTree:
                 continue
             place = Path(file).absolute()
             if self._is_elsewhere(place) or (ours and self.tree not in place.parents):
-                raise InputError(
+                raise AccelsweepError(
                     f"the module {name} came from {place}, but version {self.name} lies in {self.tree}. "
                     "Uninstall the package from this environment, or install it in a way that puts a folder on the path"
                 )

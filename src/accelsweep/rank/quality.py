@@ -82,6 +82,8 @@ class _Fold:
         loop = make_loop(spec, Length(samples=samples))
         budget = SampleBudget(samples, spec.world_size, loop.optimizer_steps)
         loop.drive(budget, data=data)
+        if loop.late_error is not None:
+            raise loop.late_error  # nobody knows what the hook that failed would have done to the module
         bad = budget.first_bad_step()
         if bad is not None:
             raise Diverged(f"the loss was not finite at step {bad} of the quality phase")

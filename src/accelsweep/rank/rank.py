@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import traceback
 from pathlib import Path
+from types import FrameType
 
 from accelsweep.base.entry import answer, parser_for
 from accelsweep.core.recorded.record import Metric
@@ -18,10 +20,11 @@ from accelsweep.measure.clock import monotonic
 from accelsweep.measure.surroundings.environment import environment
 from accelsweep.rank.account import Account
 from accelsweep.rank.compile_cache import fresh_caches, is_warm
-from accelsweep.rank.errors import Diverged, interrupted
+from accelsweep.rank.errors import Diverged, Exited, interrupted
 from accelsweep.rank.own_tree import OwnTree
 from accelsweep.rank.process import (
     RankPlace,
+    before_exits,
     leave_group,
     share_of_cores,
     show_stacks_when_asked,
@@ -52,10 +55,16 @@ def run_rank(spec: RunSpec) -> None:
     place = RankPlace.of(spec)
     account = Account()
     show_stacks_when_asked()
-    with fresh_caches(spec):
+
+    def leaving(code: int, frame: FrameType) -> None:
+        traceback.print_stack(frame)
+        account.failed(Exited(code, frame))
+        account.result(place.rank).write(spec.rank_result(place.rank))
+
+    with fresh_caches(spec), before_exits(leaving):
         try:
             _work(spec, place, account)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             if interrupted(error):
                 raise  # the sender of the signal records the reason
             account.failed(error, spec.config.class_column)
@@ -70,8 +79,11 @@ def _work(spec: RunSpec, place: RankPlace, account: Account) -> None:
     from accelsweep.workloads.building.build import make_importable
 
     make_importable()
+    del sys.argv[1:]  # a module that reads them as it is imported would take the supervisor's for the user's
     if (own_tree := OwnTree.of_this_run()) is not None:
         own_tree.put_first()
+    else:
+        os.environ.pop("PYTHONSAFEPATH", None)  # it was for Snakemake, and not for what the user's code starts
     began = monotonic()
     use_threads(share_of_cores(spec, place))
     if spec.profile_steps is None:
@@ -107,6 +119,9 @@ def _measure(spec: RunSpec, place: RankPlace, account: Account, own_tree: OwnTre
     write_steps(spec.rank_steps(place.rank), place.rank, measured.window)
     if measured.diverged_at is not None:
         raise Diverged(f"the loss was not finite at step {measured.diverged_at}")
+    account.rate_survives(task.rate_survives)
+    if "none" in task.rate_survives:
+        account.result(place.rank).write(spec.rank_window(place.rank))
     task.after(account)
 
 

@@ -36,6 +36,12 @@ PRECEDENCE: tuple[ErrorKind, ...] = (
 )
 """The order of ranks' endings that explain the run: the peers of a failing rank see a collective error."""
 
+ANY_FAILURE: frozenset[ErrorKind] = frozenset({"none", "out_of_memory", "unsupported", "user_exception", "collective"})
+"""The failures after a window that its rate survives. `none` are those without a word: a death, a limit of time.
+
+A loss that is no number is another answer to the same question, not a failure.
+"""
+
 
 class RunSpec(Document):
     """One attempt at one run, for its ranks.
@@ -83,6 +89,10 @@ class RunSpec(Document):
         """The path of rank `rank`'s steps: rank, step, phase, step_seconds, samples, train_loss."""
         return Path(self.attempt_folder) / f"rank-{rank}.steps.parquet"
 
+    def rank_window(self, rank: int) -> Path:
+        """The path of rank `rank`'s result as its window closed, in case that it ends later without a word."""
+        return Path(self.attempt_folder) / f"rank-{rank}.window.json"
+
     def progress(self) -> Path:
         """The path of rank 0's number of finished steps: 8 bytes, a little-endian signed integer."""
         return Path(self.attempt_folder) / PROGRESS_FILE
@@ -106,7 +116,8 @@ class RankResult(Document):
     `metrics` and `effective` of rank 0 are the run's: values of all ranks (rate, skew, memory) were gathered before
     they were computed. Other ranks state their own. `outcome` and `reason` obey the record's rule: `measured` has no
     reason, everything else has one. `traceback` shows the user's code, without the harness's frames where there are
-    any.
+    any. `rate_stands` says that the window was measured and that its numbers hold although something failed later;
+    `place` is where in the user's code that was.
     """
 
     kind: ClassVar[str] = "rank-result"
@@ -116,6 +127,8 @@ class RankResult(Document):
     reason: str | None
     error_kind: ErrorKind
     traceback: str | None = None
+    rate_stands: bool = False
+    place: str | None = None
     effective: Effective | None = None
     metrics: dict[str, Metric] = Field(default_factory=dict)
     environment: dict[str, dict[str, Any]] = Field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def _head_line() -> None:
 
 
 def _prepare(root: Path) -> None:
+    del sys.argv[1:]  # a module that reads them as it is imported would take ours for the user's
+    os.environ.pop("PYTHONSAFEPATH", None)  # it was for Snakemake, and not for what the user's code starts
     print(f"{len(prepare(planned_sweep(root)))} data modules are ready")  # noqa: T201 - the answer
 
 

@@ -22,12 +22,14 @@ from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder
+from accelsweep.state.progress import read_progress
 from accelsweep.supervise.ends.disk import check_room
 from accelsweep.supervise.ends.job_end import job_log
 from accelsweep.supervise.ends.outcomes import Conclusion, classify
 from accelsweep.supervise.ends.records import (
     Circumstances,
     ending_doubts,
+    kept_rates,
     make_record,
     merge_steps,
     read_results,
@@ -39,6 +41,7 @@ from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
 from accelsweep.supervise.processes.launchers import Launchers, LaunchKind
 from accelsweep.supervise.processes.logs import last_words
 from accelsweep.supervise.processes.nodes import check_job
+from accelsweep.supervise.processes.stacks import where_it_stood
 from accelsweep.supervise.processes.to_the_end import Watcher
 from accelsweep.supervise.processes.watching import Ending
 from accelsweep.supervise.signals import Signals
@@ -126,11 +129,18 @@ class Runner:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
             return None
         log = self._place(spec.run).log_file(spec.attempt)
-        conclusion = classify(ending, results, last_words(log), self.limits)
+        stood = where_it_stood(log, read_progress(spec.progress()) or 0) if ending.stacks else ""
+        conclusion = classify(ending, results, last_words(log), self.limits, stood)
+        rest = ""
+        if conclusion.outcome not in (Outcome.measured, Outcome.diverged):
+            kept = kept_rates(spec, results, conclusion.reason)
+            if kept is not None:
+                rest = f"; what follows the window is not known: {conclusion.reason}"
+                results, conclusion = kept, Conclusion(Outcome.measured, None)
         if conclusion.outcome is Outcome.crashed:
             check_room(self.folder.root, self.limits)  # a full disk is not the run's fault
         doubts = ending_doubts(ending, conclusion) + source_doubts(known.fingerprint, self.present.read(spec.config))
-        self._conclude(spec, conclusion, results, replace(known, wall_seconds=ending.wall_seconds), doubts)
+        self._conclude(spec, conclusion, results, replace(known, wall_seconds=ending.wall_seconds), doubts, rest=rest)
         return conclusion
 
     def _search(self, lease: Lease, spec: RunSpec, kind: LaunchKind, known: Circumstances) -> Conclusion | None:
@@ -161,6 +171,7 @@ class Runner:
         known: Circumstances,
         doubts: list[Doubt],
         frontier: Frontier | None = None,
+        rest: str = "",
     ) -> None:
         self.hold.confirm()
         place = self._place(spec.run)
@@ -174,8 +185,9 @@ class Runner:
         place.promote(spec.attempt)
         for rank in range(spec.world_size):
             spec.rank_steps(rank).unlink(missing_ok=True)
+            spec.rank_window(rank).unlink(missing_ok=True)
             spec.pulse(rank).unlink(missing_ok=True)
-        self.say(f"{spec.run.name}: {conclusion.outcome} after {known.wall_seconds:.1f} s" + _because(conclusion))
+        self.say(f"{spec.run.name}: {conclusion.outcome} after {known.wall_seconds:.1f} s{rest}{_because(conclusion)}")
 
     def _circumstances(self, spec: RunSpec, launcher: str) -> Circumstances:
         """Return the present facts, just before the ranks import the user's code; the duration is added later."""

@@ -106,8 +106,8 @@ class Scene:
                 fits = "--prepare" in words
             else:
                 fits = (
-                    words[1:2] == ["-m"]
-                    and words[2] in _MODULES[who]
+                    "-m" in words[1:3]
+                    and words[words.index("-m") + 1] in _MODULES[who]
                     and process.pid not in held
                     and "--prepare" not in words
                 )

@@ -96,7 +96,7 @@ def _tried(needs: Resources, site: Site, engine: Engine, home: Path, wait_minute
     needs = needs.model_copy(update={"minutes": min(_MOST_MINUTES, own.max_minutes or _MOST_MINUTES)})
     log = home / f"accelsweep-doctor-{time.time_ns()}.log"
     what = f"a short {_named(needs, engine)}"
-    script = f"{engine.before_block(needs)}{python(own, sys.executable)} -m accelsweep.measure.surroundings.on_node"
+    script = f"{engine.before_block(needs)}{python(own, sys.executable)} -P -m accelsweep.measure.surroundings.on_node"
     script += " --gpu" if needs.gpus and not own.fake_gpus else ""
     try:
         # as Snakemake starts a block: `module` is a function of bash

@@ -106,7 +106,7 @@ def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
         if why := last_of_chain(order.starts, moved=moved, waiting=len(able)):
             raise AccelsweepError(f"the time of this head is up, and {why}. The same command goes on")
         order.write(folder.of_head("order"))
-        command = (sys.executable, "-m", "accelsweep.commands.detached.carry_on", str(folder.root))
+        command = (sys.executable, "-P", "-m", "accelsweep.commands.detached.carry_on", str(folder.root))
         name, after = name_in(place, folder), os.environ.get("SLURM_JOB_ID")
         number = _answered(lambda: place.start(folder, command, name, after=after), deadline)
     Handed(place="slurm", name=number, host=socket.gethostname(), since=now()).write(folder.of_head("handed"))

@@ -66,7 +66,7 @@ def _started(place: Place, folder: SweepFolder) -> Handed:
     for file in (folder.of_head("ended"), folder.head_log):
         file.unlink(missing_ok=True)
     folder.head_log.parent.mkdir(parents=True, exist_ok=True)
-    command = (sys.executable, "-m", "accelsweep.commands.detached.carry_on", str(folder.root))
+    command = (sys.executable, "-P", "-m", "accelsweep.commands.detached.carry_on", str(folder.root))
     try:
         name = place.start(folder, command, name_in(place, folder))
     except BaseException:

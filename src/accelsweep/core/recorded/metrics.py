@@ -6,7 +6,10 @@ the values that the user's module logs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from accelsweep.core.recorded.record import Metric
 
 
 class Meaning(NamedTuple):
@@ -15,6 +18,8 @@ class Meaning(NamedTuple):
     unit: str
     tells: str
 
+
+_PER_CONFIG = "per config"
 
 METRICS: dict[str, Meaning] = {
     # the timed window
@@ -44,11 +49,9 @@ METRICS: dict[str, Meaning] = {
     "loss_scale": Meaning("1", "Loss scale after the window, in 16-mixed only."),
     "skipped_steps": Meaning("steps", "Optimiser steps that the loss scale skipped, in 16-mixed only."),
     # quality and time to accuracy
-    "quality": Meaning(
-        "per config", "`measure.quality_metric` on the validation set, after a fixed number of samples."
-    ),
+    "quality": Meaning(_PER_CONFIG, "`measure.quality_metric` on the validation set, after a fixed number of samples."),
     "quality_seconds": Meaning("s", "Time of the quality phase, or of all validations of a time to accuracy."),
-    "best_quality": Meaning("per config", "Best value of all validations on the way to the target."),
+    "best_quality": Meaning(_PER_CONFIG, "Best value of all validations on the way to the target."),
     "time_to_target_seconds": Meaning("s", "Training time until the target was reached; validation is excluded."),
     "time_to_target_wall_seconds": Meaning("s", "The same time with the validations in it."),
     "results_per_hour": Meaning("results/h", "3600 over `time_to_target_seconds`."),
@@ -141,6 +144,22 @@ METRICS: dict[str, Meaning] = {
     "device_behind_share": Meaning("1", "Share of steps at whose end the device was still behind the host."),
 }
 """Name -> meaning, in the order of the documentation's table."""
+
+NOT_REACHED = "the run ended before this was measured"
+"""The reason of a metric that belongs to a later phase of a run, until that phase is over."""
+
+
+def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, Metric]:
+    """Return the metrics with these names, each without a value for the reason `NOT_REACHED`.
+
+    `quality` is the unit of those whose unit the config decides.
+    """
+    units = {name: METRICS[name].unit for name in names}
+    return {
+        name: Metric(value=None, unit=quality or "quality" if unit == _PER_CONFIG else unit, reason=NOT_REACHED)
+        for name, unit in units.items()
+    }
+
 
 UNTIMED = frozenset({"quality", "samples_to_target"})
 """Metrics that other work on the machine cannot change: the seed decides them, and no clock."""

@@ -54,6 +54,6 @@ def start(home: Path, log: Path, variables: Mapping[str, str]) -> tuple[str, Chi
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address(name))
         listener.listen()
-        command = [sys.executable, "-m", "accelsweep.supervise.fork_server", str(listener.fileno())]
+        command = [sys.executable, "-P", "-m", "accelsweep.supervise.fork_server", str(listener.fileno())]
         descriptors = (listener.fileno(),)
         return name, Child.start(command, cwd=home, log=log, variables=variables, descriptors=descriptors)

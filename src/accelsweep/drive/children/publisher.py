@@ -78,7 +78,7 @@ def _command(tracking_uri: str | None, *words: str) -> str:
 
 
 def _start(folder: SweepFolder, tracking_uri: str | None, *options: str) -> Child:
-    command = [sys.executable, "-m", "accelsweep.publish", str(folder.root), *options]
+    command = [sys.executable, "-P", "-m", "accelsweep.publish", str(folder.root), *options]
     variables = {"MLFLOW_TRACKING_URI": tracking_uri} if tracking_uri else {}
     return Child.start(command, cwd=folder.home, log=folder.publish_log, variables=variables)
 

@@ -24,7 +24,7 @@ from accelsweep.state.tail import last_lines
 COMMAND = "command:"
 TIMEOUT_SECONDS = 30.0
 
-_DELIVER = (sys.executable, "-m", "accelsweep.drive.following.delivery")
+_DELIVER = (sys.executable, "-P", "-m", "accelsweep.drive.following.delivery")
 _MISSING = "apprise is not installed, which knows the services: pip install 'accelsweep[notify]', or give command:..."
 
 

@@ -43,6 +43,7 @@ def start_snakemake(folder: SweepFolder, options: Sequence[str], temporary: Path
     """
     command = [
         sys.executable,
+        "-P",
         "-m",
         *(["snakemake"] if temporary is None else ["accelsweep.drive.snakemake", str(temporary)]),
         "--snakefile",
@@ -55,4 +56,6 @@ def start_snakemake(folder: SweepFolder, options: Sequence[str], temporary: Path
     ]
     # With its folder, because Snakemake reads a bare 1e3 or 007 as a number.
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "told"]
-    return Child.start(command, cwd=folder.home, log=folder.snakemake_log, environment=undisturbed(os.environ))
+    # Snakemake starts further ones of itself: `-P` is for this one, and the variable for those.
+    environment = {**undisturbed(os.environ), "PYTHONSAFEPATH": "1"}
+    return Child.start(command, cwd=folder.home, log=folder.snakemake_log, environment=environment)

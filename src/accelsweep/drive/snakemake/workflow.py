@@ -136,7 +136,9 @@ class Sweep:
         """The shell command that asks the cluster about the sweep's jobs, which have ended; empty without a cluster."""
         if self.manifest.site.scheduler != "slurm":
             return ""
-        return f"{shlex.quote(sys.executable)} -m accelsweep.drive.slurm.accounting {shlex.quote(self.root)} || true; "
+        return (
+            f"{shlex.quote(sys.executable)} -P -m accelsweep.drive.slurm.accounting {shlex.quote(self.root)} || true; "
+        )
 
     def hold_limits(self, workflow: Any) -> None:
         """Hold every main Snakemake to the limits of the site and of its kinds: GPUs at once, jobs in the queue."""

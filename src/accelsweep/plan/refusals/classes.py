@@ -10,8 +10,9 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from accelsweep.core.cells.arguments import OUR_PACKAGE, Arguments, refuse_argum
 from accelsweep.core.cells.cell import brings_own_data
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.learning_rate import LearningRate
-from accelsweep.plan.code.import_path import ImportPath
+from accelsweep.plan.code.import_path import ImportPath, in_installed
 from accelsweep.plan.code.sources import find_package, places_of, stated_targets
 
 _FORM = "`_target_` is package.module.Class"
@@ -322,23 +323,56 @@ def _bound_by(node: ast.stmt, package: str) -> Iterator[str]:
             yield from _bound([child], package)
 
 
+_NEVER_IMPORTED = frozenset({"antigravity", "ensurepip", "idlelib", "lib2to3", "test", "this", "turtle", "turtledemo"})
+"""Modules of Python's own library that no library imports: a user may call a file so."""
+
+_OFTEN_PACKED = frozenset({"build", "docs", "example", "examples", "material", "test", "tests"})
+"""Folders that some distribution or other installs by mistake, or that name a tool of ours alone."""
+
+
 def refuse_shadows(home: Path) -> None:
     """Raise InputError for a module in `home` with the name of one that accelsweep or a library of its imports.
 
-    `home` comes first on the path of every run, so the run would import that one instead.
+    A run has one module of a name: with ours the user's code would find the wrong one, and with the user's a library
+    would, perhaps only when it is already measuring.
     """
-    needed = {re.split(r"[^\w.-]", line)[0].replace("-", "_") for line in metadata.requires("accelsweep") or ()}
     for path in sorted([*home.glob("*.py"), *(init.parent for init in home.glob("*/__init__.py"))]):
-        if path.stem in ("accelsweep", "lightning", "torch", *needed) or _is_imported_here(path):
+        name = path.stem
+        standard = name in sys.stdlib_module_names and name not in _NEVER_IMPORTED
+        if standard or name in ("accelsweep", "lightning", "torch") or _is_a_librarys(name, home):
             raise InputError(
-                f"{path} has the name of a module that every run imports, and would be imported in its place: rename it"
+                f"{path} has the name of a module that every run imports, and a run has one module of a name: rename it"
             )
 
 
-def _is_imported_here(path: Path) -> bool:
-    """Return whether the standard library, or an installed package, has a module of this name that we use now."""
-    module = sys.modules.get(path.stem)
-    origin = getattr(module, "__file__", None)
-    if module is None or (origin and Path(origin).is_relative_to(path)):
-        return module is not None and path.stem in sys.stdlib_module_names
-    return path.stem in sys.stdlib_module_names or (origin is not None and "site-packages" in Path(origin).parts)
+def _is_a_librarys(name: str, home: Path) -> bool:
+    """Return whether a distribution that accelsweep needs has installed a module of this name."""
+    if name in _OFTEN_PACKED:
+        return False
+    elsewhere = [entry for entry in sys.path if entry and Path(entry).absolute() != home.absolute()]
+    found = PathFinder.find_spec(name, elsewhere)
+    if found is None or not found.origin or not in_installed(Path(found.origin)):
+        return False
+    return any(_canonical(each) in _needed() for each in metadata.packages_distributions().get(name, ()))
+
+
+@cache
+def _needed() -> frozenset[str]:
+    """Return the distributions that accelsweep needs, those of its extras, and whatever these need in turn."""
+    waiting, found = ["accelsweep"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if _canonical(name) in found:
+            continue
+        found.add(_canonical(name))
+        try:
+            stated = metadata.requires(name) or ()
+        except metadata.PackageNotFoundError:  # of an extra, or for another platform
+            continue
+        extras = name == "accelsweep"
+        waiting += [re.split(r"[^\w.-]", line)[0] for line in stated if extras or "extra ==" not in line]
+    return frozenset(found)
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

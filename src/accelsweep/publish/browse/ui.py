@@ -159,7 +159,7 @@ def _start_on_free_port(home: Path, uri: str, asked: int | None, log: IO[bytes])
 
 
 def _start(home: Path, uri: str, port: int, log: IO[bytes]) -> Server:
-    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
+    command = [sys.executable, "-P", "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
     command += [
         "--artifacts-destination",
         (home.resolve() / ARTIFACTS).as_uri(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -16,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from accelsweep.base.errors import InputError, Unsupported, nearest
 from accelsweep.core.cells.trainer import DECIDED_HERE, DEFAULTS, LENGTH, decided_words
 from accelsweep.measure.breakdown import PhaseTimer
+from accelsweep.rank.errors import interrupted
 from accelsweep.rank.loops.fully_sharded import with_fsdp
 from accelsweep.rank.loops.loop import Examiner, Listener, learning_rate_of
 from accelsweep.rank.loops.loss_scale import LossScale
@@ -56,6 +58,7 @@ class LightningLoop:
         self.accumulate = int(self._trainer.accumulate_grad_batches)
         self.logged: dict[str, float] = {}
         self.epoch_ends, self.optimizer_steps = self._callback.epoch_ends, self._callback.optimizer_steps
+        self.late_error: BaseException | None = None
         self._without_exchange = ExitStack()
         limit = spec.config.trainer.get("limit_val_batches")
         self._limit_val_batches: int | float = 1.0 if limit is None else limit
@@ -107,12 +110,18 @@ class LightningLoop:
             self._trainer.limit_val_batches = self._limit_val_batches
             self._trainer.val_check_interval = examiner.every_steps
             self._trainer.check_val_every_n_epoch = None  # so that the interval counts steps across epochs
-        self._trainer.fit(module, datamodule=self.data)
+        try:
+            self._trainer.fit(module, datamodule=self.data)
+            self._keep_logged()
+        except BaseException as error:
+            if interrupted(error) or not self._callback.finished:
+                raise
+            self.late_error = error  # of `on_train_end`, `teardown` and their like, which no number needs
+            traceback.print_exception(error)
         self._callback.check_ending(self._trainer, module)
         self._refuse_another_batch(module)
         self.learning_rate = learning_rate_of(self._trainer.optimizers)
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
-        self._keep_logged()
 
     def _refuse_another_batch(self, module: pl.LightningModule) -> None:
         """Raise Unsupported where the learning rate followed a global batch that optimiser steps did not hold."""

@@ -7,10 +7,11 @@ and may validate it, afterwards or in between.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from accelsweep.base.errors import InputError
 from accelsweep.measure.clock import Clock, monotonic
+from accelsweep.rank.errors import said
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
@@ -101,6 +102,10 @@ class Loop(ModuleDriver, Protocol):
     def data(self) -> Any:
         """The data module of the training; None before there was one."""
 
+    @property
+    def late_error(self) -> BaseException | None:
+        """What the user's code raised after the last step of `drive`, which had all that it was for by then."""
+
     def drive(self, listener: Listener, examiner: Examiner | None = None, data: Any = None) -> None:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough.
 
@@ -175,16 +180,31 @@ def learning_rate_of(optimizers: Sequence[torch.optim.Optimizer]) -> float | Non
     return float(groups[0]["lr"]) if groups and "lr" in groups[0] else None
 
 
+class NoExample(NamedTuple):
+    """What stands for an emptied batch where one cannot be made; `reason` says why."""
+
+    reason: str
+
+
 def on_meta(batch: Any) -> Any:
-    """Return `batch` with every tensor as an empty one of its shape on the meta device; floating ones as float32."""
+    """Return `batch` with every tensor as an empty one of its shape on the meta device; floating ones as float32.
+
+    A `NoExample` where that is impossible: a batch may be of any type, and its containers are made anew by their type.
+    """
     import torch
     from lightning_utilities.core.apply_func import apply_to_collection
 
     def emptied(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_nested:
+            raise TypeError("a nested tensor has no shape")
         kind = torch.float32 if tensor.is_floating_point() else tensor.dtype
         return torch.empty(tensor.shape, dtype=kind, device="meta")
 
-    return apply_to_collection(batch, torch.Tensor, emptied)
+    try:
+        return apply_to_collection(batch, torch.Tensor, emptied)
+    except Exception as error:  # noqa: BLE001  the user's containers may raise anything when they are made anew
+        why = f"{type(error).__name__}: {said(error)}"[:200]
+        return NoExample(f"a {type(batch).__name__} batch has no copy on the meta device ({why})")
 
 
 def loss_in(output: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from copy import copy
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import lightning.pytorch as pl
@@ -104,19 +105,33 @@ def overridden(name: str, *owners: Any) -> Callable[..., Any] | None:
 
 
 def moved(batch: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
-    """Return `batch` on `device`, its floating tensors as `dtype`; None leaves the device or the type."""
+    """Return `batch` on `device`, its floating tensors as `dtype`; None leaves the device or the type.
+
+    As in Lightning, whatever has a method `to` moves itself. What cannot be made anew by its type keeps its types.
+    """
     if isinstance(batch, Tensor):
         there = batch if device is None else batch.to(device, non_blocking=True)
         return there.to(dtype) if dtype is not None and there.is_floating_point() else there
+    if callable(getattr(batch, "to", None)):
+        there = batch if device is None else batch.to(device)
+        try:
+            return there if dtype is None else _parts_moved(there, None, dtype)
+        except (TypeError, ValueError):
+            return there
+    return _parts_moved(batch, device, dtype)
+
+
+def _parts_moved(batch: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
+    """Return a container of the type of `batch` with its parts moved; what holds nothing is returned as it is."""
     if isinstance(batch, dict):
         return {key: moved(value, device, dtype) for key, value in batch.items()}
     if is_dataclass(batch) and not isinstance(batch, type):
-        values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-        return replace(batch, **{name: moved(value, device, dtype) for name, value in values.items()})
+        there = copy(batch)  # not made anew: a field may be no argument, and a check may read what is missing
+        for field in fields(batch):
+            object.__setattr__(there, field.name, moved(getattr(batch, field.name), device, dtype))
+        return there
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(moved(value, device, dtype) for value in batch))
     if isinstance(batch, list | tuple):
         return type(batch)(moved(value, device, dtype) for value in batch)
-    if device is not None and hasattr(batch, "to") and callable(batch.to):
-        return batch.to(device)
     return batch

@@ -65,6 +65,7 @@ class RawLoop:
         self.learning_rate: float | None = None
         self.loss_scale = LossScale(self.precision)
         self._autocast = autocast_of(self.precision, self.device)
+        self.late_error: BaseException | None = None  # no hook of the user's follows the last step
         self._count = SampleCount(spec.config.batch_size, spec.world_size)
         self._log = RawLog(self.device)
         self._timer: PhaseTimer | None = None

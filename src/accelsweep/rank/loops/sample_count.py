@@ -365,7 +365,7 @@ def _only(batch: Any) -> tuple[Path, ...]:
     """Return where in `batch` the one number stands that it can be read as."""
     found = readings(batch)
     listed = isinstance(batch, list | tuple) and any(
-        () in paths and hasattr(batch[0], "shape") for paths in found.values()
+        () in paths and hasattr(batch[0], "ndim") for paths in found.values()
     )
     if len(found) != 1 or listed:  # a list of tensors may be columns that disagree, too
         remedy = "put a tensor (samples, ...) into it, or " if not found else ""

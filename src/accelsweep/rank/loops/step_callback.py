@@ -38,7 +38,12 @@ class StepCallback(pl.Callback):
         self.count = SampleCount(batch_size, ranks)
         self.optimizer_steps = OptimizerSteps()
         self._steps = 0
-        self._has_loss = self._ended = False
+        self._has_loss = self._ended = self._owes_validation = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the listener had enough, and the examiner has seen the validation that follows."""
+        return self._ended and not self._owes_validation
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Begin. Raises InputError where there is an examiner and nothing to validate with.
@@ -55,7 +60,7 @@ class StepCallback(pl.Callback):
             schedule.strict = False  # what it monitors is logged by the validation, which has a phase of its own
         wrappers = [] if module.automatic_optimization else trainer.strategy._lightning_optimizers
         self.optimizer_steps.watch(trainer.optimizers, trainer.accumulate_grad_batches, wrappers)
-        self._has_loss = self._ended = False
+        self._has_loss = self._ended = self._owes_validation = False
         self.listener.begin()
 
     def check_ending(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -101,6 +106,7 @@ class StepCallback(pl.Callback):
         self._pulse.beat(rests=enough or trainer.is_last_batch)  # after the last batch the loader starts anew
         if enough:
             trainer.should_stop = self._ended = True
+            self._owes_validation = self.examiner is not None
 
     def on_validation_start(self, *_: Any) -> None:
         """Rest: validation has no steps."""
@@ -126,6 +132,7 @@ class StepCallback(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Show the logged values of validation to the examiner."""
         if self.examiner is not None:
+            self._owes_validation = False
             logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
             if self.examiner.examined(logged):
                 trainer.should_stop = self._ended = True

@@ -23,6 +23,8 @@ LATENCIES = {"loadgen_query_seconds_p50": 0.5, "loadgen_query_seconds_p90": 0.9,
 class AskedTwice(Inference):
     """Answers queries through the window, and then those of LoadGen in the same scenario."""
 
+    rest = ("loadgen_samples_per_second", *LATENCIES)
+
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """Raises Unsupported where there is no load generator, or more than one rank."""
         super().__init__(spec, place)

@@ -14,6 +14,7 @@ import torch
 
 from accelsweep.base.errors import Unsupported
 from accelsweep.core.cells.trees import LIBRARIES
+from accelsweep.core.recorded.metrics import not_reached
 from accelsweep.core.recorded.record import Metric
 from accelsweep.machine.room import room_of_a_rank
 from accelsweep.measure.clock import Clock, monotonic
@@ -23,7 +24,7 @@ from accelsweep.rank.loops.loop import Listener
 from accelsweep.rank.loops.raw_device import device_of, refuse_trainer_arguments
 from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.process import RankPlace, join_group, seed_all
-from accelsweep.rank.spec import RunSpec
+from accelsweep.rank.spec import ANY_FAILURE, RunSpec
 from accelsweep.state.pulse import Pulse
 from accelsweep.workloads.boosting.booster import Booster, Shares, build_booster, fit_of
 from accelsweep.workloads.boosting.rows import LabelledRows, RowSets, sets_of
@@ -90,6 +91,8 @@ def together(booster: Booster, place: RankPlace) -> AbstractContextManager[None]
 class Boosting:
     """Fits through the window; then the held-out rows guard the quality."""
 
+    rate_survives = ANY_FAILURE
+
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
         """`spec` names the library and the rows, `place` this rank among the others."""
         self._spec, self._place, self._clock = spec, place, clock
@@ -113,6 +116,7 @@ class Boosting:
             "prepare_seconds": _seconds(driver.prepare_seconds, IN_FIT, "rank 0, once, before the window"),
             "load_seconds": loaded.model_copy(update={"scope": "rank 0: the library, the rows, their preparation"}),
             **_memory(measured, driver.device),
+            **not_reached(("quality", "quality_seconds"), "AUC"),
         }
 
     def after(self, account: Account) -> None:

@@ -27,6 +27,18 @@ from accelsweep.measure.surroundings import doubts
 from accelsweep.rank.errors import Diverged
 from accelsweep.rank.loops.loop import NO_VALIDATION
 
+CHASED = (
+    "time_to_target_seconds",
+    "time_to_target_wall_seconds",
+    "results_per_hour",
+    "samples_to_target",
+    "validations",
+    "quality",
+    "best_quality",
+    "quality_seconds",
+)
+"""The names of the metrics of a chase."""
+
 
 @dataclass(frozen=True)
 class Goal:

@@ -8,7 +8,7 @@ with several samples a query. `server` has a task of its own, `rank.tasks.under_
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import lightning.pytorch as pl
@@ -17,12 +17,14 @@ from torch.utils.data import DataLoader
 
 from accelsweep.base.errors import InputError
 from accelsweep.core.cells.config import Measure
+from accelsweep.core.recorded.metrics import not_reached
 from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.metrics.rates import percentile
+from accelsweep.measure.samples import is_packed
 from accelsweep.rank.account import Account
-from accelsweep.rank.counting import count_operations, count_traits
+from accelsweep.rank.counting import COUNTED, count_operations, count_traits
 from accelsweep.rank.loops.loop import Listener, on_meta
 from accelsweep.rank.loops.raw_data import endless, mover, one_loader, overridden, set_up
 from accelsweep.rank.loops.raw_device import CAST, autocast_of, device_of, precision_of, refuse_trainer_arguments
@@ -30,7 +32,7 @@ from accelsweep.rank.loops.raw_module import do_without_trainer, numbered
 from accelsweep.rank.loops.sample_count import SampleCount
 from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.process import RankPlace, join_group, seed_all
-from accelsweep.rank.spec import RunSpec
+from accelsweep.rank.spec import ANY_FAILURE, ErrorKind, RunSpec
 from accelsweep.state.pulse import Pulse
 from accelsweep.workloads.building.build import build_module
 from accelsweep.workloads.loading.fake_loader import build_training_data
@@ -118,11 +120,15 @@ def answer_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
 
 def input_of(batch: Any) -> Any:
     """Return the first part of a tuple or list (inputs, targets, ...); anything else is the input as it is."""
-    return batch[0] if isinstance(batch, list | tuple) and batch else batch
+    return batch[0] if isinstance(batch, list | tuple) and batch and not is_packed(batch) else batch
 
 
 class Inference:
     """Answers queries; the window's samples are the answered ones."""
+
+    rate_survives: Collection[ErrorKind] = ANY_FAILURE
+    rest: tuple[str, ...] = ()
+    """The metrics of a last phase."""
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """`spec` names the module, `place` this rank among the others."""
@@ -142,6 +148,7 @@ class Inference:
         assert driver is not None, "driver() comes first"
         self._example = driver.example
         account.metrics |= latencies(driver.query_seconds[measured.window.warmup_steps :], self._spec.config.measure)
+        account.metrics |= not_reached((*COUNTED, *self.rest))
 
     def after(self, account: Account) -> None:
         """Count the operations of an answer."""

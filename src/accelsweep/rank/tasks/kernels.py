@@ -16,7 +16,7 @@ from accelsweep.rank.loops.loop import Listener
 from accelsweep.rank.loops.raw_device import device_of, precision_of, refuse_trainer_arguments
 from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.process import RankPlace, join_group, seed_all
-from accelsweep.rank.spec import RunSpec
+from accelsweep.rank.spec import ANY_FAILURE, RunSpec
 from accelsweep.state.pulse import Pulse
 from accelsweep.workloads.kernels import Kernel, build_kernel
 
@@ -62,6 +62,8 @@ class Calling:
 
 class Kernels:
     """Calls one kernel through the window."""
+
+    rate_survives = ANY_FAILURE
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """`spec` names the kernel, `place` this rank among the others."""

@@ -15,11 +15,13 @@ from accelsweep.rank.loops.loop import Loop
 from accelsweep.rank.loops.make import make_loop
 from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.process import RankPlace
-from accelsweep.rank.spec import RunSpec
+from accelsweep.rank.spec import ErrorKind, RunSpec
 
 
 class MemoryFrontier:
     """Trains with one batch size. A rank whose memory ends says so as any other does."""
+
+    rate_survives = frozenset[ErrorKind]()  # whether it fits is what was asked for
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """`spec` names the batch and, where the supervisor has found it, the room of a rank on the host."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from accelsweep.base.errors import Unsupported
+from accelsweep.measure.samples import is_packed
 
 
 def samples_of(batches: Iterator[Any], size: int, count: int) -> list[Any]:
@@ -22,14 +23,15 @@ def samples_of(batches: Iterator[Any], size: int, count: int) -> list[Any]:
 
 def taken_apart(batch: Any, size: int) -> list[Any]:
     """Return the `size` samples of a batch of tensors, in tuples, lists or mappings. Raises Unsupported for others."""
-    if isinstance(batch, Tensor) and batch.shape[:1] == (size,):
+    nested = isinstance(batch, Tensor) and batch.is_nested
+    if isinstance(batch, Tensor) and not nested and batch.shape[:1] == (size,):
         return list(batch)
     if isinstance(batch, Mapping):
         parts = {key: taken_apart(value, size) for key, value in batch.items()}
         return [{key: values[number] for key, values in parts.items()} for number in range(size)]
-    if isinstance(batch, list | tuple) and batch:
+    if isinstance(batch, list | tuple) and batch and not is_packed(batch):
         return [list(sample) for sample in zip(*(taken_apart(part, size) for part in batch), strict=True)]
-    shape = f" of shape {tuple(batch.shape)}" if isinstance(batch, Tensor) else ""
+    shape = f" of shape {tuple(batch.shape)}" if isinstance(batch, Tensor) and not nested else ""
     raise Unsupported(
         f"measure.scenario=server asks for single samples, and a batch of {size} holds a {type(batch).__name__}{shape}"
         ", which cannot be taken apart. Give batches of tensors whose first dimension counts samples"

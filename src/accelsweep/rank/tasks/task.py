@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from accelsweep.rank.account import Account
 from accelsweep.rank.loops.loop import Driver
 from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.process import RankPlace
-from accelsweep.rank.spec import RunSpec
+from accelsweep.rank.spec import ErrorKind, RunSpec
 
 
 class Task(Protocol):
     """One run's task, on one rank; its methods are called once each, in this order."""
 
+    @property
+    def rate_survives(self) -> Collection[ErrorKind]:
+        """The failures of `after` that leave a measured run, because the rate is worth having without the rest."""
+
     def driver(self) -> Driver:
         """Return the driver of the window's steps. Raises Unsupported where this machine cannot run it."""
 
     def closed(self, measured: Measurement, account: Account) -> None:
-        """Add the driver's facts to the account, now that the window has closed, and let go of the driver."""
+        """Add the driver's facts to the account, now that the window has closed, and let go of the driver.
+
+        What `after` will measure is added, too, as `not_reached`.
+        """
 
     def after(self, account: Account) -> None:
         """Measure slow things, now that the window is closed. Raises the errors of the user's code."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
+from accelsweep.core.recorded.metrics import not_reached
 from accelsweep.core.recorded.record import Metric
+from accelsweep.measure.breakdown import SHARES
 from accelsweep.measure.group import group_of
 from accelsweep.measure.metrics.memory import parameter_bytes, shard_metric
 from accelsweep.rank.account import Account
-from accelsweep.rank.counting import count_operations, count_traits
+from accelsweep.rank.counting import COUNTED, count_operations, count_traits
 from accelsweep.rank.loops.loop import Loop
 from accelsweep.rank.loops.make import make_loop
 from accelsweep.rank.matmul import matmul_share
@@ -17,11 +20,13 @@ from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.probing import probe, release
 from accelsweep.rank.process import RankPlace
 from accelsweep.rank.quality import QualityPhase, measure_quality
-from accelsweep.rank.spec import RunSpec
+from accelsweep.rank.spec import ANY_FAILURE, ErrorKind, RunSpec
 
 
 class TrainThroughput:
     """Trains; every phase has a fresh module."""
+
+    rate_survives: Collection[ErrorKind] = ANY_FAILURE
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """`spec` names the module, `place` this rank among the others."""
@@ -48,6 +53,8 @@ class TrainThroughput:
             "learning_rate": _learning_rate(loop.learning_rate),
             **loop.loss_scale.metrics(),
             **shard_metric(group_of(self._spec.world_size).gather(parameter_bytes(loop.module))),
+            **not_reached((*SHARES, *COUNTED)),
+            **self._without_quality(),
         }
         if measured.diverged_at is None:  # ranks agree on that, and their logged values may need a collective
             self._logged = loop.logged
@@ -69,6 +76,13 @@ class TrainThroughput:
         account.metrics |= quality.metrics
         account.doubts += quality.doubts if self._place.rank == 0 else ()
         account.metrics |= {f"logged.{name}": _logged(value) for name, value in (self._logged | quality.logged).items()}
+
+    def _without_quality(self) -> dict[str, Metric]:
+        """Return the metrics of `_quality` before it was measured."""
+        rules = self._spec.config.measure
+        if rules.quality_samples is None:
+            return measure_quality(self._spec).metrics
+        return not_reached(("quality", "quality_seconds"), rules.quality_metric)
 
     def _quality(self) -> QualityPhase:
         return measure_quality(self._spec)

@@ -18,7 +18,7 @@ from accelsweep.measure.load.peak import Peak, find_peak
 from accelsweep.measure.metrics.rates import BEYOND
 from accelsweep.rank.account import Account
 from accelsweep.rank.process import RankPlace
-from accelsweep.rank.spec import RunSpec
+from accelsweep.rank.spec import ErrorKind, RunSpec
 from accelsweep.rank.tasks.bench import Bench
 from accelsweep.rank.tasks.inference import QUERY_PERCENTILES, Inference
 
@@ -34,6 +34,8 @@ TEST_LATENCY_BOUNDS = 20
 
 class UnderLoad(Inference):
     """Answers full batches through the window, and then single queries under load."""
+
+    rate_survives = frozenset[ErrorKind]()  # the load is what was asked for
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """Raises Unsupported where there is no load generator."""

@@ -50,10 +50,13 @@ class _Candidate:
     conclusion: Conclusion
 
 
-def classify(ending: Ending, results: Mapping[int, RankResult], last_words: str, limits: Limits) -> Conclusion:
+def classify(
+    ending: Ending, results: Mapping[int, RankResult], last_words: str, limits: Limits, stood: str = ""
+) -> Conclusion:
     """Return the run's conclusion.
 
-    `results` are those of the ranks in `ending.reported` that could be read; `last_words` are the log's last lines.
+    `results` are those of the ranks in `ending.reported` that could be read; `last_words` are the log's last lines, and
+    `stood` says what the ranks did when time was up.
     An interrupted run has no conclusion: ask only for the others.
     """
     ranks = range(len(ending.statuses))
@@ -62,22 +65,23 @@ def classify(ending: Ending, results: Mapping[int, RankResult], last_words: str,
     candidates = [*_reported(ending, results), *_silent(ending, results, last_words)]
     explained = any(candidate.order < _DIED for candidate in candidates)
     if not explained and ending.cause == "time_limit":
-        return Conclusion(Outcome.timed_out, _time_limit(ending, limits, last_words))
+        return Conclusion(Outcome.timed_out, _time_limit(ending, limits, last_words, stood))
     if not explained and ending.cause == "silence":
-        return Conclusion(Outcome.timed_out, _silence(ending, limits))
+        return Conclusion(Outcome.timed_out, _silence(ending, limits, stood))
     return min(candidates, key=lambda candidate: (candidate.order, candidate.rank)).conclusion
 
 
-def _time_limit(ending: Ending, limits: Limits, last_words: str) -> str:
+def _time_limit(ending: Ending, limits: Limits, last_words: str, stood: str) -> str:
     longer = f"it ran longer than {limits.run_seconds:g} s (limits.run_seconds)"
-    return f"{longer}{_stubborn(ending)}{_quoted(last_words)}"
+    return f"{longer}{_stubborn(ending)}{f'; {stood}' if stood else ''}{_quoted(last_words)}"
 
 
-def _silence(ending: Ending, limits: Limits) -> str:
+def _silence(ending: Ending, limits: Limits, stood: str) -> str:
     ranks = ", ".join(map(str, sorted(ending.silent)))
     some = len(ending.silent) < len(ending.statuses)
     whose = f" of rank{'s' if len(ending.silent) > 1 else ''} {ranks}" if some else ""
     stacks = "the end of run.log says where it hung" if ending.stacks else "no process could say where it hung"
+    stacks = f"{stood} (all stacks are at the end of run.log)" if stood else stacks
     remedy = "raise limits.silence_seconds if one step may take so long"
     return f"no step{whose} for {limits.silence_seconds:g} s{_stubborn(ending)}; {stacks}; {remedy}"
 

@@ -14,6 +14,7 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.base.secrets import masked, without_secrets
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.recorded.frontier import Frontier
+from accelsweep.core.recorded.metrics import NOT_REACHED
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt, Effective, Fingerprint, Record, now
 from accelsweep.rank.spec import RankResult, RunSpec
@@ -41,6 +42,37 @@ def read_results(spec: RunSpec, ranks: Iterable[int]) -> dict[int, RankResult]:
         except (DamagedFile, FileNotFoundError):
             continue
     return results
+
+
+def kept_rates(spec: RunSpec, results: Mapping[int, RankResult], why: str | None) -> dict[int, RankResult] | None:
+    """Return the results of a run whose ranks all had closed their windows before it failed; None for any other run.
+
+    What was not measured yet has the reason `why`, with the place in the user's code.
+    """
+    found: dict[int, RankResult] = {}
+    for rank in range(spec.world_size):
+        result = results.get(rank)
+        if result is None:
+            try:
+                result = RankResult.read(spec.rank_window(rank))
+            except (DamagedFile, FileNotFoundError):
+                return None
+        if not result.rate_stands:
+            return None
+        found[rank] = result
+    place = next((result.place for result in found.values() if result.error_kind == "user_exception"), None)
+    reason = masked(f"after the window: {why}" + (f", in {place}" if place and place not in str(why) else ""))
+    return {rank: _measured(result, reason) for rank, result in found.items()}
+
+
+def _measured(result: RankResult, reason: str) -> RankResult:
+    """Return `result` as that of a measured rank, whose metrics of later phases are absent for `reason`."""
+    metrics = {
+        name: metric.model_copy(update={"reason": reason}) if metric.reason == NOT_REACHED else metric
+        for name, metric in result.metrics.items()
+    }
+    ended: dict[str, Any] = {"outcome": Outcome.measured, "reason": None, "error_kind": "none", "metrics": metrics}
+    return result.model_copy(update=ended)
 
 
 def make_record(

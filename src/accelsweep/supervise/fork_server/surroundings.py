@@ -12,8 +12,10 @@ from pathlib import Path
 from accelsweep.machine.cgroup import MEMBERSHIP
 from accelsweep.machine.cpu import allowed_cores
 
-_FREE = re.compile(r"(ACCELSWEEP|MLFLOW|SNAKEMAKE)_.*|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|TMP|TEMP|TMPDIR|TEMPDIR")
-"""The variables that no library heeds when it is imported: they may differ."""
+_FREE = re.compile(
+    r"(ACCELSWEEP|MLFLOW|SNAKEMAKE)_.*|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|TMP|TEMP|TMPDIR|TEMPDIR|PYTHONSAFEPATH"
+)
+"""The variables that no library heeds when it is imported, or that the interpreter's flags show: they may differ."""
 
 Inherited = dict[str, str]
 

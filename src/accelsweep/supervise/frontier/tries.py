@@ -22,11 +22,13 @@ from accelsweep.core.recorded.record import Metric
 from accelsweep.machine.room import room_of_a_rank
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.file_names import LOG_FILE
+from accelsweep.state.progress import read_progress
 from accelsweep.supervise.ends.outcomes import Conclusion, classify
 from accelsweep.supervise.ends.records import read_results
 from accelsweep.supervise.frontier.line import line_through
 from accelsweep.supervise.frontier.search import Bracket, largest
 from accelsweep.supervise.processes.logs import last_words
+from accelsweep.supervise.processes.stacks import where_it_stood
 from accelsweep.supervise.processes.watching import Ending
 
 STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds": 0.0}
@@ -102,7 +104,8 @@ class Search:
         if ending.cause == "interrupted" and len(results) < spec.world_size:
             raise _Over(None)
         log = Path(spec.attempt_folder) / LOG_FILE
-        conclusion = classify(ending, results, last_words(log), self.limits)
+        stood = where_it_stood(log, read_progress(spec.progress()) or 0) if ending.stacks else ""
+        conclusion = classify(ending, results, last_words(log), self.limits, stood)
         fits = conclusion.outcome in FITS
         self._note(batch, conclusion, results, time.monotonic() - began)
         if not fits and (batch == 1 or conclusion.outcome is not Outcome.out_of_memory):

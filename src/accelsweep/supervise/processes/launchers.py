@@ -31,8 +31,11 @@ RankEntry = Callable[[RunSpec], None]
 LaunchKind = Literal["fork", "spawn", "srun"]
 """The ways to start ranks; `srun` starts one process on each node, which forks or spawns that node's ranks."""
 
-SPAWN_COMMAND = (sys.executable, "-m", "accelsweep.rank.rank")
-"""The fresh interpreter that runs one rank; the path of the spec is added."""
+SPAWN_COMMAND = (sys.executable, "-P", "-m", "accelsweep.rank.rank")
+"""The fresh interpreter that runs one rank; the path of the spec is added.
+
+`-P`, as for every interpreter of ours in the user's folder: what we import is never a file of the user's.
+"""
 
 
 class UnsafeFork(Exception):

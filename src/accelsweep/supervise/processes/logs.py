@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import deque
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
@@ -17,8 +19,26 @@ _CHUNK_BYTES = 65536
 _CHUNKS_AT_ONCE = 16
 """As much as a pipe may hold (1 MiB), so that a run which never stops printing cannot keep the supervisor here."""
 
-_NOTHING_SAID = ("\N{ELECTRIC LIGHT BULB} Tip: ", "GPU available: ", "TPU available: ", "HPU available: ")
+_NOTHING_SAID = (
+    "\N{ELECTRIC LIGHT BULB} Tip: ",
+    "GPU available: ",
+    "TPU available: ",
+    "HPU available: ",
+    "LOCAL_RANK: ",
+    "Initializing distributed: ",
+    "distributed_backend=",
+    "All distributed processes registered.",
+    "----------",
+)
 """The beginnings of lines that Lightning prints at every start; the first advertises a service."""
+
+_ADVICE = re.compile(
+    r"\S*/(site|dist)-packages/lightning/\S+\.py:\d+: |\S+\.py:\d+: (Future|(Pending)?Deprecation)Warning: "
+)
+"""The beginnings of warnings that give advice to programmers (about srun, pytree and the like), and tell no cause."""
+
+_SOURCE_LINE = re.compile(r" {2}\S")
+"""The line of source that Python prints after a warning."""
 
 _FATAL = "Fatal Python error:"
 
@@ -26,7 +46,7 @@ STACKS_OF = "accelsweep: stacks of"
 """The beginnings of our lines before the stacks of a process; the log's last words stand before the first."""
 
 
-_MOST_STACKS_BYTES = 1_000_000
+MOST_STACKS_BYTES = 1_000_000
 """Stacks of many ranks are long, and the last words stand before them."""
 
 
@@ -129,12 +149,21 @@ def _safe(output: bytes) -> bytes:
 
 def last_words(path: Path, count: int = 5, most_characters: int = 800) -> str:
     """Return the last telling lines of a run's log, joined by ` | `; empty if there are none."""
-    lines = list(
-        takewhile(lambda line: not line.startswith(STACKS_OF), last_lines(path, most_bytes=_MOST_STACKS_BYTES))
-    )
-    lines = [line.strip() for line in lines if line.strip(" \t^~")]  # without a traceback's carets
-    lines = [line for line in lines if not line.startswith(_NOTHING_SAID)]
+    lines = list(takewhile(lambda line: not line.startswith(STACKS_OF), last_lines(path, most_bytes=MOST_STACKS_BYTES)))
+    lines = [line.strip() for line in _telling(lines) if line.strip(" \t^~")]  # without a traceback's carets
     fatal = next((number for number, line in enumerate(lines) if line.startswith(_FATAL)), None)
     if fatal is not None:
         lines = lines[: fatal + 4]  # faulthandler shows the innermost call first, and then every caller, ours included
     return " | ".join(lines[-count:])[-most_characters:]
+
+
+def _telling(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines but those that Lightning prints in every run, and warnings that are advice."""
+    advised = False
+    for line in lines:
+        if advised and _SOURCE_LINE.match(line):
+            advised = False
+            continue
+        advised = _ADVICE.match(line.strip()) is not None
+        if not advised and not line.strip().startswith(_NOTHING_SAID):
+            yield line

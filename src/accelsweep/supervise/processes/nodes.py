@@ -76,7 +76,7 @@ def start_across_nodes(launch: Launch, cpus: int) -> RanksAcrossNodes:
     wish = SrunWish(
         nodes=launch.spec.config.num_nodes,
         cpus=cpus,
-        program=("-m", "accelsweep.supervise.processes.node", str(launch.spec.file())),
+        program=("-P", "-m", "accelsweep.supervise.processes.node", str(launch.spec.file())),
         environment={**launch.environment, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
     )
     if OUTSIDE_VARIABLE in os.environ:

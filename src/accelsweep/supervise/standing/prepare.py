@@ -119,7 +119,9 @@ def _prepared(configs: Mapping[str, CellConfig]) -> list[str]:
     for digest, config in configs.items():
         try:
             prepare_once(config)
-        except (Exception, SystemExit):  # noqa: BLE001 - the user's code may do anything; its runs will say so too
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - the user's code may do anything; its runs will say so too
             traceback.print_exc()
         else:
             done.append(digest)
