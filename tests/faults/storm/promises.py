@@ -53,9 +53,9 @@ def kind_of_ending(code: int, output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
-    if code == 0:
-        return "finished" if not lines or "MLflow has not" not in lines[-1] else f"{NO_CAUSE} (exit 0): {lines[-1]}"
     last = lines[-1] if lines else "not a word"
+    if code == 0 and not last.startswith("MLflow has not got everything"):
+        return "finished"
     kind = next((kind for kind, looks in CAUSES.items() if re.search(looks, last)), None)
     return f"{kind} (exit {code})" if kind else f"{NO_CAUSE} (exit {code}): {last}"
 

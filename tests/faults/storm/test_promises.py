@@ -48,6 +48,7 @@ def test_a_traceback_is_found_even_with_a_remedy() -> None:
     ("code", "last", "kind"),
     [
         (0, "MLflow: accelsweep ui", "finished"),
+        (0, "MLflow has not got everything: the disk is full", "MLflow not filled, with the cause (exit 0)"),
         (-9, "", "killed by SIGKILL"),
         (130, "interrupted; every finished run is kept. Resume with: accelsweep run", "interrupted (exit 130)"),
         (1, "crashed: 1 run: ValueError: 3", "runs failed, with their reasons (exit 1)"),
