@@ -22,7 +22,7 @@ from accelsweep.drive.detached.places import detached, name_in, place_for
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux
 from accelsweep.drive.head import refuse_while_run
-from accelsweep.engines.this_job import outside_of_jobs
+from accelsweep.engines.slurm.this_job import outside_of_jobs
 from accelsweep.state.folders import SweepFolder
 
 WORDS = ("two words", "a'b\"c", "$HOME;`id`", "", "#{pane_pid}", "é%d")

@@ -22,7 +22,7 @@ from accelsweep.report.series import ladder
 from accelsweep.report.table import ReportTable
 from accelsweep.report.tables import claims
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import reasons_not_run
+from accelsweep.state.halts import reasons_not_run, wants_a_change
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,17 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
 
 def _print_unsettled(folder: SweepFolder, findings: Findings) -> Told:
     """Say last how many runs have no final outcome, and what kept them from it."""
+    manifest = Manifest.read(folder.manifest)
     unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
     if unsettled:
         listed = ", ".join(f"{count} {name}" for name, count in findings.outcomes.items() if not name.settled)
-        say(
-            f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); "
-            "the same command tries them again"
-        )
-    kept = reasons_not_run(folder, Manifest.read(folder.manifest))
+        again = "the same command tries them again"
+        if {name for name, count in findings.outcomes.items() if count and not name.settled} == {
+            Outcome.not_run
+        } and wants_a_change(folder, manifest):
+            again = "what keeps them from it has to be changed first"
+        say(f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); {again}")
+    kept = reasons_not_run(folder, manifest)
     for line in _lines(kept):
         say(line)
     return Told(unsettled, bool(kept) and sum(kept.values()) >= findings.outcomes.get(Outcome.not_run, 0))

@@ -43,12 +43,12 @@ def ask(
     return answer.stdout
 
 
-def answered(*command: str) -> tuple[bool, str]:
-    """Return whether an engine's command said yes, and all that it said.
+def answered(*command: str, base: Mapping[str, str] | None = None) -> tuple[bool, str]:
+    """Return whether an engine's command said yes, and all that it said; `base` stands in place of our environment.
 
     Raises AccelsweepError where it is missing, or does not answer.
     """
-    answer = _answer(command, _PATIENCE_SECONDS, os.environ)
+    answer = _answer(command, _PATIENCE_SECONDS, os.environ if base is None else base)
     return answer.returncode == 0, f"{answer.stdout}\n{answer.stderr}"
 
 

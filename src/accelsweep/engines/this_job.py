@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -18,7 +17,6 @@ __all__ = [
     "memory_lines",
     "node_name",
     "node_number",
-    "outside_of_jobs",
     "this_job",
 ]
 
@@ -54,16 +52,6 @@ class ThisJob(Protocol):
 def this_job() -> ThisJob | None:
     """Return the job that this process is in; None outside a job."""
     return SlurmJob.found() or GridEngineJob.found()
-
-
-def outside_of_jobs() -> dict[str, str]:
-    """Return our environment without what Slurm says of a job that we are in, if we are: as on a login node.
-
-    A job that is submitted with it is neither sized nor counted like ours.
-    """
-    if SlurmJob.found() is None:
-        return dict(os.environ)
-    return {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
 
 
 class MemoryLine(NamedTuple):

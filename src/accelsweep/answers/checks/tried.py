@@ -15,6 +15,7 @@ from accelsweep.answers.forms.checked import CheckResult
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.planned.plans import Resources
 from accelsweep.core.sites.site import Site
+from accelsweep.drive.jobs.failures import keys_in_words
 from accelsweep.engines.ask import ask, missing_programs
 from accelsweep.engines.engine import Engine
 from accelsweep.engines.known import engine_of
@@ -51,7 +52,7 @@ def examine(site: Site) -> Iterator[CheckResult]:
         yield CheckResult(ok=False, what=what, found=" ".join(str(error).split()), remedy="ask the cluster's staff")
         return
     for needs in _sizes(site, engine):
-        yield _taken(needs, engine)
+        yield _taken(needs, site, engine)
 
 
 def _sizes(site: Site, engine: Engine) -> list[Resources]:
@@ -59,7 +60,7 @@ def _sizes(site: Site, engine: Engine) -> list[Resources]:
     return [needs for needs in sizes(site) if needs.nodes == 1 or engine.starts_ranks]
 
 
-def _taken(needs: Resources, engine: Engine) -> CheckResult:
+def _taken(needs: Resources, site: Site, engine: Engine) -> CheckResult:
     """Return whether the engine would take a job of this size, in its own words."""
     what = _named(needs, engine)
     try:
@@ -67,7 +68,12 @@ def _taken(needs: Resources, engine: Engine) -> CheckResult:
     except AccelsweepError as error:
         found = " ".join(str(error).split())
         return CheckResult(ok=False, what=what, found=found, remedy="try again later, or ask the cluster's staff")
-    remedy = None if offer.taken else f"change the site file until this is taken: {offer.command}"
+    if offer.passing:
+        later = "try again when one of your jobs has ended" if engine.full(offer.said) else "try again later"
+        return CheckResult(ok=None, what=what, found=offer.said, remedy=later)
+    remedy = (
+        None if offer.taken else f"change {keys_in_words(site, needs, offer.keys)} until this is taken: {offer.command}"
+    )
     return CheckResult(ok=offer.taken, what=what, found=offer.said, remedy=remedy)
 
 

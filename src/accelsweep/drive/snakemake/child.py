@@ -11,7 +11,7 @@ from accelsweep.base.shipped import shipped_root
 from accelsweep.drive.children.processes import Child
 from accelsweep.drive.snakemake.profiles import find_profile
 from accelsweep.engines.known import engine_of
-from accelsweep.engines.this_job import outside_of_jobs
+from accelsweep.engines.slurm.this_job import outside_of_jobs
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:

@@ -86,6 +86,23 @@ class GridEngineEngine:
         """Return the command that ends these jobs."""
         return ("qdel", *numbers)
 
+    def keys_for(self, words: str) -> tuple[str, ...]:
+        """Return none: qsub says what it looked for, not which option asked for it."""
+        del words
+        return ()
+
+    def full(self, refusal: str) -> str | None:
+        """Return qsub's words on `max_u_jobs` or `max_jobs`."""
+        return ends.full(refusal)
+
+    def away(self, refusal: str) -> bool:
+        """Return whether qmaster did not answer."""
+        return ends.away(refusal)
+
+    def in_queue(self) -> int:
+        """Return the number of the user's jobs that wait or run."""
+        return queue.in_queue()
+
     def hopeless(self, reason: str) -> bool:
         """Return False: qsub refuses what could never run."""
         del reason

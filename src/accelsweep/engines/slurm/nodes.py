@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from accelsweep.core.planned.plans import Resources
 from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.ask import ask
 from accelsweep.engines.slurm.options import partition_of, sbatch_options
+from accelsweep.engines.slurm.trial import offer
 
 _FORMAT = "%N|%P|%a|%T|%E"
 """sinfo: node, partition, up or down, the node's state, and the reason for it, which may hold anything."""
@@ -77,14 +77,15 @@ def chosen_nodes(asked: str, needs: Resources, slurm: Slurm) -> Chosen:
     return Chosen(names, tuple(f"node {name} is left out: {why}" for name, why in away.items()))
 
 
+def refuse_unknown_partition(needs: Resources, slurm: Slurm) -> None:
+    """Raise InputError where the cluster has no such partition, or it is down, with the nearest name that there is."""
+    _of_partition(_rows(), partition_of(needs, slurm))
+
+
 def _refused(node: str, needs: Resources, slurm: Slurm) -> str | None:
-    """Return why Slurm would not send a block to this node, in its own words; None where it would."""
-    options = shlex.split(sbatch_options(needs.model_copy(update={"node": node}), slurm))
-    try:
-        ask("sbatch", "--test-only", *options, "--wrap=true")
-    except AccelsweepError as error:
-        return " ".join(str(error).split())
-    return None
+    """Return why Slurm would not send a block to this node, in its own words; None where it would, if only later."""
+    offered = offer(sbatch_options(needs.model_copy(update={"node": node}), slurm))
+    return None if offered.taken or offered.passing else offered.said
 
 
 def _rows() -> list[NodeRow]:

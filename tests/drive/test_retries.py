@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 SNAKEFILE = """\
-from accelsweep.drive.slurm.finished_blocks import let_win
+from accelsweep.drive.jobs.retries import decide
 
 onstart:
-    let_win(workflow, ["b1.done.json", "b2.done.json"])
+    decide(workflow, ["b1.done.json", "b2.done.json"])
 rule all:
     input: "b1.done.json", "b2.done.json"
 rule block:
