@@ -17,9 +17,9 @@ onstart:
 rule all:
     input: "b1.done.json", "b2.done.json"
 rule block:
-    input: "b{number}.json"
-    output: "b{number}.done.json"
-    shell: "echo {wildcards.number} >> tried; [ {wildcards.number} = 1 ] || echo 2 > {output}; false"
+    input: "b{block}.json"
+    output: "b{block}.done.json"
+    shell: "echo {wildcards.block} >> tried; [ {wildcards.block} = 1 ] || echo 2 > {output}; false"
 """
 
 

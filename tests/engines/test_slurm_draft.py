@@ -10,7 +10,8 @@ import yaml
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.commands.site import write_draft
 from accelsweep.core.sites.site import Site
-from accelsweep.engines.slurm import associations
+from accelsweep.engines.engine import JobOffer
+from accelsweep.engines.slurm import associations, nodes
 from accelsweep.engines.slurm import draft as drafting
 from accelsweep.plan.make import make_plan
 
@@ -32,6 +33,8 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AccelsweepError("there is no sacctmgr here")
 
     monkeypatch.setattr(drafting, "ask", lambda *_command: SINFO)
+    monkeypatch.setattr(drafting, "offer", lambda _options: JobOffer(True, "", ""))
+    monkeypatch.setattr(nodes, "ask", no_accounts)
     monkeypatch.setattr(associations, "ask", no_accounts)
 
 

@@ -113,6 +113,9 @@ class Engine(Protocol):
     def offer(self, needs: Resources) -> JobOffer:
         """Return whether the engine would take such a job. Nothing is submitted."""
 
+    def default_memory_mb(self, needs: Resources) -> int | None:
+        """Return the MB per node of a job for which the site states none; None for no bound, or one not known."""
+
     def submit(self, needs: Resources, command: str, log: Path) -> str:
         """Submit a job that does one shell `command`, whose words go to `log`; return its number."""
 

@@ -20,6 +20,7 @@ from accelsweep.engines.ask import ask, missing_programs
 from accelsweep.engines.engine import Engine
 from accelsweep.engines.known import engine_of
 from accelsweep.engines.node import python
+from accelsweep.engines.slurm.nodes import LITTLE_MEMORY_MB
 from accelsweep.plan.blocks.resources import START_UP_SECONDS, sizes
 from accelsweep.state.tail import last_lines
 
@@ -51,8 +52,12 @@ def examine(site: Site) -> Iterator[CheckResult]:
     except AccelsweepError as error:
         yield CheckResult(ok=False, what=what, found=" ".join(str(error).split()), remedy="ask the cluster's staff")
         return
+    little: set[str] = set()
     for needs in _sizes(site, engine):
         yield _taken(needs, site, engine)
+        if (found := _little_memory(needs, site, engine)) is not None and found.found not in little:
+            little.add(found.found)
+            yield found
 
 
 def _sizes(site: Site, engine: Engine) -> list[Resources]:
@@ -75,6 +80,22 @@ def _taken(needs: Resources, site: Site, engine: Engine) -> CheckResult:
         None if offer.taken else f"change {keys_in_words(site, needs, offer.keys)} until this is taken: {offer.command}"
     )
     return CheckResult(ok=offer.taken, what=what, found=offer.said, remedy=remedy)
+
+
+def _little_memory(needs: Resources, site: Site, engine: Engine) -> CheckResult | None:
+    """Return a note on a job that would have to do with too little memory, because the site states none."""
+    if needs.mem_mb is not None:
+        return None
+    try:
+        memory = engine.default_memory_mb(needs)
+    except AccelsweepError:
+        return None  # the offer of the job tells it
+    if memory is None or memory >= LITTLE_MEMORY_MB:
+        return None
+    kind = f" of {needs.node_kind}" if needs.node_kind else ""
+    found = f"its default is {memory} MB per node, and a block needs more than {LITTLE_MEMORY_MB} MB"
+    remedy = f"state mem_mb{kind}, e.g. {site.jobs_key}.mem_mb=4000"
+    return CheckResult(ok=None, what=f"memory of a job{kind}", found=found, remedy=remedy)
 
 
 def _named(needs: Resources, engine: Engine) -> str:

@@ -120,8 +120,9 @@ class HeadJob:
         """Return why the head's job could never start, or never submit another one; None where it may."""
         if any(full(offered.said) for offered in map(offer, self._blocks[:1])) and not set(queue.of_user()) - {number}:
             return (
-                "Slurm lets you submit the head's job and no other one beside it: leave --detach out, or change "
-                f"{self._keys('account')}"
+                "Slurm lets you submit the head's job and no other one beside it: leave --detach out, or take an "
+                f"account or a QOS with room for more (site.slurm.account={self._slurm.account}, "
+                f"site.slurm.qos={self._slurm.qos})"
             )
         deadline = time.monotonic() + _REASON_SECONDS
         while (state := self.state(number)) is not None and state.waits:

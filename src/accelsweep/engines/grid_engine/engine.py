@@ -58,6 +58,10 @@ class GridEngineEngine:
         """Return what `qsub -w v` says."""
         return trial.offer(options.qsub_options(needs, *self._of(needs)))
 
+    def default_memory_mb(self, needs: Resources) -> int | None:
+        """Return None: a queue's default is not known."""
+        del needs
+
     def submit(self, needs: Resources, command: str, log: Path) -> str:
         """Submit a job; return its number."""
         return trial.submit(options.qsub_options(needs, *self._of(needs)), command, log)

@@ -11,7 +11,7 @@ from accelsweep.core.sites.site import Site
 from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Job, JobEnd, JobOffer, Remedy, Value
-from accelsweep.engines.slurm import ends, options, queue, refuse, trial
+from accelsweep.engines.slurm import ends, nodes, options, queue, refuse, trial
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ class SlurmEngine:
     def offer(self, needs: Resources) -> JobOffer:
         """Return what `sbatch --test-only` says."""
         return trial.offer(options.sbatch_options(needs, self._of(needs)))
+
+    def default_memory_mb(self, needs: Resources) -> int | None:
+        """Return the default of the job's partition, or else of the cluster."""
+        return nodes.default_memory_mb(needs, self._of(needs), self.site.of_kind(needs.node_kind).count("cpu"))
 
     def submit(self, needs: Resources, command: str, log: Path) -> str:
         """Submit a job; return its number."""

@@ -69,11 +69,11 @@ _POLICY = re.compile(r"Job violates accounting/QOS policy \([^)]*\)")
 
 _KEYS = (
     (_FULL, ("max_jobs",)),
+    (re.compile(r"\b[Aa]ccount(?!ing)|InvalidAccount|AccountNotAllowed"), ("account",)),
     (
-        re.compile(r"partition name|invalid partition|Partition(?!Time|Node)|this partition", re.IGNORECASE),
+        re.compile(r"partition name|[Ii]nvalid partition|this partition|account/partition|Partition(?!Time|Node)"),
         ("partition",),
     ),
-    (re.compile(r"account(?!ing)", re.IGNORECASE), ("account", "partition")),
     (re.compile(r"qos spec|qos not|InvalidQOS|QOSNotAllowed|QOSMin", re.IGNORECASE), ("qos",)),
     (re.compile(r"time ?limit(?!s)|Wall|MinutesPerJob", re.IGNORECASE), ("max_minutes",)),
     (re.compile(r"mem(?:ory)?(?![a-z])|MemoryPer|MaxMem", re.IGNORECASE), ("mem_mb",)),

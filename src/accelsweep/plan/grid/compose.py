@@ -26,9 +26,13 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel
 from yaml import YAMLError
 
 from accelsweep.base.errors import InputError
+from accelsweep.core.sites.grid_engine import GridEngine
+from accelsweep.core.sites.head import DetachedHead
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.plan.grid.expansion import refuse_endless_aliases, refuse_endless_interpolations
 from accelsweep.plan.grid.explain import explain
 from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables
@@ -110,6 +114,7 @@ class Composer:
 
     def master(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `--multirun` reads before it sweeps, read-only; sweeping overrides are left out of it."""
+        overrides = [self._of_site(line) for line in overrides]
         refuse_launcher([self.parse(line) for line in overrides])
         self._hydra_lines = tuple(line for line in overrides if self.parse(line).is_hydra_override())
         if (key := tuple(overrides)) not in self._masters:  # a composition takes Hydra a tenth of a second
@@ -117,6 +122,15 @@ class Composer:
             refuse_variables(master)
             self._masters[key] = master
         return self._masters[key]
+
+    def _of_site(self, line: str) -> str:
+        """Return an override of a known key of the site as Hydra takes it, whether its file states the key or not.
+
+        So what we print, such as `site.slurm.max_jobs=3`, can be typed as it stands, with any site.
+        """
+        override = self.parse(line)
+        known = override.key_or_group in _SITE_KEYS and (override.is_add() or not override.is_delete())
+        return f"++{line.lstrip('+')}" if known else line
 
     def grid(self, master: DictConfig) -> Grid:
         """Enumerate the jobs of `master`: the experiment's `hydra.sweeper.params`, then the overrides given to it."""
@@ -174,6 +188,20 @@ class Composer:
             ) from None
         except _HYDRA_ERRORS as error:
             raise explain(error, lines, self.loader, self.folders) from None
+
+
+def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name in model.model_fields:
+        yield f"{prefix}.{name}"
+
+
+_SITE_KEYS = frozenset(
+    (
+        *_keys(Slurm, "site.slurm"),
+        *_keys(DetachedHead, "site.slurm.head"),
+        *_keys(GridEngine, "site.grid_engine"),
+    )
+)
 
 
 def _functions() -> Any:
