@@ -83,7 +83,8 @@ def test_what_slurm_refuses_ends_with_exit_2_its_words_and_the_sites_key_before_
     began = home.slurm("squeue", "--noheader", "--states=all", "--format=%i")
     ended = home.accelsweep(name, "experiment=tiny", "site=box", "--profile", "quick", override, *more)
     assert ended.returncode == 2, ended.stderr
-    last = last_line(f"{command} with {override}", ended.stderr)
+    last = ended.stderr.splitlines()[-1]
+    last_line(f"{command} with {override}", last)
     assert words in last
     assert key in last
     assert "same command" not in ended.stdout + ended.stderr
@@ -106,7 +107,9 @@ def test_a_job_that_can_never_start_is_left_out_at_once_and_is_submitted_once(
     """Slurm's word for a job that alone exceeds what its user may hold is the same as for one that need only wait."""
     output = home.finished(home.start(*overrides), code=1)
     assert f"no waiting ends {reason}: change site.slurm." in output
-    assert f"could never start, for which Slurm says {reason}: change " in last_line(f"run with {overrides[0]}", output)
+    last = output.splitlines()[-1]
+    last_line(f"run with {overrides[0]}, whose job can never start", last)
+    assert f"could never start, for which Slurm says {reason}: change " in last
     assert "what keeps them from it has to be changed first" in output
     assert "same command" not in output
     assert len(home.submitted()) == 1

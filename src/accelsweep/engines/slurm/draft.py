@@ -110,7 +110,8 @@ def _kinds(found: Sequence[Nodes], refused: Mapping[str, str]) -> list[tuple[Nod
             listed = nodes.names if len(own) == len(names) else ",".join(own)
             kinds.append((replace(nodes, count=len(own), names=listed), set(own)))
     lists = [(one, set(expanded(one.names))) for one in found]
-    kinds.sort(key=lambda kind: next(at for at, (_, names) in enumerate(lists) if names & kind[1]))
+    order = {name: at for at, name in enumerate(dict.fromkeys(name for one in found for name in expanded(one.names)))}
+    kinds.sort(key=lambda kind: min(order[name] for name in kind[1]))
     return [
         (nodes, sorted({one.partition for one, names in lists if names & own} - {nodes.partition}))
         for nodes, own in kinds
