@@ -99,8 +99,9 @@ def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
 
     Raises AccelsweepError where none is due, or Slurm does not answer in time; notices tell of either.
     """
-    folders = [one for sweep in order.sweeps if (one := SweepFolder(folder.home, sweep)).manifest.is_file()]
-    blocks = [block.resources for one in folders for block in Manifest.read(one.manifest).blocks]
+    folders = [SweepFolder(folder.home, sweep) for sweep in order.sweeps]
+    plans = [Manifest.read(one.manifest) for one in folders if one.manifest.is_file()]
+    blocks = [block.resources for plan in plans for block in plan.blocks]
     engine = SlurmEngine(order.site)
     place = HeadJob(order.site.slurm, order.request.fleet_nodes, whole_nodes(order.site, blocks))
     name = name_in(place, folder)
@@ -109,7 +110,9 @@ def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
         left = _answered(lambda: [job for one in folders for job in jobs_of(one, engine)], deadline)
         able = _answered(lambda: [job for job in left if not _in_vain(engine, job)], deadline)
         if why := last_of_chain(order.starts, moved=moved, waiting=len(able)):
-            raise AccelsweepError(f"the time of this head is up, and {why}. The same command goes on")
+            vain = [told for job in left if not able and (told := engine.advice(job.reason)) is not None]
+            again = vain[0] if vain else "The same command goes on"
+            raise AccelsweepError(f"the time of this head is up, and {why}. {again}")
         with contextlib.suppress(AccelsweepError):  # it finds nodes to stay away from; `start` tells of a refusal
             place.check(folder, name)
         order.write(folder.of_head("order"))

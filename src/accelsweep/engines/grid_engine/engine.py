@@ -61,6 +61,7 @@ class GridEngineEngine:
     def default_memory_mb(self, needs: Resources) -> int | None:
         """Return None: a queue's default is not known."""
         del needs
+        return None
 
     def submit(self, needs: Resources, command: str, log: Path) -> str:
         """Submit a job; return its number."""
