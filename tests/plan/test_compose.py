@@ -192,6 +192,15 @@ def test_a_key_of_the_site_is_set_with_or_without_a_plus_whether_its_file_states
         assert composed == value
 
 
+@pytest.mark.parametrize("sign", ["", "+"])
+@pytest.mark.parametrize("experiment", ["quickstart", "ladder"])
+def test_a_key_of_the_baseline_is_set_with_or_without_a_plus_whether_the_experiment_states_it_or_not(
+    home, sign, experiment
+):
+    overrides = [f"experiment={experiment}", f"{sign}baseline.accelerator=cpu:h100"]
+    assert Composer(config_folders(home)).master(overrides).baseline.accelerator == "cpu:h100"
+
+
 def test_a_key_that_no_site_has_is_still_refused_with_the_nearest_one(home):
     with pytest.raises(InputError, match="max_jobs"):
         Composer(config_folders(home)).master(["site=slurm_example", "site.slurm.max_job=3"])

@@ -114,7 +114,7 @@ class Composer:
 
     def master(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `--multirun` reads before it sweeps, read-only; sweeping overrides are left out of it."""
-        overrides = [self._of_site(line) for line in overrides]
+        overrides = [self._settable(line) for line in overrides]
         refuse_launcher([self.parse(line) for line in overrides])
         self._hydra_lines = tuple(line for line in overrides if self.parse(line).is_hydra_override())
         if (key := tuple(overrides)) not in self._masters:  # a composition takes Hydra a tenth of a second
@@ -123,13 +123,15 @@ class Composer:
             self._masters[key] = master
         return self._masters[key]
 
-    def _of_site(self, line: str) -> str:
-        """Return an override of a known key of the site as Hydra takes it, whether its file states the key or not.
+    def _settable(self, line: str) -> str:
+        """Return an override of a known key as Hydra takes it, whether a file of the user's states that key or not.
 
-        So what we print, such as `site.slurm.max_jobs=3`, can be typed as it stands, with any site.
+        Those are the keys of the site's words on jobs, and of the baseline. So what we print, such as
+        `site.slurm.max_jobs=3`, can be typed as it stands, with any site and any experiment.
         """
         override = self.parse(line)
-        known = override.key_or_group in _SITE_KEYS and (override.is_add() or not override.is_delete())
+        key = override.key_or_group
+        known = (key in _SITE_KEYS or key.startswith("baseline.")) and not override.is_delete()
         return f"++{line.lstrip('+')}" if known else line
 
     def grid(self, master: DictConfig) -> Grid:
