@@ -91,7 +91,7 @@ test: setup system ## all tests, real parts included: first side by side, then t
 test-long: setup system ## hours: half of the tests on a real Slurm, each recipe, storms, the site
 	@$(PYTEST) -m long
 
-storm: setup system ## draw faults over real sweeps: SEEDS (0-199), one case each, WHERE=local or slurm; prints what was tried and survived
+storm: setup system ## draw faults over real sweeps: SEEDS (0-199), one case each, WHERE=local or slurm; prints how commands ended, and what was tried and survived
 	@STORM_SEEDS=$(SEEDS) $(PYTEST) -m 'storm and $(if $(filter slurm,$(WHERE)),,not )slurm' tests/faults/storm
 
 example: setup ## measure reports/examples anew: some minutes on a machine that does nothing else

@@ -4,7 +4,6 @@
 import sys
 
 from accelsweep.core.planned.names import BLOCK_NAME
-from accelsweep.drive.jobs import retries
 from accelsweep.drive.snakemake.workflow import sweep_of_config
 
 SWEEP = sweep_of_config(config, plan_if_asked=workflow.is_main_process)
@@ -31,7 +30,7 @@ rule all:
 # Data is prepared where there is a network, before any job starts.
 onstart:
     SWEEP.check_executor(workflow)
-    retries.decide(workflow, SWEEP.done_files, SWEEP.engine, SWEEP.left_out)
+    SWEEP.follow_jobs(workflow)
     shell("{sys.executable:q} -m accelsweep.supervise --prepare {SWEEP.root:q}")
 
 

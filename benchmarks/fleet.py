@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from accelsweep.analyse.statistics.against_others import against_others, holm
 from accelsweep.analyse.statistics.intervals import Family
-from accelsweep.analyse.statistics.random_effects import components
+from accelsweep.analyse.statistics.random_effects import Scatter, components
 from accelsweep.core.planned.settings import FLEET_TOLERANCE
 
 BETWEEN, SLOW, CONFIDENCE = 0.0063, 0.02, 0.95
@@ -91,13 +91,18 @@ def simulated(nodes: int, rounds: int, noise: float, scenario: str, fleets: int)
         counts += [
             named[0] if number % 2 else 0,
             (named & (truth >= BOUND)).any(),
-            parts is not None and parts.between.low <= BETWEEN <= parts.between.high,
-            parts is not None and parts.within.low <= noise <= parts.within.high,
+            parts is not None and holds(parts.between, BETWEEN),
+            parts is not None and holds(parts.within, noise),
             all((one.low or 0.0) <= true <= (one.high or 0.0) for one, true in zip(ends, truth, strict=True)),
         ]
     plain = fleets - slow
     shares = counts / [slow, fleets, plain, plain, fleets]
     return Row(nodes, rounds, noise, scenario, *map(float, shares))
+
+
+def holds(found: Scatter, truth: float) -> bool:
+    """Return whether the interval of a component holds the truth; one that is not known claims nothing."""
+    return found.low is None or found.high is None or found.low <= truth <= found.high
 
 
 def main(fleets: int) -> int:

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import cast
 
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 
 from accelsweep.base.shipped import config_folders
 from accelsweep.core.cells.cell import cell_name, scientific
@@ -58,9 +58,8 @@ def compose_through_hydra(home: Path, overrides: list[str], sample: int) -> dict
     for job in random.Random(0).sample(jobs, min(sample, len(jobs))):
         begin = time.process_time()
         config = composer.compose(job)
-        with open_dict(config):
-            del config["hydra"]
-        plain = cast("dict[str, object]", OmegaConf.to_container(config, resolve=True))
+        ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        plain = cast("dict[str, object]", OmegaConf.to_container(ours, resolve=True))
         seconds = time.process_time() - begin
         composed[cell_name(plain)] = (seconds, scientific(plain))
     return composed

@@ -230,7 +230,10 @@ def test_a_node_that_is_alone_with_its_rates_is_not_judged_and_one_setting_has_o
     found = node(analyse(rows, manifest), "n0")
     assert (found.verdict, found.reason) == (NodeVerdict.not_measured, "no other node has a rate")
     rows += [simulated.make_run({"batch_size": 32}, number, 100.0 + number) for number in (1, 3, 5)]
-    assert [one.label for one in analyse(rows, manifest).fleet.spread] == ["all settings"]
+    found = analyse(rows, manifest)
+    assert [one.label for one in found.fleet.spread] == ["all settings"]
+    assert spread_table(found.fleet).rows[0][1].text == "not known: 2 nodes are too few for an interval: it takes 3"
+    assert "How much nodes differ is not known (2 nodes are too few" in found.recommendation.detail
 
 
 def test_drivers_stand_in_the_order_of_their_days_and_days_are_the_first_and_the_last(simulated: ModuleType) -> None:

@@ -17,7 +17,7 @@ NOISE = (0.0, 0.002, -0.002)
 
 
 def _points(
-    simulated: ModuleType, accumulated: int = 1, accelerator: str = "cuda", **changes: dict[str, object]
+    simulated: ModuleType, accumulated: int | None = 1, accelerator: str = "cuda", **changes: dict[str, object]
 ) -> tuple[ScalingPoint, ...]:
     cells = [{**axes, "accelerator": accelerator} for axes in CELLS]
     rows = [
@@ -25,7 +25,9 @@ def _points(
             axes,
             block,
             1000.0 * axes["devices"] ** 0.9 * (1.0 + noise * (1 + axes["devices"] / 10)),
-            effective={"global_batch_size": axes["devices"] * axes["batch_size"] * accumulated},
+            effective={
+                "global_batch_size": None if accumulated is None else axes["devices"] * axes["batch_size"] * accumulated
+            },
             **(changes if axes["devices"] == 4 else {}),
         )
         for axes in cells
@@ -54,6 +56,10 @@ def test_weak_scaling_keeps_the_batch_of_each_device_and_strong_scaling_the_glob
 def test_the_global_batch_is_what_an_optimiser_step_has_with_its_accumulated_steps(simulated: ModuleType) -> None:
     strong = {point.series for point in _points(simulated, accumulated=4) if point.kind == "strong"}
     assert strong == {"global batch 512", "global batch 1024", "global batch 2048"}
+
+
+def test_settings_whose_optimiser_steps_differ_among_themselves_have_no_strong_scaling(simulated: ModuleType) -> None:
+    assert {point.kind for point in _points(simulated, accumulated=None)} == {"weak"}
 
 
 def test_efficiency_is_the_speedup_over_the_ratio_of_devices_with_its_interval(simulated: ModuleType) -> None:

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shutil
+from collections import Counter
 
 import pytest
 
@@ -156,6 +157,32 @@ def test_results_count_what_is_not_settled_and_say_where_the_report_is(example_s
     assert unsettled > 0
     assert f"{unsettled} of" in shown
     assert str(example_sweep.report / "index.html") in shown
+
+
+def test_each_reason_for_which_runs_failed_stands_among_the_last_lines_with_its_count(example_sweep, capsys):
+    """The same reason with other numbers is one reason; those that kept runs from being begun follow."""
+    found = analyse(collect(example_sweep), Manifest.read(example_sweep.manifest))
+    found.write(example_sweep.findings)
+    failed = [
+        record
+        for path in example_sweep.records_on_top()
+        if not (record := Record.read(path)).outcome.settled and record.run in found_runs(example_sweep)
+    ]
+    for number, record in enumerate(failed):
+        reason = f"no room for {number} rows\nand a second line"
+        record.model_copy(update={"reason": reason}).write(example_sweep.record(record.run))
+    print_results(example_sweep)
+    last = capsys.readouterr().out.splitlines()
+    counts = Counter(record.outcome for record in failed)
+    assert counts
+    for outcome, count in counts.items():
+        runs = f"{count} run{'s' if count > 1 else ''}"
+        (line,) = (line for line in last[-4:] if line.startswith(f"{outcome}: {runs}: no room for "))
+        assert line.endswith(f"rows; accelsweep runs {example_sweep.name} --outcome {outcome} lists them")
+
+
+def found_runs(folder):
+    return set(Manifest.read(folder.manifest).wanted_runs())
 
 
 def test_no_width_and_no_name_takes_the_numbers_from_the_final_table(example_sweep, capsys, monkeypatch):

@@ -8,8 +8,9 @@ import lightning.pytorch as pl
 import pytest
 import yaml
 
+from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import shipped_root
-from accelsweep.core.cells.trainer import DECIDED_HERE, DEFAULTS, accumulated, without_effect
+from accelsweep.core.cells.trainer import DECIDED_HERE, DEFAULTS, asked_length, without_effect
 
 UNSAID = {"deterministic": False}
 """Arguments for which the Trainer's None means this value."""
@@ -28,10 +29,24 @@ def test_the_shipped_config_states_the_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stated", "found"), [({}, 1), ({"accumulate_grad_batches": None}, 1), ({"accumulate_grad_batches": 4}, 4)]
+    ("stated", "found"),
+    [
+        ({}, (None, None)),
+        ({"max_epochs": -1, "max_steps": None}, (None, None)),
+        ({"max_epochs": 90}, (90, None)),
+        ({"max_epochs": 90, "max_steps": 7}, (90, 7)),
+    ],
 )
-def test_one_batch_makes_a_step_unless_more_are_accumulated(stated: dict[str, int | None], found: int) -> None:
-    assert accumulated(stated) == found
+def test_the_length_that_schedules_are_made_for_is_what_the_trainers_arguments_say(
+    stated: dict[str, int | None], found: tuple[int | None, int | None]
+) -> None:
+    assert asked_length(stated) == found
+
+
+@pytest.mark.parametrize("value", [0, -2, 1.5, True, "3"])
+def test_a_length_that_is_no_number_of_epochs_is_refused(value: object) -> None:
+    with pytest.raises(InputError, match="must be a whole number above 0"):
+        asked_length({"max_epochs": value})
 
 
 def test_the_defaults_have_an_effect_nowhere() -> None:

@@ -116,6 +116,27 @@ def test_words_of_slurm_itself_count_more_than_those_of_a_supervisor(
     )
 
 
+def test_the_log_that_is_named_is_the_one_with_the_words(
+    example_sweep: SweepFolder, block: str, tmp_path: Path
+) -> None:
+    job_log, block_log = example_sweep.home / "slurm-logs" / "113.log", example_sweep.log(block)
+    job_log.parent.mkdir()
+    log = logged(example_sweep, block, ENDED.format(state="FAILED"), job_log)
+    block_log.write_text("")
+    for text, words in (
+        ("", "(it left no word); sweeps/example/logs/snakemake.log has more"),
+        ("python: not found\n", "(python: not found); slurm-logs/113.log has more"),
+        ("slurmstepd: error: Exceeded job memory limit\n", "(Exceeded job memory limit); slurm-logs/113.log has more"),
+    ):
+        job_log.write_text(text)
+        [failure] = failures(example_sweep, SLURM, log)
+        assert failure.why.endswith(words)
+    block_log.write_text("module: command not found\n")
+    job_log.write_text("srun: error: gpu1: task 0: Exited with exit code 1\n")
+    [failure] = failures(example_sweep, SLURM, log)
+    assert failure.why.endswith(f"(module: command not found); sweeps/example/logs/{block}.log has more")
+
+
 def test_a_job_that_never_reached_a_node_is_not_told_in_words_of_an_earlier_one(
     example_sweep: SweepFolder, block: str, tmp_path: Path
 ) -> None:

@@ -19,6 +19,20 @@ Traceback (most recent call last):
   File "/x/finish.py", line 47, in <module>
     sys.exit(main())
 """
+
+
+def failed(rule: str, module: str, how: str) -> str:
+    """Return the paragraph of a step that failed, as Snakemake writes it."""
+    log = f"sweeps/tiny/logs/{rule}.log"
+    return (
+        f"Error in rule {rule}:\n    jobid: 4\n    log: {log} (check log file(s) for error details)\n"
+        f"    shell:\n        python -m accelsweep.{module} sweeps/tiny > {log} 2>&1\n"
+        "        (command exited with non-zero exit code)\n"
+        f'RuleException:\nCalledProcessError in file "/x/workflows/x.smk", line 31:\n'
+        f"Command 'set -euo pipefail;  python -m accelsweep.{module} sweeps/tiny > {log} 2>&1' {how}.\n{ENDED}"
+    )
+
+
 LOGS = {
     f"{FAILED_JOB}error: sweeps/tiny/manifest.json: not a whole JSON document\n{FAILED_JOB}": (
         "sweeps/tiny/manifest.json: not a whole JSON document"
@@ -34,9 +48,27 @@ LOGS = {
     f" message: SLURM-job '6' failed, SLURM status is: 'CANCELLED'. For further error details see logs.\n{ENDED}": (
         "SLURM-job '6' failed, SLURM status is: 'CANCELLED'"
     ),
-    f"Error in rule block:\n    message: None\n{FAILED_JOB}{ENDED}": "it ended with exit code 1",
-    f"{FAILED_JOB}{ENDED}": "it ended with exit code 1",
-    "": "it ended with exit code 1",
+    f"Error in rule block:\n    message: None\n{FAILED_JOB}{ENDED}": (
+        "a block failed: it ended with exit code 1, and its log is empty"
+    ),
+    failed("findings", "analyse", "died with <Signals.SIGKILL: 9>"): "the analysis was ended by SIGKILL",
+    failed("report", "report", "returned non-zero exit status 137"): "the report was ended by SIGKILL",
+    failed("report", "report", "returned non-zero exit status 143"): "the report was ended by SIGTERM",
+    failed("findings", "analyse", "returned non-zero exit status 1"): "the analysis failed: no column 'rate'",
+    'CalledProcessError in file "/x/Snakefile", line 47:\n'
+    "Command 'set -euo pipefail;  python -m accelsweep.supervise --prepare tiny' died with <Signals.SIGTERM: 15>.": (
+        "preparing the data was ended by SIGTERM"
+    ),
+    'MissingInputException in rule findings in file "/x/workflows/collect.smk", line 6:\n'
+    "Missing input files for rule findings:\n    output: sweeps/tiny/findings.json\n    affected files:\n"
+    "        sweeps/tiny/manifest.json\n": "Missing input files for rule findings: sweeps/tiny/manifest.json",
+    "zlib.error: Error -3 while decompressing data: incorrect header check\n": (
+        "zlib.error: Error -3 while decompressing data: incorrect header check"
+    ),
+    "Will exit after finishing currently running jobs (scheduler).\n"
+    f"Shutting down, this might take some time.\n{ENDED}": "it was told to stop",
+    "Building DAG of jobs...\nKilled worker\n\n": "it gave no reason (exit code 1) after: Killed worker",
+    "": "its log was emptied, or Python could not start it (exit code 1)",
 }
 
 
@@ -44,6 +76,7 @@ LOGS = {
 def test_the_end_of_a_log_becomes_one_sentence(tmp_path, log: str, sentence: str) -> None:
     path = tmp_path / "snakemake.log"
     path.write_text(log)
+    (tmp_path / "findings.log").write_text("12:00:01 error: no column 'rate'\n\n")
     assert why_snakemake_ended(path, 1) == sentence
 
 

@@ -15,8 +15,10 @@ from accelsweep.base.durations import rough
 from accelsweep.core.planned.plans import Hold, Manifest, Run
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt, Record
-from accelsweep.drive.following.progress import SweepProgress
+from accelsweep.core.sites.site import Site
+from accelsweep.drive.following.progress import FirstFailures, SweepProgress
 from accelsweep.plan.estimates.took import ASSUMED_BETWEEN_SECONDS
+from accelsweep.rank.spec import RankResult
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.progress import StepCount
 from accelsweep.supervise.standing.skips import Present
@@ -237,3 +239,79 @@ def test_no_width_cuts_the_line_below_the_bar(begun, width, monkeypatch):
     words = progress._line().replace("|", "").split()
     assert [word for word in words if word not in screen.getvalue()] == []
     assert "…" not in screen.getvalue()
+
+
+def raised(folder, record, line, error="ValueError", kind="user_exception"):
+    """Return the record as of a run that ended with an exception of the user's at this line of mine.py."""
+    frame = f'  File "{folder.home}/mine.py", line {line}, in step\n'
+    text = f"Traceback (most recent call last):\n{frame}    pass\n{error}: {record.run}\n"
+    place = RunFolder(folder.run(record.run), record.run).attempt(record.attempt)
+    place.mkdir(parents=True, exist_ok=True)
+    reason = f"{error}: {record.run}"
+    RankResult(rank=0, outcome=Outcome.crashed, reason=reason, error_kind=kind, traceback=text).write(
+        place / "rank-0.json"
+    )
+    return record.model_copy(update={"outcome": Outcome.crashed, "reason": reason})
+
+
+def of_other_settings(folder):
+    """Return one record of each setting."""
+    return list({record.cell: record for record in records(folder)}.values())
+
+
+def test_two_settings_that_end_with_one_exception_at_one_place_are_alike(example_sweep):
+    first, second, *_ = of_other_settings(example_sweep)
+    seen = FirstFailures(example_sweep)
+    seen.look(raised(example_sweep, first, 7))
+    assert seen.alike is None
+    seen.look(raised(example_sweep, second, 7))
+    assert seen.alike == f"ValueError: {second.run} (mine.py, line 7, in step)"
+
+
+@pytest.mark.parametrize(
+    "other", [{"line": 8}, {"line": 7, "error": "KeyError"}, {"line": 7, "kind": "collective"}], ids=str
+)
+def test_another_place_another_exception_or_a_peers_failure_is_not_alike(example_sweep, other):
+    first, second, third, *_ = of_other_settings(example_sweep)
+    seen = FirstFailures(example_sweep)
+    seen.look(raised(example_sweep, first, 7))
+    seen.look(raised(example_sweep, second, **other))
+    assert seen.alike is None
+    seen.look(raised(example_sweep, third, 7))
+    assert (seen.alike is None) == (other.get("kind") is None), "only the first two exceptions count"
+
+
+def test_nothing_is_alike_where_something_was_measured_or_one_setting_failed_twice(example_sweep):
+    first, second, *_ = of_other_settings(example_sweep)
+    works = FirstFailures(example_sweep)
+    works.look(measured(example_sweep)[0])
+    twice = FirstFailures(example_sweep)
+    for seen, ended in ((works, (first, second)), (twice, (first, first))):
+        for record in ended:
+            seen.look(raised(example_sweep, record, 7))
+        assert seen.alike is None
+
+
+def test_the_two_runs_of_a_single_setting_are_alike(example_sweep):
+    first = measured(example_sweep)[0]
+    again = first.model_copy(update={"run": f"{first.cell}-r9", "repeat": 9})
+    seen = FirstFailures(example_sweep)
+    for record in (first, again):
+        seen.look(raised(example_sweep, record, 7), by_run=True)
+    assert seen.alike is not None
+
+
+def test_a_setting_that_was_measured_before_keeps_its_sweep_going(interrupted):
+    assert SweepProgress.begin(interrupted).first.measured
+    for block in Manifest.read(interrupted.manifest).blocks:
+        for run in block.runs:
+            interrupted.record(run).unlink(missing_ok=True)
+    assert not SweepProgress.begin(interrupted).first.measured
+
+
+def test_when_no_block_is_left_the_report_is_written_on_a_cluster_too(finished):
+    """It said that it waited for `block 4 of 3`, or for `block 1 of 0` where nothing was planned."""
+    progress = SweepProgress.begin(finished)
+    for name in ("local", "slurm", "grid_engine"):
+        progress.site = Site(name="box", scheduler=name)
+        assert progress._now() == "writing the report"

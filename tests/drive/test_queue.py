@@ -271,3 +271,64 @@ def test_a_log_of_snakemake_that_is_gone_or_no_file_stops_no_head(
         clock.advance(60)
     (sentence,) = said
     assert str(log) in sentence
+
+
+class Listings:
+    """A Slurm that lists the same jobs whenever it is asked, and counts how often it was."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.jobs, self.asked = jobs, 0
+
+    def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job]:
+        self.asked += 1
+        return self.jobs
+
+
+@pytest.fixture
+def listed(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Listings:
+    listings = Listings([pending("7", "Priority")])
+    monkeypatch.setattr(SlurmEngine, "own_jobs", lambda _, *given: listings.own_jobs(*given))
+    queue.folder.snakemake_log.parent.mkdir(exist_ok=True)
+    queue.folder.snakemake_log.write_text("")
+    return listings
+
+
+def test_while_all_jobs_wait_the_queue_is_asked_once_a_minute(queue: Queue, clock: FakeClock, listed: Listings) -> None:
+    for _ in range(2 * 600):
+        queue.update()
+        clock.advance(0.5)
+    assert listed.asked == 10
+
+
+def test_a_file_that_a_job_leaves_lets_the_queue_be_asked_sooner(
+    queue: Queue, clock: FakeClock, listed: Listings
+) -> None:
+    queue.update()
+    clock.advance(20.0)
+    queue.update()
+    assert listed.asked == 1
+    (queue.folder.root / "blocks" / f"{BLOCK}.claim.json").write_text("{}")
+    queue.update()
+    assert listed.asked == 2
+    (queue.folder.root / "blocks" / f"{BLOCK}.done.json").write_text("{}")
+    queue.update()
+    assert listed.asked == 2, "and yet not more often than every 15 s"
+    clock.advance(16.0)
+    queue.update()
+    assert listed.asked == 3
+
+
+def test_snakemake_is_told_when_a_job_has_changed_and_only_then(
+    queue: Queue, clock: FakeClock, listed: Listings
+) -> None:
+    told = queue.folder.jobs_changed
+    queue.update()
+    told.unlink()
+    clock.advance(61.0)
+    queue.update()
+    assert not told.exists()
+    for jobs in ([Job("7", BLOCK, "RUNNING", "None", "n1", "0:01")], []):
+        listed.jobs = jobs
+        clock.advance(61.0)
+        queue.update()
+        told.unlink()

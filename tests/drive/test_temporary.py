@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.sites.site import Site
+from accelsweep.drive.children import temporary
 from accelsweep.drive.children.temporary import own_temporary_folder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take
+from accelsweep.supervise.ends.disk import check_temporary_folder
 
 LOCAL = Site(name="here", scheduler="local")
 
@@ -72,7 +75,7 @@ def test_on_a_cluster_the_folder_is_made_but_no_variable_takes_it_to_the_jobs(fo
     assert left() == []
 
 
-def test_where_it_cannot_be_private_or_is_too_long_nothing_changes(
+def test_where_it_cannot_be_private_or_only_our_name_makes_it_too_long_nothing_changes(
     folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = os.environ["TMPDIR"]
@@ -85,8 +88,43 @@ def test_where_it_cannot_be_private_or_is_too_long_nothing_changes(
     with own_temporary_folder(folder, LOCAL):
         assert os.environ["TMPDIR"] == before
     assert (foreign / "theirs").exists()
-    deep = foreign / ("x" * 60)
+    deep = foreign / ("x" * 40)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     with own_temporary_folder(folder, LOCAL):
         assert os.environ["TMPDIR"] == before
+
+
+@pytest.mark.parametrize("length", [71, 145, 500])
+def test_where_tmpdir_is_too_long_for_sockets_the_folder_lies_in_a_short_place(
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "/".join(["y" * 100] * 5)[: length - 1])
+    with own_temporary_folder(folder, LOCAL) as given:
+        assert given is not None
+        assert given.parent == Path("/tmp")
+        assert os.environ["TMPDIR"] == str(given)
+        assert len(str(given)) < 71
+    assert not given.exists()
+
+
+def test_where_no_place_is_short_enough_the_variable_is_named_before_anything_runs(
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "y" * 144)
+    monkeypatch.setattr(temporary, "_SHORT", ("/proc/nowhere",))
+    with (
+        pytest.raises(InputError, match=r"has a path of 145 characters, .* set TMPDIR to a shorter path"),
+        own_temporary_folder(folder, LOCAL),
+    ):
+        pass
+
+
+def test_a_supervisor_whose_node_has_such_a_folder_says_so_before_the_first_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "y" * 144)
+    with pytest.raises(AccelsweepError, match=r"145 characters, and sockets leave room for 70 \(TMPDIR\).*scratch"):
+        check_temporary_folder()
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "y" * 69)
+    check_temporary_folder()

@@ -149,9 +149,9 @@ CASES = (
     Case(
         "a data module whose batches have a size of their own",
         FIXED,
-        lightning="the data's first batch holds 5 samples although batch_size=8",
-        raw="the data's first batch holds 5 samples although batch_size=8",
-        note="give `batch_size` to its DataLoader, or set the axis to what it has",
+        lightning="its loader has a batch size of its own. Measure that with batch_size=5",
+        raw="its loader has a batch size of its own. Measure that with batch_size=5",
+        note="or give `batch_size` to its DataLoader",
     ),
     Case(
         "an iterable data set with a length",
@@ -163,8 +163,8 @@ CASES = (
         "a training set that holds nothing",
         "class OwnData(Data):\n    def train_dataloader(self):\n"
         "        return DataLoader([], batch_size=self.batch_size)\n",
-        lightning="the training loader gave no batch",
-        raw="the training loader is empty",
+        lightning="the training loader gave no batch: the set has 0 rows",
+        raw="the training loader gave no batch: the set has 0 rows",
         note="lower `batch_size`, or keep short batches",
     ),
     Case(
@@ -277,7 +277,7 @@ CASES = (
     ),
     Case(
         "`self.trainer` in the data module: anything else",
-        "class OwnData(Data):\n    def train_dataloader(self):\n        assert self.trainer.max_epochs\n"
+        "class OwnData(Data):\n    def train_dataloader(self):\n        assert self.trainer.max_epochs > 0\n"
         "        return super().train_dataloader()\n",
         raw="loop=raw has no Trainer, but OwnData reads self.trainer.max_epochs",
     ),
@@ -372,7 +372,7 @@ CASES = (
             'total_steps=self.trainer.estimated_stepping_batches), "interval": "step"}'
         ),
         raw="loop=raw has no Trainer, but Own reads self.trainer.estimated_stepping_batches",
-        note="it is the most steps that a run may take, by `measure.max_steps` or by its samples",
+        note="it is what `trainer.max_epochs` asks for, or more where the planned steps need more",
     ),
     Case("`configure_callbacks`", CALLBACKS.format(callbacks="Seen()"), raw="loop=raw calls no configure_callbacks"),
     Case(

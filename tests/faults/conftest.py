@@ -37,7 +37,18 @@ def inject(record_property: Callable[[str, object], None]) -> Callable[[str], No
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many faults were tried and survived, by kind."""
+    """Print how the struck commands ended, and how many faults were tried and survived, by kind."""
+    endings = Counter(
+        str(what)
+        for end in ("passed", "failed")
+        for report in terminalreporter.stats.get(end, [])
+        for key, what in report.user_properties
+        if report.when == "call" and key == "ending"
+    )
+    if endings:
+        terminalreporter.section("endings of commands, by their last lines")
+        for kind, count in sorted(endings.items()):
+            terminalreporter.write_line(f"{count:5}  {kind}")
     tried, survived = _tally(terminalreporter, "passed", "failed"), _tally(terminalreporter, "passed")
     if tried:
         terminalreporter.section("faults: tried, survived")

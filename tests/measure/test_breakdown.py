@@ -1,5 +1,7 @@
 """The probe pass: whose time is whose, exactly, with a clock moved by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from accelsweep.core.recorded.breakdown import PARTS
@@ -11,8 +13,10 @@ from accelsweep.measure.breakdown import (
     breakdown_of,
     seconds_of,
     share_metrics,
+    standstill,
 )
 from accelsweep.measure.devices.cpu import CpuDevice
+from accelsweep.measure.stalls import RankStalls
 
 
 def half(behind=None, **seconds):
@@ -129,6 +133,17 @@ def test_a_strategy_that_always_exchanges_leaves_communication_open_with_a_reaso
 
 def test_a_half_without_exchange_that_is_no_faster_costs_nothing():
     assert seconds_of([half(backward=1.0), half(backward=1.5)]) == half(backward=1.0).seconds
+
+
+def test_a_pass_in_which_all_processes_stood_still_tells_nothing_and_says_so():
+    still, busy = RankStalls(30.0, 1, still=True), RankStalls(30.0, 1, still=False)
+    calm = half(forward=1.0)
+    stopped, worked = (replace(calm, stalls=stalls, whole_seconds=31.0) for stalls in (still, busy))
+    assert standstill([[calm, stopped], [calm, stopped]]) == (
+        "withheld: all processes stood still for 30 s of the 31 s of the probe pass"
+    )
+    for ranks in ([[calm, calm]], [[worked]], [[stopped], [worked]], [[stopped], [calm]]):
+        assert standstill(ranks) is None
 
 
 def test_ranks_count_alike():

@@ -11,6 +11,7 @@ import random
 import pytest
 
 from accelsweep.core.recorded.surroundings import Moment
+from accelsweep.measure.stalls import find_stalls
 from accelsweep.measure.steadiness import level_shift
 from accelsweep.measure.surroundings import doubts
 from accelsweep.measure.surroundings.cpu_use import foreign_cores
@@ -99,3 +100,33 @@ def test_steps_that_resemble_their_neighbours_are_seldom_called_unsteady(steps):
             times.append(0.002 * (1 + level))
         alarms += level_shift(times) is not None
     assert alarms <= ALLOWED
+
+
+@pytest.mark.parametrize(("spread", "steps"), [(0.02, 3), (0.2, 5), (0.2, 50), (0.2, 750), (0.5, 20), (0.5, 750)])
+def test_steps_of_uneven_length_and_the_hiccups_of_a_system_are_seldom_called_stalls(spread, steps):
+    """Five hiccups a second of 10 ms on average; a spread of 0.5 is that of sentences padded batch by batch."""
+    rng, alarms = random.Random(8), 0
+    for _ in range(RUNS):
+        times = [rng.lognormvariate(0.0, spread) * 1.5 / steps for _ in range(steps)]
+        at = rng.expovariate(5.0)
+        while at < sum(times):
+            times[rng.randrange(steps)] += rng.expovariate(1 / 0.01)
+            at += rng.expovariate(5.0)
+        alarms += bool(find_stalls(times, sum(times)))
+    assert alarms <= ALLOWED
+
+
+@pytest.mark.parametrize(("spread", "steps"), [(0.02, 5), (0.2, 50), (0.2, 750), (0.5, 20), (0.5, 750)])
+def test_a_stop_of_half_a_minute_is_always_called_a_stall(spread, steps):
+    rng = random.Random(9)
+    for _ in range(RUNS):
+        times = [rng.lognormvariate(0.0, spread) * 1.5 / steps for _ in range(steps)]
+        times[rng.randrange(steps)] += 30.0
+        assert [round(stall.seconds) for stall in find_stalls(times, sum(times))] == [30]
+
+
+@pytest.mark.parametrize("whole", [1.5, 30.0, 3600.0])
+def test_a_clock_that_is_slewed_to_the_right_time_is_no_gap(whole):
+    """NTP slews by at most 500 millionths (adjtimex(2)): an hour is wrong by 1.8 s, and no window lasts that long."""
+    doubted = doubts.clock_gap(whole * 500e-6) is not None
+    assert doubted == (whole > 2000.0)

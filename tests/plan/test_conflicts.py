@@ -64,12 +64,14 @@ def test_every_key_of_measure_has_its_default_in_the_file():
         (["task=inference", "measure.max_steps=99"], ["measure.max_steps=99"]),
         (["task=kernels", "model=kernel_copy", "measure.warmup_steps=1"], ["measure.warmup_steps=1"]),
         (["task=time_to_accuracy", "measure.target=0.9", "measure.warmup_steps=1"], ["measure.warmup_steps=1"]),
-        (["+trainer.max_steps=7"], ["trainer.max_steps", "decided by measure.max_steps", "look in"]),
+        (["+trainer.min_steps=7"], ["trainer.min_steps", "decided by measure.min_steps", "look in"]),
+        (["+trainer.max_epochs=3,0"], ["trainer.max_epochs=0: must be a whole number above 0"]),
         (["+trainer.logger=false,true"], ["trainer.logger", "go into the record"]),
         (["+trainer.precision=16-mixed"], ["the top-level key precision"]),
         (["+trainer.gradient_clip_vla=1"], ["no argument of Lightning's Trainer (did you mean 'gradient_clip_val'?)"]),
         (["+data.batch_size=64"], ["data.batch_size", "top-level batch_size", "batch_size=VALUE"]),
         (["+data.batch_size=32,64"], ["data.batch_size"]),
+        (["+data.batch_size=128", "devices=2"], ["data.batch_size"]),
         (["data.batch_size=3"], ["unknown key 'data.batch_size'", "did you mean 'batch_size'?); look in"]),
     ],
 )
@@ -84,6 +86,8 @@ def test_what_no_run_can_measure_is_refused_by_the_plan(home, overrides, words):
         ["measure.warmup_steps=2", "measure.min_steps=7", "measure.max_steps=7"],
         ["limits.run_seconds=5.1"],
         ["+trainer.gradient_clip_val=0.5,1"],
+        ["+trainer.max_epochs=3", "+trainer.limit_val_batches=5"],
+        ["+data.batch_size=32", "devices=2", "batch_size=16"],
         ["measure.max_steps=50,500", "exclude=[{when: {measure.max_steps: 50}, because: it is too short}]"],
     ],
 )
@@ -150,9 +154,9 @@ def test_an_argument_of_the_trainer_is_sent_to_the_trainer(home, own_conf):
     assert "of your own" not in message
     assert make_plan(home, ["accelerator=cpu", advised]).cells[0].config.trainer["gradient_clip_val"] == 0.5
     assert "+trainer.gradient_clip_val=VALUE" in refusal(home, "+gradient_clip_val=0.5,1")
-    assert "decided by measure.*" in refusal(home, "max_epochs=3")
+    assert "decided by measure.*" in refusal(home, "min_epochs=3")
     assert advised in refusal(home, "trainer.gradient_clip_val=0.5")
-    assert "decided by measure.*" in refusal(home, "trainer.max_epochs=3")
+    assert "decided by measure.*" in refusal(home, "trainer.min_epochs=3")
     misspelt = refusal(home, "trainer.gradient_clip_vla=0.5")
     assert "did you mean 'trainer.gradient_clip_val'" in misspelt
     assert "of your own" not in misspelt

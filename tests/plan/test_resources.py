@@ -9,6 +9,7 @@ from accelsweep.core.sites.device import Device
 from accelsweep.core.sites.site import Site
 from accelsweep.plan.blocks.resources import (
     fits,
+    held_in_words,
     minutes,
     most_runs,
     needs,
@@ -119,3 +120,24 @@ def test_a_job_that_holds_whole_nodes_is_shared_by_settings_with_fewer_devices()
 @pytest.mark.parametrize(("nodes", "has_a_place"), [(1, True), (2, True), (3, False), (16, False)])
 def test_a_baseline_of_one_node_never_leaves_more_than_half_of_the_nodes_idle(nodes, has_a_place):
     assert fits(Resources(gpus=1), Resources(nodes=nodes, gpus=8 * nodes)) is has_a_place
+
+
+@pytest.mark.parametrize(
+    ("jobs", "asked", "words"),
+    [
+        ({}, Resources(cpus=1), "whole nodes: 8 CPUs are held, 1 is used; site.slurm.exclusive=false shares them"),
+        (
+            {},
+            Resources(nodes=2, tasks=2, cpus=4, gpus=4),
+            "whole nodes: 16 CPUs are held, 8 are used, 8 GPUs are held, 4 are used; "
+            "site.slurm.exclusive=false shares them",
+        ),
+        ({}, Resources(cpus=8, gpus=4), ""),
+        ({"exclusive": False}, Resources(cpus=1), ""),
+    ],
+)
+def test_a_plan_says_what_whole_nodes_hold_and_do_not_use(jobs, asked, words):
+    inventory = [{"accelerator": "cpu", "model": "CPU", "count": 8}]
+    inventory += [{"accelerator": "cuda", "model": "H100", "count": 4}] if asked.gpus else []
+    site = Site.model_validate({"name": "box", "scheduler": "slurm", "inventory": inventory, "slurm": jobs})
+    assert held_in_words(asked, site) == words

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 from example_sweep import config_of
 
 from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Manifest, Resources, Run
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Record
-from accelsweep.plan.estimates.took import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, RunTime, Took
+from accelsweep.plan.blocks.resources import START_UP_SECONDS, shortened
+from accelsweep.plan.estimates.took import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, RunTime, TimeLimits, Took
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 
@@ -75,3 +78,38 @@ SPANS = (
     ("2026-01-05T09:00:00.000+00:00", "2026-01-05T09:00:30.000+00:00"),
     ("2026-01-05T09:00:37.000+00:00", "2026-01-05T09:00:50.000+00:00"),
 )
+
+
+@pytest.fixture
+def again(example_sweep):
+    """The example's blocks with an hour of limit each, and the manifest that lists them."""
+    manifest = Manifest.read(example_sweep.manifest)
+    blocks = [block.model_copy(update={"resources": Resources(minutes=60, mem_mb=4000)}) for block in manifest.blocks]
+    return TimeLimits(example_sweep, manifest), blocks
+
+
+def test_a_job_whose_settings_were_measured_before_asks_for_three_times_as_long(again, example_sweep):
+    limits, blocks = again
+    longest = {}
+    for record in map(Record.read, example_sweep.records_on_top()):
+        longest[record.cell] = max(longest.get(record.cell, 0.0), record.wall_seconds)
+    seconds = sum(longest[Run.parse(run).cell] for run in blocks[0].runs)
+    asked = limits.of(blocks[0])
+    assert asked.minutes == max(5, math.ceil((START_UP_SECONDS + 3 * seconds) / 60)) < 60
+    assert asked.mem_mb == 4000
+
+
+def test_a_job_with_a_setting_that_was_never_measured_keeps_its_planned_limit(again, example_sweep):
+    limits, blocks = again
+    cell = Run.parse(blocks[0].runs[0]).cell
+    for path in example_sweep.records_on_top():
+        if Run.parse(path.parent.name).cell == cell:
+            path.unlink()
+    assert limits.of(blocks[0]).minutes == 60
+
+
+@pytest.mark.parametrize(
+    ("planned", "took", "asked"), [(60, [1.0], 5), (60, [100.0, 200.0], 17), (3, [1.0], 3), (60, [9000.0], 60)]
+)
+def test_a_shortened_limit_is_never_below_five_minutes_nor_above_the_plan(planned, took, asked):
+    assert shortened(Resources(minutes=planned), took).minutes == asked

@@ -64,6 +64,103 @@ def test_a_slow_optimiser_is_the_optimisers_share_and_nobody_elses(run, ticking,
     assert share(result, "forward") == pytest.approx(0.25, abs=TOLERANCE)
 
 
+BY_HAND = """
+import lightning.pytorch as pl, torch
+from accelsweep.workloads.calibration import spin
+
+class Slow(torch.autograd.Function):
+    '''2 ms forward, 6 ms backward.'''
+    @staticmethod
+    def forward(context, value):
+        spin(0.002)
+        return value.clone()
+    @staticmethod
+    def backward(context, gradient):
+        spin(0.006)
+        return gradient
+
+class Descent(torch.optim.SGD):
+    def step(self, closure=None):
+        loss = super().step(closure)
+        spin(0.004)
+        return loss
+
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.other = torch.nn.Parameter(torch.ones(1))
+
+    def configure_optimizers(self):
+        return [Descent([self.weight], lr=0.1), Descent([self.other], lr=0.1)]
+
+    def training_step(self, batch, number):
+        first, second = self.optimizers(use_pl_optimizer=PL)
+        BODY
+"""
+
+TWO_TURNS = """for optimizer, weight in ((first, self.weight), (second, self.other)):
+            loss = Slow.apply(weight).sum()
+            optimizer.zero_grad()
+            TAKE
+            optimizer.step()"""
+
+CLOSURE = """def closure():
+            loss = Slow.apply(self.weight).sum()
+            self.manual_backward(loss)
+            return loss
+        first.step(closure)"""
+
+TAKEN = """(gradient,) = torch.autograd.grad(Slow.apply(self.weight).sum(), self.weight)
+        with torch.no_grad():
+            self.weight -= 0.1 * gradient"""
+
+GUESSED = """with torch.no_grad():
+            self.weight += 0.01 * torch.randn(1)
+            spin(0.002)"""
+
+
+@pytest.mark.parametrize(
+    ("body", "lightnings", "parts"),
+    [
+        (TWO_TURNS.replace("TAKE", "self.manual_backward(loss)"), True, (2, 6, 4)),
+        (TWO_TURNS.replace("TAKE", "loss.backward()"), True, (2, 6, 4)),
+        (TWO_TURNS.replace("TAKE", "loss.backward()"), False, (2, 6, 4)),
+        (CLOSURE, True, (2, 6, 4)),
+        (CLOSURE, False, (2, 6, 4)),
+        (TAKEN, True, (2, 6, None)),
+        (GUESSED, True, (2, None, None)),
+    ],
+    ids=[
+        "manual_backward",
+        "loss.backward",
+        "torch's own optimisers",
+        "a closure",
+        "a closure of torch's own",
+        "a gradient that is taken, and an update by hand",
+        "no gradient at all",
+    ],
+)
+def test_the_parts_of_a_step_that_a_module_optimises_by_hand_are_told_apart_or_have_a_reason(
+    run, ticking, tmp_path, body, lightnings, parts
+):
+    name = f"by_hand_{abs(hash((body, lightnings)))}"
+    (tmp_path / f"{name}.py").write_text(BY_HAND.replace("PL", str(lightnings)).replace("BODY", body))
+    result = run(model={"_target_": f"{name}.Module"}, measure=PROBED)
+    assert result.outcome is Outcome.measured, result.traceback
+    whole = sum(filter(None, parts))
+    for part, spent in zip(("forward", "backward", "optimizer"), parts, strict=True):
+        if spent is None:
+            assert share(result, part) is None
+            assert part not in result.breakdown.shares
+            assert "these steps: if" in result.metrics[f"{part}_share"].reason
+        else:
+            assert share(result, part) == pytest.approx(spent / whole, abs=TOLERANCE)
+    assert sum(result.breakdown.shares.values()) == pytest.approx(1.0)
+    assert result.breakdown.verdict == "compute-bound"
+
+
 @BOTH_LOOPS
 def test_a_real_model_has_every_part_of_a_step_and_a_utilisation(run, loop):
     result = run(loop=loop, measure=PROBED, model=MLP, data=DIGITS)

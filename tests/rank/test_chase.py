@@ -13,6 +13,7 @@ from tiny_sweep import config_with, measure_sweep, plan_sweep
 from accelsweep.base.errors import InputError
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.rank.errors import Diverged
+from accelsweep.rank.tasks import chase
 from accelsweep.rank.tasks.chase import Chase, Goal
 
 
@@ -28,12 +29,13 @@ class Race:
         self.device = FakeDevice(self.clock, self.log)
         goal = Goal("val_accuracy", target, better, every, most)
         self.chase = Chase(goal, device=self.device, group=group or FakeGroup(self.log), clock=self.clock)
-        self.values = iter(values)
+        self.values, self.extra = iter(values), {}
 
     def run(self):
         self.chase.begin()
         for number in range(1, 100):
             self.device.work(2.0)
+            self.clock.advance(self.extra.get(number, 0.0))
             enough = self.chase.step_done(8, self.loss)
             if enough or number % self.chase.every_steps == 0:
                 self.clock.advance(5.0)
@@ -53,6 +55,29 @@ def test_the_time_to_the_target_is_that_of_training_alone():
     assert found["samples_to_target"].value == 48
     assert (found["quality"].value, found["quality"].unit) == (0.93, "val_accuracy")
     assert found["validations"].value == 2
+
+
+def test_a_stall_on_the_way_is_doubted_and_neither_one_while_validating_nor_a_restart_of_the_data():
+    race = Race([0.1, 0.1, 0.93], every=10)
+    race.extra = {15: 60.0, 21: 30.0}  # the twenty-first begins after a validation
+    found = race.run()
+    queued = 12.0  # what the device still has to do while the host stands still is done meanwhile
+    assert found["time_to_target_seconds"].value == pytest.approx(30 * 2.0 + 60.0 + 30.0 - queued)
+    (doubt,) = race.chase.doubts
+    assert doubt.code == "stall"
+    assert "% of the training to the target) longer than a usual one; without that it took" in doubt.message
+    calm = Race([0.1, 0.1, 0.93], every=10)
+    calm.run()
+    assert calm.chase.doubts == ()
+
+
+def test_a_machine_that_slept_on_the_way_is_doubted(monkeypatch):
+    """The lid was closed for 40 s in the second round: durations do not hold them."""
+    passed = iter([0.0, 0.0, 0.0, 0.0, 40.0, 40.0, 40.0, 40.0])
+    monkeypatch.setattr(chase, "all_clocks", lambda: {"monotonic": 0.0, "wall": next(passed)})
+    race = Race([0.5, 0.93])
+    assert race.run()["time_to_target_seconds"].value == pytest.approx(12.0)
+    assert [(doubt.code, doubt.disturbing) for doubt in race.chase.doubts] == [("clock_gap", True)]
 
 
 def test_a_target_that_is_just_met_is_reached_and_smaller_is_better_where_the_config_says_so():

@@ -10,7 +10,7 @@ import torch
 from hydra.utils import get_object, instantiate
 
 from accelsweep.base.errors import AbsentDevice, InputError, Unsupported
-from accelsweep.rank.errors import OUTCOME_OF, Diverged, classify, reason_of, traceback_of
+from accelsweep.rank.errors import OUTCOME_OF, Diverged, Raised, classify, reason_of, traceback_of
 
 
 def really_raised(call):
@@ -167,6 +167,26 @@ def test_what_a_constructor_raised_is_told_and_not_that_hydra_called_it(refusing
     assert reason_of(really_raised(lambda: instantiate({**refusing, "ours": True}))).startswith("data.placement=")
 
 
+UNUSED = (
+    "It looks like your LightningModule has parameters that were not used in producing the loss returned by "
+    "training_step. If this is intentional, you must enable the detection of unused parameters in DDP",
+    "Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that "
+    "your module has parameters that were not used in producing loss.",
+)
+
+
+@pytest.mark.parametrize("said", UNUSED, ids=["Lightning", "torch, loop=raw"])
+def test_parameters_that_a_loss_did_not_need_are_answered_with_the_override_to_type(said):
+    assert "set trainer.strategy=ddp_find_unused_parameters_true" in reason_of(RuntimeError(said))
+    assert classify(RuntimeError(said)) == "user_exception"
+
+
+def test_a_normalisation_of_one_sample_is_answered_with_drop_last():
+    for layer, shape in ((torch.nn.BatchNorm1d(4), (1, 4)), (torch.nn.BatchNorm2d(4), (1, 4, 1, 1))):
+        error = really_raised(lambda layer=layer, shape=shape: layer.train()(torch.zeros(shape)))
+        assert "give the training DataLoader drop_last=True" in reason_of(error)
+
+
 def test_what_an_import_needed_and_did_not_find_is_told(tmp_path, monkeypatch):
     (tmp_path / "needs_more.py").write_text("import no_such_package_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -182,3 +202,25 @@ def test_a_traceback_begins_with_the_users_first_frame():
     assert lines[0].startswith("Traceback")
     assert lines[-1] == "KeyError: 'label'"
     assert "in theirs" in "".join(lines)
+
+
+def test_the_origin_of_an_exception_is_the_innermost_line_of_the_users(tmp_path):
+    place = tmp_path / "mine.py"
+    place.write_text("import torch\n\ndef step(rows):\n    return torch.ones(rows) @ torch.ones(3)\n")
+    names = {}
+    exec(compile(place.read_text(), str(place), "exec"), names)
+    shapes = [traceback_of(really_raised(lambda rows=rows: names["step"](rows))) for rows in (4, 5)]
+    origins = {Raised.of(text, tmp_path) for text in shapes}
+    assert origins == {Raised("RuntimeError", str(place), 4, "step")}
+    assert shapes[0] != shapes[1], "the message tells of the shapes"
+
+
+def test_the_origin_of_a_workers_exception_is_in_its_message_and_no_traceback_has_none(tmp_path):
+    text = (
+        "Traceback (most recent call last):\n"
+        f'  File "{tmp_path}/train.py", line 3, in <module>\n    for batch in loader:\n'
+        "ValueError: Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+        f'  File "{tmp_path}/data.py", line 9, in __getitem__\n    raise ValueError("7")\nValueError: 7\n'
+    )
+    assert Raised.of(text, tmp_path) == Raised("ValueError", f"{tmp_path}/data.py", 9, "__getitem__")
+    assert Raised.of("", tmp_path) is None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MLP, SGD, run_ranks
+from own_models import PRELUDE
 
 from accelsweep.core.recorded.outcome import Outcome
 
 MEASURE = {"warmup_steps": 2, "min_steps": 6, "min_seconds": 0.0, "max_steps": 6, "quality_samples": None}
 STEPS = 8
+NUMBERS = itertools.count()
 SCALED = {**SGD, "lr": 0.1, "lr_scaling": "linear", "base_batch_size": 4}
 
 
@@ -34,6 +38,80 @@ def test_accumulated_steps_count_for_the_scaling_and_warm_up_counts_optimiser_st
     warming = {**SCALED, "warmup_steps": 100}
     expected = 0.4 * (STEPS / 2 + 1) / 100
     assert learning_rate(run(trainer=trainer, measure=MEASURE, optimizer=warming)) == pytest.approx(expected)
+
+
+OWN = """
+class Own(Module):
+    {changes}
+class OwnData(pl.LightningDataModule):
+    def __init__(self, batch_size, rows):
+        super().__init__()
+        self.batch_size, self.rows = batch_size, rows
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(torch.randn(self.rows, 4), torch.randint(2, (self.rows,))), self.batch_size)
+"""
+IN_TWOS = """
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+    def training_step(self, batch, batch_idx):
+        self.manual_backward(cross_entropy(self.layer(batch[0]), batch[1]))
+        if batch_idx % 2:
+            self.optimizers().step(); self.optimizers().zero_grad()
+"""
+BY_EPOCH = """def configure_callbacks(self):
+        return [pl.callbacks.GradientAccumulationScheduler({0: 2, 1: 4})]"""
+ALWAYS_FOUR = BY_EPOCH.replace("0: 2, 1: 4", "0: 4")
+
+
+@pytest.fixture
+def scaled(run, tmp_path):
+    """Train with a rate of 0.02 that is meant for 64 samples, in batches of 32 from so many rows."""
+
+    def go(rows, accumulate=None, changes="pass"):
+        name = f"own_scaled_{next(NUMBERS)}"
+        (tmp_path / f"{name}.py").write_text(PRELUDE + OWN.replace("{changes}", changes))
+        return run(
+            batch_size=32,
+            model={"_target_": f"{name}.Own"},
+            data={"_target_": f"{name}.OwnData", "rows": rows},
+            optimizer={**SGD, "lr": 0.02, "lr_scaling": "linear", "base_batch_size": 64},
+            trainer={"strategy": "auto"} | ({} if accumulate is None else {"accumulate_grad_batches": accumulate}),
+            measure={**MEASURE, "min_steps": 24, "max_steps": 24},
+        )
+
+    return go
+
+
+@pytest.mark.parametrize(
+    ("rows", "accumulate", "changes", "expected"),
+    [
+        (64, 4, "pass", 0.02),
+        (96, 4, "pass", 0.03),
+        (256, 4, "pass", 0.04),
+        (64, None, "pass", 0.01),
+        (32 * 81, 4, "pass", 0.04),
+        (256, None, ALWAYS_FOUR, 0.04),
+    ],
+)
+def test_the_rate_is_scaled_to_the_batch_that_optimiser_steps_hold(scaled, rows, accumulate, changes, expected):
+    """64 rows are 2 batches an epoch, at whose end Lightning steps: it holds 64 samples, not 4 batches of 32."""
+    assert learning_rate(scaled(rows, accumulate, changes)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "accumulate", "changes", "reason"),
+    [
+        (192, 4, "pass", "an epoch of 6 batches makes optimiser steps of 4 batches and one of 2"),
+        (256, None, BY_EPOCH, "GradientAccumulationScheduler accumulates 2, 4 batches, by epoch"),
+        (256, None, IN_TWOS, "made the learning rate for 32 samples an optimiser step, but those of Own held 64"),
+    ],
+)
+def test_a_rate_that_no_one_batch_decides_is_refused(scaled, rows, accumulate, changes, reason):
+    result = scaled(rows, accumulate, changes)
+    assert result.outcome is Outcome.unsupported
+    assert "optimizer.lr_scaling=linear" in result.reason
+    assert reason in result.reason
 
 
 @BOTH_LOOPS

@@ -15,7 +15,7 @@ def four_cores(monkeypatch):
 
 def reading(**changes):
     """Ten seconds in which this rank used one core, and all on its cores three."""
-    calm = {"seconds": 10.0, "ours": 10.0, "busy": 30.0, "major_faults": 0.0, "swapped_bytes": 0.0}
+    calm = {"seconds": 10.0, "ours": 10.0, "busy": 30.0, "major_faults": 0.0, "swapped_bytes": 0.0, "clock_gap": 0.0}
     return {**calm, **changes}
 
 
@@ -30,7 +30,12 @@ def test_the_processor_time_of_other_nodes_does_not_fill_the_cores_of_this_one()
 
 
 @pytest.mark.parametrize(
-    ("counter", "code"), [({"swapped_bytes": 2.0**30}, "swap"), ({"major_faults": 1000.0}, "page_faults")]
+    ("counter", "code"),
+    [
+        ({"swapped_bytes": 2.0**30}, "swap"),
+        ({"major_faults": 1000.0}, "page_faults"),
+        ({"clock_gap": 40.0}, "clock_gap"),
+    ],
 )
 def test_a_node_that_waits_for_its_disk_is_doubted_whichever_it_is(counter, code):
     assert codes([reading(), reading(), reading(), reading(**counter)], local_size=2) == [code]

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ranks
+from own_models import PRELUDE
 
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.progress import read_progress
@@ -81,6 +82,30 @@ def test_a_module_that_keeps_something_of_every_step_is_doubted(run, own_module)
         assert all("a rank's memory on the host grew throughout the window" in one.message for one in found)
 
 
+@pytest.mark.parametrize(
+    ("stall", "code"),
+    [("time.sleep(0.7)", "processes_stopped"), ("sum(range(10**8))", "stall")],
+    ids=["a file system hangs", "a collection of garbage takes seconds"],
+)
+@BOTH_LOOPS
+def test_one_giant_step_is_doubted_and_disturbs_the_run_only_where_nobody_worked(run, own_module, loop, stall, code):
+    body = f"import time; self.n = getattr(self, 'n', 0) + 1; self.n == 20 and {stall}; return self.weight.sum()"
+    result = run(loop=loop, model=own_module(body), measure={**MEASURE, "min_steps": 40})
+    (doubt,) = (one for one in result.doubts if one.code in ("processes_stopped", "stall"))
+    assert doubt.code == code
+    value = {name: metric.value for name, metric in result.metrics.items()}
+    assert value["stall_seconds"] > 0.5
+    without = value["window_samples"] / (value["window_seconds"] - value["stall_seconds"])
+    assert value["samples_per_second_without_stalls"] == pytest.approx(without)
+    assert without > 2 * value["samples_per_second"]
+
+
+def test_a_steady_window_has_no_second_rate_and_says_why(run, ticking):
+    metrics = run(measure={**MEASURE, "min_steps": 40}).metrics
+    assert metrics["stall_seconds"].value == 0.0
+    assert metrics["samples_per_second_without_stalls"].reason == "no step took far longer than the others"
+
+
 def test_a_window_cut_off_by_max_steps_is_doubted(run):
     result = run(measure={**MEASURE, "min_seconds": 60.0})
     assert "short_window" in [doubt.code for doubt in result.doubts]
@@ -92,6 +117,14 @@ def test_data_that_ends_is_begun_again_and_doubted(run, loop):
     assert result.outcome is Outcome.measured
     assert result.metrics["epoch_ends_in_window"].value >= 2
     assert "epoch_boundary" in [doubt.code for doubt in result.doubts]
+
+
+@BOTH_LOOPS
+def test_data_that_ends_with_the_warm_up_is_begun_again_inside_the_window(run, loop):
+    result = run(
+        loop=loop, data={**TIMED_DATA, "batches": 44}, measure={**MEASURE, "warmup_steps": 44, "max_steps": 20}
+    )
+    assert result.metrics["epoch_ends_in_window"].value == 1
 
 
 @BOTH_LOOPS
@@ -172,7 +205,7 @@ def test_a_batch_size_that_the_data_ignores_is_refused_with_what_to_change(run, 
 
 
 def test_what_a_run_decides_itself_is_refused_as_a_trainer_argument(run):
-    assert "measure.max_steps" in run(trainer={"max_steps": 7}).reason
+    assert "measure.min_steps" in run(trainer={"min_steps": 7}).reason
     assert "did you mean 'gradient_clip_val'?" in run(trainer={"gradient_clip_value": 1.0}).reason
 
 
@@ -250,6 +283,53 @@ def test_two_ranks_measure_together(spec, tmp_path, loop):
     assert first.metrics["window_samples"].value == 2 * 8 * first.metrics["window_steps"].value
     assert first.metrics["rank_skew_seconds"].value >= 0
     assert first.metrics["quality"].value == pytest.approx(second.metrics["quality"].value)
+
+
+@pytest.mark.real
+def test_parameters_without_a_gradient_end_with_the_override_that_trains_them(spec, own_module, tmp_path, last_line):
+    extra = "    def setup(self, stage):\n        self.unused = torch.nn.Parameter(torch.ones(1))\n"
+    unused = {"devices": 2, "model": own_module("return self.weight.sum()", extra)}
+    first = run_ranks(spec(**unused), tmp_path)[0]
+    last_line("unused parameters, devices=2", first.reason)
+    assert "set trainer.strategy=ddp_find_unused_parameters_true" in first.reason
+    mended = run_ranks(spec(**unused, trainer={"strategy": "ddp_find_unused_parameters_true"}), tmp_path)[0]
+    assert (mended.outcome, mended.reason) == (Outcome.measured, None)
+
+
+def test_a_last_batch_of_one_sample_before_batchnorm_ends_with_drop_last(run, tmp_path, last_line):
+    """33 rows in batches of 8."""
+    (tmp_path / "own_norm.py").write_text(
+        f"{PRELUDE}\n"
+        "class Own(Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.layer = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))\n"
+        "class OwnData(Data):\n    def train_dataloader(self):\n"
+        "        return DataLoader(TensorDataset(X[:33], Y[:33]), batch_size=self.batch_size)\n"
+    )
+    result = run(model={"_target_": "own_norm.Own"}, data={"_target_": "own_norm.OwnData"})
+    last_line("BatchNorm and a last batch of one sample", result.reason)
+    assert "give the training DataLoader drop_last=True" in result.reason
+
+
+DIVIDING = """
+class OwnData(Data):
+    def setup(self, stage):
+        self.batch_size = self.batch_size // self.trainer.world_size
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(torch.randn(400, 4), torch.randint(2, (400,))), self.batch_size)
+"""
+
+
+@pytest.mark.real
+def test_data_that_divides_its_batch_among_ranks_is_measured_with_the_batch_of_all_of_them(spec, tmp_path, last_line):
+    (tmp_path / "own_dividing.py").write_text(PRELUDE + DIVIDING)
+    own = {"devices": 2, "model": {"_target_": "own_dividing.Module"}}
+    first = run_ranks(spec(**own, data={"_target_": "own_dividing.OwnData"}), tmp_path)[0]
+    last_line("data module divides by world_size, devices=2", first.reason)
+    assert "holds 4 samples although batch_size=8: that is 8 / 2 ranks" in first.reason
+    assert "add +data.batch_size=16" in first.reason
+    mended = run_ranks(spec(**own, data={"_target_": "own_dividing.OwnData", "batch_size": 16}), tmp_path)[0]
+    assert (mended.outcome, mended.reason) == (Outcome.measured, None)
+    assert (mended.effective.batch_size, mended.effective.global_batch_size) == (8, 16)
 
 
 @pytest.mark.real

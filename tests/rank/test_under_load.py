@@ -77,10 +77,29 @@ def test_a_model_under_load_has_a_highest_load_and_the_latencies_there_and_at_ha
     assert "90 % of the answers within 100 ms" in result.metrics["queries_per_second"].scope
     energy = result.metrics["joules_per_query"]
     assert (energy.value is None) == (energy.reason is not None), "few machines let their counters be read"
+    assert not [doubt for doubt in result.doubts if "LoadGen" in doubt.message]
     summaries = sorted(path.name for path in (tmp_path / "loadgen").iterdir())
     assert summaries[0] == "00-summary.txt"
     assert len(summaries) == value["load_tests"] + 1, "and the one at half load"
     assert "schedule_rng_seed : 1\n" in (tmp_path / "loadgen" / "00-summary.txt").read_text(), "the run's seed"
+
+
+STALLS = """
+    def predict_step(self, batch):
+        import threading, time
+        self.asked = getattr(self, "asked", 0) + (threading.current_thread() is not threading.main_thread())
+        if self.asked == 40:
+            self.asked += 1
+            time.sleep(1.5)
+        return batch
+"""
+
+
+def test_a_test_of_the_load_in_which_no_answer_came_for_long_is_doubted(run, loadgen, brief, own_module):
+    result = run(**{**SERVED, "model": own_module("return None", STALLS)})
+    assert result.outcome is Outcome.measured, result.traceback
+    told = [one.message for one in result.doubts if one.code in ("stall", "processes_stopped")]
+    assert any("of a test of LoadGen's)" in message for message in told)
 
 
 def test_a_bound_that_one_query_alone_breaks_leaves_no_rate_but_a_reason(run, loadgen):

@@ -6,11 +6,16 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 
 import pytest
 from home import Home
 from patience import PATIENCE_SECONDS, until
+
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 
 pytestmark = pytest.mark.real
 
@@ -96,6 +101,95 @@ def test_a_snakemake_that_is_stopped_from_outside_is_told_in_a_sentence(home: Ho
     assert process.returncode == 1, output
     assert "it was told to stop; sweeps/tiny/logs/snakemake.log has more" in output.splitlines()[-1], output
     assert "Traceback" not in output
+
+
+MINE = """
+import os
+import signal
+
+from accelsweep.workloads.models import SmallCNN
+
+
+class Killer(SmallCNN):
+    def training_step(self, batch, number):
+        if len(batch[0]) == 32:
+            os.kill(os.getppid(), signal.SIGKILL)
+        return super().training_step(batch, number)
+
+
+class Broken(SmallCNN):
+    def training_step(self, batch, number):
+        raise ValueError(f"{len(batch[0])} rows are wrong")
+"""
+
+
+def test_a_run_that_kills_its_supervisor_is_crashed_after_two_attempts_and_all_others_are_measured(
+    home: Home, last_line: Callable[[str, str], None]
+) -> None:
+    home.module("mine", MINE)
+    result = home.accelsweep("run", "experiment=tiny", "model._target_=mine.Killer", "batch_size=16,32,64", "repeats=1")
+    assert result.returncode == 1, result.stdout
+    records = [Record.read(path) for path in home.path.glob("sweeps/tiny/runs/*/record.json")]
+    ended = {record.config.batch_size: (record.outcome, record.attempt) for record in records}
+    assert ended == {16: (Outcome.measured, 1), 32: (Outcome.crashed, 3), 64: (Outcome.measured, 1)}
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("crashed: 1 run: its supervisor died 2 times while it ran (attempts 1, 2)"), result.stdout
+    last_line("a run kills its supervisor twice", last)
+
+
+def test_a_sweep_whose_first_two_settings_raise_alike_ends_there_and_goes_on_with_keep_going(
+    home: Home, last_line: Callable[[str, str], None]
+) -> None:
+    home.module("mine", MINE)
+    command = ("run", "experiment=tiny", "model._target_=mine.Broken", "batch_size=16,32,64,128", "repeats=3")
+    result = home.accelsweep(*command)
+    assert result.returncode == 1, result.stdout
+    tried = len(home.records("tiny"))
+    assert tried < 5, "two runs, and what began before the second was looked at"
+    last = result.stdout.splitlines()[-1]
+    where = r"\(mine.py, line 17, in training_step\)"
+    assert re.search(
+        rf"^not_run: \d+ runs: the first two settings ended with the same exception, .*{where}; mend it", last
+    )
+    assert "--keep-going" in last
+    assert "MLflow has not got everything" not in result.stdout
+    last_line("the first two settings raise the same exception", last)
+    result = home.accelsweep(*command, "repeats=1", "--keep-going")
+    assert result.stdout.splitlines()[-1].startswith("crashed: "), result.stdout
+    assert "not_run" not in result.stdout
+
+
+@pytest.mark.long  # supervise/test_supervisor.py charges each such run; only here no run of a sweep survives
+def test_a_sweep_all_of_whose_runs_kill_their_supervisors_ends_after_two_settings(
+    home: Home, last_line: Callable[[str, str], None]
+) -> None:
+    home.module("mine", MINE.replace("if len(batch[0]) == 32", "if True"))
+    result = home.accelsweep("run", "experiment=tiny", "model._target_=mine.Killer", "batch_size=16,32,64", "repeats=2")
+    assert result.returncode == 1, result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert "runs of the first two settings ended their supervisors without a word" in last, result.stdout
+    assert "--keep-going" in last
+    assert home.records("tiny") == {}
+    last_line("every run kills its supervisor", last)
+
+
+def test_a_command_whose_output_nobody_reads_any_more_says_so_and_leaves_nothing_running(
+    home: Home, last_line: Callable[[str, str], None]
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "accelsweep", "run", "experiment=tiny"]
+    with os.fdopen(write, "wb") as closed:
+        ended = subprocess.run(
+            command, cwd=home.path, env=home.environment, stdout=closed, stderr=subprocess.PIPE, text=True, check=False
+        )
+    last = ended.stderr.splitlines()[-1]
+    assert ended.returncode == 1, ended.stderr
+    assert "nobody reads the output of this command any more" in last
+    assert last.endswith("accelsweep run experiment=tiny > sweep.txt 2>&1")
+    assert "Exception ignored" not in ended.stderr
+    assert home.processes("cli", "snakemake", "publisher") == []
+    last_line("run | head -1", last)
 
 
 def begun(home: Home) -> subprocess.Popen[str]:

@@ -15,8 +15,15 @@ SLOW = ("measure.min_seconds=6",)
 QUICK = ("measure.min_seconds=0.05",)
 
 HOG = """
+import os
+import signal
+
 import torch
 from accelsweep.workloads.models import SmallCNN
+
+class Killer(SmallCNN):
+    def training_step(self, batch, number):
+        os.kill(os.getppid(), signal.SIGKILL)
 
 class Hog(SmallCNN):
     def __init__(self, **arguments):
@@ -69,6 +76,24 @@ def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory_by_slurms_ow
     assert "Slurm ended its job for lack of memory" in record.reason
     assert "exceeded memory limit" in record.reason
     assert len(home.submitted()) == 2  # the second says what became of the first
+
+
+def test_a_run_that_takes_its_whole_job_down_keeps_no_other_run_of_its_block_from_being_measured(home):
+    """Once by the memory limit of the job, which Slurm enforces, and once by a kill that nobody explains."""
+    (home.path / "hog.py").write_text(HOG)
+    plain = "accelsweep.workloads.models.SmallCNN"
+    models = f"model._target_={plain},hog.Hog,hog.Killer"
+    baseline = ("~baseline.batch_size", f"+baseline.model._target_={plain}", "batch_size=16")
+    output = home.finished(home.start(models, *baseline, "repeats=2", "site.slurm.mem_mb=2000", *QUICK), code=1)
+    ended = {}
+    for record in home.records().values():
+        ended.setdefault(record.config.raw["model"]["_target_"], []).append(record)
+    assert {record.outcome for record in ended[plain]} == {Outcome.measured}, output
+    assert {record.outcome for record in ended["hog.Hog"]} == {Outcome.out_of_memory}
+    assert {record.outcome for record in ended["hog.Killer"]} == {Outcome.crashed}
+    assert all("its supervisor died 2 times" in record.reason for record in ended["hog.Killer"])
+    assert {record.attempt for record in ended[plain]} == {1}
+    assert output.splitlines()[-1].startswith("crashed: 2 runs: its supervisor died 2 times"), output
 
 
 def test_a_job_whose_node_goes_down_goes_on_elsewhere(home):

@@ -2,8 +2,11 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -146,6 +149,7 @@ def test_snakemake_alone_goes_through_slurm_too_in_the_sites_container_whatever_
     runs = Manifest.read(folder.manifest).wanted_runs()
     assert {Record.read(folder.record(run)).outcome for run in runs} == {Outcome.measured}
     assert len(home.submitted()) == 1
+    assert "JobName=accelsweep-claims-mine_" in home.told(home.submitted()[0]), "without a driver, too"
     assert (folder.report / "index.html").exists()
     (line,) = (home.path / "container.log").read_text().splitlines()
     assert line.startswith(f"{sys.executable} -m accelsweep.supervise sweeps/claims-mine/blocks/b")
@@ -197,3 +201,45 @@ def test_a_draft_as_it_is_written_goes_through_doctor_plan_run_fleet_and_detach(
     done("attach", "away")
     assert (home.path / "reports" / "away" / "index.html").exists()
     assert (home.path / "conf" / "site" / "drafted.yaml").read_text() == written
+
+
+COUNTING = """\
+#!/bin/sh
+echo "$(date +%s.%N) $*" >> "{log}"
+exec {program} "$@"
+"""
+WAITING_SECONDS = 190
+
+
+@pytest.mark.long  # drive/test_queue.py and test_slurm_job_status.py count the questions; only here a plugin asks them
+def test_while_all_jobs_wait_the_controller_is_asked_once_a_minute_and_the_end_of_a_job_is_learned_at_once(home):
+    """Programs that count their calls stand before the real ones on the driver's PATH."""
+    counting = home.path / "counting"
+    counting.mkdir()
+    logs = {name: home.path / f"{name}.log" for name in ("squeue", "scontrol", "sacct")}
+    for name, log in logs.items():
+        if program := shutil.which(name):
+            (counting / name).write_text(COUNTING.format(log=log, program=program))
+            (counting / name).chmod(0o755)
+    home.environment |= {"PATH": f"{counting}:{home.environment['PATH']}"}
+    home.hold_back()
+    head = home.start()
+    try:
+        home.wait_for(home.left, "the job to be submitted")
+        time.sleep(WAITING_SECONDS)
+        asked = [float(line.split()[0]) for line in logs["squeue"].read_text().splitlines()]
+    finally:
+        home.let_go()
+    # Before and just after the submission a new driver looks for jobs of an earlier one, and for its own.
+    waiting = [at for at in asked if at > asked[0] + 60.0]
+    assert len(waiting) >= 2
+    assert min(after - before for before, after in pairwise(waiting)) > 55.0, asked
+    output = home.finished(head)
+    assert "[2/2]" in output
+    (done,) = home.folder.root.glob("blocks/*.done.json")
+    assert home.folder.findings.stat().st_mtime - done.stat().st_mtime < 40.0, "Snakemake need not wait for a minute"
+    # The two of the job itself come later: its Snakemakes import the plugin.
+    read = [line.partition(" ") for line in logs["scontrol"].read_text().splitlines()]
+    configured = [at for at, _, words in read if words == "show config" and float(at) <= asked[-1]]
+    assert len(configured) <= 2, read
+    sys.stdout.write(f"squeue calls in {WAITING_SECONDS} s of waiting: {len(waiting)}; scontrol: {len(configured)}\n")

@@ -13,13 +13,13 @@ from tiny_supervisor import Supervised
 from accelsweep.analyse.collected.collect import collect
 from accelsweep.analyse.whole import findings_of
 from accelsweep.base.documents import read_whole
-from accelsweep.base.errors import DamagedFile
+from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.drive.head import held
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.strangers import set_strangers_aside
+from accelsweep.state.strangers import refuse_obstacles, set_strangers_aside
 from accelsweep.supervise.standing.audit import audit
 
 pytestmark = pytest.mark.heavy
@@ -108,3 +108,35 @@ def test_a_file_in_the_place_of_a_runs_folder_is_set_aside(folder: SweepFolder) 
     (row,) = [row for row in collect(folder) if row.run == run.name]
     assert row.outcome is Outcome.not_run
     assert run.with_name(f"{run.name}.damaged-1").read_text() == "a file"
+
+
+@pytest.mark.parametrize(
+    "place", ["sweeps", "sweeps/tiny", "sweeps/tiny/runs", "sweeps/tiny/logs", "reports", "reports/tiny", ".snakemake"]
+)
+def test_a_file_or_a_link_to_nothing_in_the_place_of_a_folder_is_refused_and_left_alone(
+    tmp_path: Path, place: str, last_line: Callable[[str, str], None]
+) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+    with pytest.raises(InputError) as caught:
+        refuse_obstacles(SweepFolder(tmp_path, "tiny"))
+    assert str(caught.value) == f"{path} is a file, and a folder is needed there. Move it away: mv {path} {path}.old"
+    last_line(f"`{place}` is a file", str(caught.value).replace(str(tmp_path), "."))
+    assert path.read_text() == "mine"
+    path.unlink()
+    path.symlink_to("/nowhere/at/all")
+    with pytest.raises(InputError, match="a link to /nowhere/at/all, where no folder is"):
+        refuse_obstacles(SweepFolder(tmp_path, "tiny"))
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    refuse_obstacles(SweepFolder(tmp_path, "tiny"))
+
+
+@pytest.mark.parametrize("levels", [3, 8])
+def test_a_path_that_sqlite_cannot_open_is_refused_with_its_length(levels: int) -> None:
+    deep = Path("/", *["x" * 200] * levels)
+    with pytest.raises(InputError, match=rf"one of {201 * levels + 18} bytes, and SQLite takes 512"):
+        refuse_obstacles(SweepFolder(deep, "tiny"))
+    refuse_obstacles(SweepFolder(Path("/", *["x" * 200] * 2), "tiny"))

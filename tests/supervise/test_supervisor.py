@@ -17,6 +17,8 @@ from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Record
 from accelsweep.core.sites.site import Site
 from accelsweep.rank.spec import RunSpec
+from accelsweep.state.holding import Holder, take
+from accelsweep.supervise.standing.audit import audit
 
 
 def test_a_spent_block_limit_starts_no_further_run_and_the_next_supervisor_goes_on(supervised: Supervised) -> None:
@@ -213,11 +215,38 @@ def test_a_run_that_took_its_supervisor_down_twice_is_crashed_and_the_others_are
     supervised.plan("kill_supervisor", "measured")
     assert supervised.run()[0] == -signal.SIGKILL
     assert supervised.run()[0] == -signal.SIGKILL
+    assert supervised.record(1).outcome is Outcome.measured, "it waited for the run that ends supervisors"
     code, output = supervised.run()
     assert code == 0, output
     assert supervised.record(0).outcome is Outcome.crashed
     assert "its supervisor died 2 times while it ran (attempts 1, 2)" in str(supervised.record(0).reason)
     assert supervised.record(1).outcome is Outcome.measured
+
+
+def test_new_runs_come_before_failed_ones_and_those_that_ended_a_supervisor_come_last(supervised: Supervised) -> None:
+    supervised.plan("kill_supervisor:1", "exit_three", "kill_supervisor:2", "measured", limits={"retries": 0})
+    said = [supervised.run()[1] for _ in range(4)]
+    first, failed, second, measured = supervised.runs()
+    turns = [[run for run in supervised.runs() if f"{run}: attempt" in output] for output in said]
+    assert turns == [[first], [failed, second], [first, failed, measured], [failed, second]]
+    started = [line.split()[1].rstrip(":") for line in said[2].splitlines() if ": attempt" in line]
+    assert started == [measured, failed, first]
+
+
+def test_what_failed_is_tried_again_by_the_next_command_and_not_by_the_same_one(supervised: Supervised) -> None:
+    supervised.plan("exit_three", "measured", limits={"retries": 0})
+    head = take(supervised.folder.of_head("claim"), "head")
+    assert isinstance(head, Holder)
+    supervised.run()
+    assert audit(supervised.folder).reopened == ()
+    assert "2 runs wanted, 0 to measure" in supervised.run()[1]
+    head.release()
+    head = take(supervised.folder.of_head("claim"), "head")
+    assert isinstance(head, Holder)
+    assert audit(supervised.folder).reopened == (supervised.block.stem,)
+    assert "2 runs wanted, 1 to measure" in supervised.run()[1]
+    head.release()
+    assert supervised.record().attempt == 2
 
 
 def test_a_clean_stop_does_not_count_as_taking_the_supervisor_down(supervised: Supervised) -> None:

@@ -12,28 +12,28 @@ from tiny_sweep import config_with
 from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.base.shipped import shipped_root
 from accelsweep.core.cells.learning_rate import Scaling
-from accelsweep.workloads.building.optimizer import FACTORS, configure, global_batch_size, scaled_lr
+from accelsweep.workloads.building.optimizer import FACTORS, configure, scaled_lr
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1}
 
 
-def config(batch_size=64, devices=1, num_nodes=1, accumulate=1, **optimizer):
+def config(batch_size=64, devices=1, num_nodes=1, **optimizer):
     return config_with(
         batch_size=batch_size,
         devices=devices,
         num_nodes=num_nodes,
-        trainer={"accumulate_grad_batches": accumulate},
         optimizer={**SGD, **optimizer},
     )
 
 
-def made(**settings):
-    found = configure(torch.nn.Linear(2, 1), config(**settings))
+def made(accumulate=1, **settings):
+    found = configure(torch.nn.Linear(2, 1), config(**settings), lambda: accumulate)
     return found["optimizer"] if isinstance(found, dict) else found
 
 
 def test_the_global_batch_counts_ranks_nodes_and_accumulated_steps():
-    assert global_batch_size(config(batch_size=8, devices=2, num_nodes=3, accumulate=4)) == 192
+    many = {"batch_size": 8, "devices": 2, "num_nodes": 3, "accumulate": 4}
+    assert made(**many, lr_scaling="linear", base_batch_size=192).defaults["lr"] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -68,9 +70,28 @@ class AbsentDevice(Exception):
 
 
 def words_of(error: OSError) -> str:
-    """Return what the operating system said, with the remedy where a disk refused."""
+    """Return what the operating system said, with the remedy where a disk refused, or where no folder is."""
+    if isinstance(error, FileNotFoundError) and (gone := _working_folder_gone()):
+        return gone
+    if isinstance(error, NotADirectoryError | FileExistsError) and error.filename:
+        path = Path(os.fsdecode(error.filename))
+        stranger = next((one for one in (path, *path.parents) if os.path.lexists(one) and not one.is_dir()), None)
+        if stranger is not None:
+            away = shlex.join(["mv", str(stranger), f"{stranger}.old"])
+            return f"{error}: {stranger} is no folder. Move it away: {away}"
     remedy = "; make the folder writable or make room on its disk" if error.errno in REFUSALS else ""
     return f"{error}{remedy}"
+
+
+def _working_folder_gone() -> str | None:
+    """Return the words for a working folder that was deleted; None where it is there."""
+    try:
+        os.getcwd()  # noqa: PTH109 - Path.cwd does no more
+    except FileNotFoundError:
+        place = os.environ.get("PWD", "")
+        there = f"cd {shlex.quote(place)}" if place and Path(place).is_dir() else "cd to a folder that exists"
+        return f"the working folder {place} was deleted or replaced while this shell stood in it: {there}"
+    return None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ from accelsweep.commands.line.arguments import (
     Each,
     FailIf,
     Jobs,
+    KeepGoing,
     Name,
     NodesAsked,
     Notify,
@@ -47,6 +48,7 @@ def ab(
     until_decided: UntilDecided = False,
     tracking_uri: TrackingUri = None,
     cancel_old: CancelOld = False,
+    keep_going: KeepGoing = False,
     notify: Notify = None,
     fail_if: FailIf = None,
     as_json: AsJson = False,
@@ -73,6 +75,7 @@ def ab(
         until_decided=until_decided,
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
+        keep_going=keep_going,
         notify=addresses(notify),
     )
     if dry_run:
@@ -96,6 +99,7 @@ def fleet(
     time_budget: TimeBudget = None,
     tracking_uri: TrackingUri = None,
     cancel_old: CancelOld = False,
+    keep_going: KeepGoing = False,
     notify: Notify = None,
     as_json: AsJson = False,
     detach: Detach = False,
@@ -115,6 +119,7 @@ def fleet(
         time_budget=time_budget,
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
+        keep_going=keep_going,
         notify=addresses(notify),
     )
     if dry_run:

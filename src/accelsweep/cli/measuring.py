@@ -19,6 +19,7 @@ from accelsweep.commands.line.arguments import (
     Detach,
     DryRun,
     Jobs,
+    KeepGoing,
     Name,
     Notify,
     OneOrTwoSettings,
@@ -79,6 +80,7 @@ def run(
     until_decided: UntilDecided = False,
     tracking_uri: TrackingUri = None,
     cancel_old: CancelOld = False,
+    keep_going: KeepGoing = False,
     notify: Notify = None,
     detach: Detach = False,
     cfg: Cfg = None,
@@ -102,6 +104,7 @@ def run(
         until_decided=until_decided,
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
+        keep_going=keep_going,
         notify=addresses(notify),
     )
     if dry_run:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from accelsweep.base.errors import InputError
 from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.versions.trees import restore_trees
+from accelsweep.machine import linux
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import forget_halts
 from accelsweep.state.stamps import bring_all_back, clocks_that_differ
 from accelsweep.state.strangers import set_strangers_aside
+
+
+def refuse_narrow_limits() -> None:
+    """Raise InputError where the limits of this shell (`ulimit`) are too narrow for a sweep."""
+    if narrow := list(linux.narrow_limits()):
+        raise InputError("; ".join(narrow))
 
 
 def make_ready(folder: SweepFolder, say: Callable[[str], None]) -> None:

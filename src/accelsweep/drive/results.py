@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from accelsweep.base.digits import count_of
 from accelsweep.core.cells.tasks import TITLES
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.plans import Manifest, Run
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.drive.children.publisher import last_line
 from accelsweep.drive.terminal.console import Listing, Marked, say, show
@@ -22,7 +23,10 @@ from accelsweep.report.series import ladder
 from accelsweep.report.table import ReportTable
 from accelsweep.report.tables import claims
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import reasons_not_run, wants_a_change
+from accelsweep.state.halts import reasons_not_run, wants_a_change, without_numbers
+from accelsweep.state.records import readable_records
+
+_MOST_REASONS = 3
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
     if findings.fleet is not None:
         show(_listing(fleets.fleet_table(findings.fleet)))
         show(_listing(fleets.spread_table(findings.fleet)))
+    for line in _stalls(findings):
+        say(line)
     for line in (*map(ladder.in_one_line, findings.ladder), *map(claims.in_one_line, findings.claims)):
         say(line)
     say(findings.recommendation.sentence)
@@ -70,10 +76,28 @@ def _print_unsettled(folder: SweepFolder, findings: Findings) -> Told:
         } and wants_a_change(folder, manifest):
             again = "what keeps them from it has to be changed first"
         say(f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); {again}")
+    for line in _lines_of_failures(folder, manifest, findings):
+        say(line)
     kept = reasons_not_run(folder, manifest)
     for line in _lines(kept):
         say(line)
     return Told(unsettled, bool(kept) and sum(kept.values()) >= findings.outcomes.get(Outcome.not_run, 0))
+
+
+def _lines_of_failures(folder: SweepFolder, manifest: Manifest, findings: Findings) -> list[str]:
+    """Return a line for each of the commonest reasons for which runs ended without an answer, the commonest last."""
+    failed = {cell.cell for cell in findings.cells if any(not outcome.settled for outcome in cell.outcomes)}
+    runs = [run for run in manifest.wanted_runs() if Run.parse(run).cell in failed]
+    counts: Counter[tuple[Outcome, str]] = Counter()
+    told: dict[str, str] = {}
+    for record in readable_records(folder, runs):
+        if not record.outcome.settled:
+            reason = str(record.reason).splitlines()[0]
+            counts[record.outcome, told.setdefault(without_numbers(reason), reason)] += 1
+    return [
+        f"{outcome}: {count_of(count, 'run')}: {reason}; accelsweep runs {folder.name} --outcome {outcome} lists them"
+        for (outcome, reason), count in reversed(counts.most_common(_MOST_REASONS))
+    ]
 
 
 def not_run_lines(folder: SweepFolder) -> list[str]:
@@ -92,6 +116,12 @@ def _table(findings: Findings) -> Listing:
     rows = tuple(_row(cell) for cell in filter(_was_tried, findings.cells))
     title = f"{findings.sweep}: {findings.repeats} repeats"
     return Listing(title, headings, rows, numbers=headings[1:3])
+
+
+def _stalls(findings: Findings) -> list[str]:
+    """Return a line for each setting whose rate a stall has changed, with the rate that it has without."""
+    codes = ("processes_stopped", "stall")
+    return [f"{cell.label}: {doubt.message}" for cell in findings.cells for doubt in cell.doubts if doubt.code in codes]
 
 
 def _listing(table: ReportTable) -> Listing:

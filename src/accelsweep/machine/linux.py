@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,16 @@ from itertools import islice
 from pathlib import Path
 
 from accelsweep.machine import cgroup
+
+_LEAST_LIMITS = (
+    (resource.RLIMIT_AS, 128 * 2**30, 1024, "the virtual memory of a process to {} KiB", "v"),
+    (resource.RLIMIT_NOFILE, 256, 1, "the open files of a process to {}", "n"),
+    (resource.RLIMIT_FSIZE, 64 * 2**20, 1024, "the size of a file to {} KiB", "f"),
+)
+"""What a process needs at least: the limit, its value, the unit of the shell's `ulimit`, words, and ulimit's letter.
+
+Torch reserves some GiB of addresses. V8, which draws the report's figures, reserves 64 GiB for each of its two heaps.
+"""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -76,6 +87,22 @@ def _counts(path: Path) -> list[str]:
         rows = (line.split() for line in path.read_text().splitlines())
         return [row[1] for row in rows if len(row) == 2 and row[0] == "oom_kill"]
     return []
+
+
+def narrow_limits() -> Iterator[str]:
+    """Yield what limits of this shell (`ulimit`) keep a sweep from running, each with the command that lifts it."""
+    for limit, least, unit, what, option in _LEAST_LIMITS:
+        soft, hard = resource.getrlimit(limit)
+        if soft != resource.RLIM_INFINITY and soft < least:
+            more = "unlimited" if hard == resource.RLIM_INFINITY else str(max(hard, least) // unit)
+            lifted = hard == resource.RLIM_INFINITY or hard >= least
+            remedy = (
+                f"ulimit -S{option} {more}"
+                if lifted
+                else f"start it in a shell with a higher hard limit (ulimit -H{option})"
+            )
+            found = f"this shell limits {what.format(soft // unit)} (ulimit -{option})"
+            yield f"{found}, and a sweep needs {least // unit}: {remedy}"
 
 
 def thread_names() -> list[str]:

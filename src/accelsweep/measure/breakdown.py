@@ -15,11 +15,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from accelsweep.core.recorded.breakdown import PARTS, Breakdown, bottleneck
 from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
+from accelsweep.measure.stalls import NO_STALLS, OurWork, RankStalls, find_stalls, stood_still
 
 SETTLING_STEPS = 3
 """Steps before each half that do not count: first calls, allocations, a changed exchange."""
@@ -27,15 +29,26 @@ SETTLING_STEPS = 3
 FEWEST_PROBED_STEPS = 3
 """Steps of a pass whose steps are so long that more would not fit into `measure.min_seconds`."""
 
+UNSEEN = {
+    "backward": "no backward pass of torch.autograd was seen in these steps: if there was any, it is in forward_share",
+    "optimizer": "no optimiser of torch.optim stepped in these steps: if another did, it is in the other shares",
+}
+"""Parts that a step of training has and that can escape our notice, with the reason why they have no share then."""
+
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Half:
-    """Seconds per step by phase over some steps, and the share of steps at whose end the device was behind."""
+    """Seconds per step by phase over some steps, and the share of steps at whose end the device was behind.
+
+    `stalls` are those of the steps, and `whole_seconds` the time of all of them.
+    """
 
     seconds: dict[str, float]
     behind: float | None
+    stalls: RankStalls = NO_STALLS
+    whole_seconds: float = 0.0
 
 
 class PhaseTimer:
@@ -48,12 +61,24 @@ class PhaseTimer:
         self._marks: Marks | None = None
         self._phases: list[str] = []
         self._last_end = 0
+        self._step_ends: list[int] = []
         self._behind: list[bool] = []
+        self._work = OurWork()
 
     @property
     def depth(self) -> int:
         """The number of open phases."""
         return len(self._open)
+
+    @property
+    def innermost(self) -> str | None:
+        """The phase that the present stretch belongs to; None outside of all."""
+        return self._open[-1] if self._open else None
+
+    def leave_to(self, depth: int) -> None:
+        """Close the innermost phases until `depth` of them are open."""
+        while self.depth > depth:
+            self.leave()
 
     def enter(self, phase: str) -> None:
         """Open a phase, perhaps inside another one, whose stretch ends here."""
@@ -87,7 +112,8 @@ class PhaseTimer:
     def begin(self) -> None:
         """Wait for the device and begin to look."""
         self._device.synchronise()
-        self._phases, self._last_end, self._behind = [], 0, []
+        self._phases, self._last_end, self._behind, self._step_ends = [], 0, [], []
+        self._work.start()
         self._marks = self._device.marks(self._clock)
 
     def step_done(self) -> None:
@@ -96,17 +122,23 @@ class PhaseTimer:
         if self._marks is not None:
             self._behind.append(self._marks.reached() <= self._last_end)
             self._last_end = len(self._phases)
+            self._step_ends.append(self._last_end)
+            self._work.step_done(len(self._step_ends))
 
     def end(self) -> Half:
         """Wait for the device and return the times since `begin`."""
         assert self._marks is not None, "begin() comes first"
         self._device.synchronise()
-        seconds, steps = dict.fromkeys(PARTS, 0.0), len(self._behind)
-        for phase, stretch in zip(self._phases, self._marks.seconds(), strict=True):
+        self._work.stop()
+        seconds, steps, stretches = dict.fromkeys(PARTS, 0.0), len(self._behind), self._marks.seconds()
+        for phase, stretch in zip(self._phases, stretches, strict=True):
             seconds[phase] += stretch / steps
+        lengths = [sum(stretches[begin:end]) for begin, end in pairwise([0, *self._step_ends])]
+        stalls = self._work.during(find_stalls(lengths, sum(lengths)))
         self._marks = None
         later = self._behind[1:]  # before the first step there is none that the device could be behind with
-        return Half(seconds, sum(later) / len(later) if later and self._device.asynchronous else None)
+        behind = sum(later) / len(later) if later and self._device.asynchronous else None
+        return Half(seconds, behind, stalls, sum(lengths))
 
     def _cut(self) -> None:
         if self._marks is not None:
@@ -163,6 +195,16 @@ def seconds_of(halves: list[Half]) -> dict[str, float]:
     return seconds
 
 
+def standstill(ranks: list[list[Half]]) -> str | None:
+    """Return why a pass in which all processes of all ranks stood still tells nothing; None where none did."""
+    for halves in zip(*ranks, strict=True):
+        if stood_still([half.stalls for half in halves]):
+            seconds = max(half.stalls.seconds for half in halves)
+            share = f"{seconds:.3g} s of the {max(half.whole_seconds for half in halves):.3g} s"
+            return f"withheld: all processes stood still for {share} of the probe pass"
+    return None
+
+
 def breakdown_of(ranks: list[list[Half]], steps: int) -> Breakdown:
     """Return the breakdown over all ranks (each given by its halves), which count alike."""
     seconds = dict.fromkeys(PARTS, 0.0)
@@ -171,6 +213,9 @@ def breakdown_of(ranks: list[list[Half]], steps: int) -> Breakdown:
             seconds[part] += spent / len(ranks)
     if len(ranks) > 1 and len(ranks[0]) == 1:
         del seconds["communication"]
+    for part in UNSEEN:
+        if not seconds[part]:
+            del seconds[part]
     total = sum(seconds.values())
     shares = {part: spent / total for part, spent in seconds.items()}
     behind = [halves[0].behind for halves in ranks if halves[0].behind is not None]
@@ -192,11 +237,12 @@ def share_metrics(found: Breakdown | str) -> dict[str, Metric]:
     if isinstance(found, str):
         return {name: Metric(value=None, unit="1", reason=found) for name in (*_NAMES.values(), "device_behind_share")}
     apart = "not measured: this strategy cannot train without exchange, so that it is in the other shares"
+    why = {"communication": apart, **UNSEEN}
     behind = found.device_behind
     metrics = {
         name: Metric(value=found.shares[part], unit="1", scope=scope, provenance="clock or device events")
         if part in found.shares
-        else Metric(value=None, unit="1", reason=apart, scope=scope)
+        else Metric(value=None, unit="1", reason=why[part], scope=scope)
         for part, name in _NAMES.items()
     }
     metrics["device_behind_share"] = Metric(

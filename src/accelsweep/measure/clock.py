@@ -7,7 +7,7 @@ hand. Nothing here imports torch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Protocol
 
@@ -21,6 +21,21 @@ def monotonic() -> float:
     Wall-clock time may jump and is never used for a duration.
     """
     return time.perf_counter()
+
+
+def all_clocks() -> dict[str, float]:
+    """Return the time of day, and the clocks without and with the time that the machine slept; the last on Linux."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    with_sleep = {} if boot is None else {"boot_time": time.clock_gettime(boot)}
+    return {"wall": time.time(), "monotonic": time.monotonic(), **with_sleep}
+
+
+def clock_gap(passed: Mapping[str, float]) -> float:
+    """Return the seconds that durations do not hold: the machine slept or was paused, or its clock was set ahead.
+
+    `passed` are the seconds that passed on each clock. A clock that was set back is no gap.
+    """
+    return max(passed["wall"], passed.get("boot_time", 0.0), passed["monotonic"]) - passed["monotonic"]
 
 
 class Marks(Protocol):

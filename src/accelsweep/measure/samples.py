@@ -49,6 +49,14 @@ def places(batch: Any) -> Iterator[tuple[Path, int]]:
 
 def length_at(batch: Any, path: Path) -> int:
     """Return the length of what lies at `path`. Raises LookupError where nothing with a length does."""
+    return lengths_at(batch, path)[0]
+
+
+def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
+    """Return the size of each dimension of the tensor at `path`, or the length of the list there.
+
+    Raises LookupError where nothing with a length lies there.
+    """
     for key in path:
         columns = _columns(batch)
         if key not in columns:
@@ -57,7 +65,8 @@ def length_at(batch: Any, path: Path) -> int:
     count = _length(batch)
     if count is None:
         raise LookupError(path)
-    return count
+    shape = getattr(batch, "shape", None)
+    return (count,) if shape is None else tuple(map(int, shape))
 
 
 def stated_size(loader: Any) -> int | None:
@@ -65,6 +74,23 @@ def stated_size(loader: Any) -> int | None:
     sources = (loader, getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None))
     stated = (getattr(source, "batch_size", None) for source in sources)
     return next((size for size in stated if isinstance(size, int) and not isinstance(size, bool)), None)
+
+
+def sizes_in_a_pass(loader: Any, size: int) -> set[int] | None:
+    """Return the sizes that batches have in one pass: `size`, and what is left for the last one; None if unknown.
+
+    Only torch's own batch sampler, over a sampler with a length, is known to cut like that.
+    """
+    from torch.utils.data import BatchSampler
+
+    cut = getattr(loader, "batch_sampler", None)
+    if type(cut) is not BatchSampler:
+        return None
+    try:
+        left = len(cut.sampler) % size  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    return {size} if cut.drop_last or not left else {size, left}
 
 
 def _columns(batch: Any) -> dict[Any, Any]:

@@ -94,6 +94,7 @@ def run(
     time_budget: str | None = None,
     tracking_uri: str | None = None,
     cancel_old: bool = False,
+    keep_going: bool = False,
     notify: Sequence[str] = (),
     home: Path | str | None = None,
 ) -> OpenedSweep:
@@ -112,6 +113,7 @@ def run(
         time_budget=time_budget,
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
+        keep_going=keep_going,
         notify=tuple(notify),
     )
     with _no_usage_reports():

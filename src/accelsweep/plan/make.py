@@ -29,6 +29,7 @@ from accelsweep.plan.searched import grid_of, with_batches
 from accelsweep.plan.versioned import versioned_grid
 from accelsweep.repeats.resolution import FEWEST_BLOCKS
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.strangers import refuse_obstacles
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ def _task(
         grid, sources = grid_of(home, overrides, {})
     default = (grid.experiment or "sweep").replace("/", "-")
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
+    refuse_obstacles(folder)
     past = earlier.read(folder)
     if folder.name == GROUP and past.manifest is None:
         raise InputError(f"the name {GROUP!r} is taken: `accelsweep claims` writes there. Try --name my-{GROUP}")

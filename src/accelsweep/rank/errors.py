@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import traceback
 from pathlib import Path
+from typing import NamedTuple
 
 from accelsweep.base.errors import AbsentDevice, InputError, Unsupported
 from accelsweep.base.secrets import masked
@@ -37,6 +38,24 @@ _UNSUPPORTED = re.compile(
 )
 _IN_A_WORKER = re.compile(r"Caught \w+ in DataLoader worker process")
 _CLASS_TOO_HIGH = re.compile(r"Target (?P<number>\d+) is out of bounds")
+_KNOWN = (
+    (
+        re.compile(r"parameters that were not used in producing|Expected to have finished reduction in the prior"),
+        "the loss does not use all parameters, and DDP waits for their gradients: set "
+        "trainer.strategy=ddp_find_unused_parameters_true (with loop=lightning)",
+    ),
+    (
+        re.compile(r"Expected more than 1 value per channel when training"),
+        "BatchNorm cannot train on a single sample, such as the last one of an epoch: give the training DataLoader "
+        "drop_last=True, or raise batch_size where it is 1",
+    ),
+)
+"""What torch or Lightning says -> the cause, and what to type or to change. The traceback keeps their words."""
+
+_KIND = re.compile(r"^(?!Traceback)([\w.]+)(?::|$)", re.MULTILINE)
+"""The first line of a traceback that is not indented: the exception's own. A worker's traceback is in its message."""
+
+_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _DEVICE_ASSERT = "device-side assert triggered"
 _FRAMES_OF_OURS = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "measure"))
 _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
@@ -114,7 +133,8 @@ def reason_of(error: BaseException, target: str | None = None) -> str:
         return masked(first)
     if _IN_A_WORKER.match(first) and len(lines) > 1:
         return masked(f"{lines[-1].strip()} (in a loader worker){_remedy(lines[-1], target)}")
-    return masked(f"{type(told).__name__}: {first}{_remedy(first, target)}") if first else type(told).__name__
+    known = next((instead for words, instead in _KNOWN if words.search(first)), f"{first}{_remedy(first, target)}")
+    return masked(f"{type(told).__name__}: {known}") if first else type(told).__name__
 
 
 def _remedy(said: str, target: str | None) -> str:
@@ -135,6 +155,24 @@ def traceback_of(error: BaseException) -> str:
     own = next((number for number, frame in enumerate(frames) if _is_users(frame.filename)), 0)
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(list(frames[own:]))]
     return masked("".join(lines + traceback.format_exception_only(error)))
+
+
+class Raised(NamedTuple):
+    """Where an exception came from: its type, and the file, line and function of the innermost frame of the user's."""
+
+    type: str
+    file: str
+    line: int
+    function: str
+
+    @classmethod
+    def of(cls, traceback: str, home: Path) -> Raised | None:
+        """Return the origin by the text of a traceback; None without a frame. Files below `home` are the user's."""
+        kind = _KIND.search(traceback)
+        frames = [cls(kind[1], file, int(line), name) for file, line, name in _FRAME.findall(traceback)] if kind else []
+        below_home = [frame for frame in frames if Path(frame.file).is_relative_to(home)]
+        users = [frame for frame in frames if _is_users(frame.file)]
+        return next((found[-1] for found in (below_home, users, frames) if found), None)
 
 
 def unwrapped(error: BaseException) -> BaseException:

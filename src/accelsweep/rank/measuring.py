@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from accelsweep.base.digits import significant
 from accelsweep.core.recorded.record import Doubt, Effective, Metric
 from accelsweep.measure.group import group_of
 from accelsweep.measure.growth import MemoryWatch, kinds_of
@@ -12,11 +13,13 @@ from accelsweep.measure.losses import first_not_finite
 from accelsweep.measure.metrics.energy import GpuEnergy, PackageEnergy, energy_metrics
 from accelsweep.measure.metrics.memory import RankMemory, memory_metrics, rank_memory
 from accelsweep.measure.metrics.rates import rate_metrics
+from accelsweep.measure.stalls import OurWork, RankStalls, find_stalls
 from accelsweep.measure.surroundings import doubts
 from accelsweep.measure.surroundings.cpu_use import CpuUse, foreign_cores
 from accelsweep.measure.surroundings.device_state import DeviceWatch
 from accelsweep.measure.window import Probe, RankWindow, Window, WindowRules
 from accelsweep.rank.loops.loop import Driver
+from accelsweep.rank.loops.sample_count import usual
 from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec
 
@@ -48,16 +51,26 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
     rules = WindowRules.from_config(spec.config.measure, driver.accumulate)
     cpu, energy = CpuUse(), _energy_probes(driver.device, place)
     watches = [DeviceWatch(one, driver.device.type) for one in identities(driver.device)]
-    probes: list[Probe] = [*watches, *energy.values(), cpu]
+    work = OurWork()
+    probes: list[Probe] = [*watches, *energy.values(), cpu, work]
+
+    def step_done(done: int) -> None:
+        work.step_done(done - rules.warmup)
+        if progress is not None:
+            progress(done)
+
     group = group_of(spec.world_size)
     device, watch = measured_device(driver.device), MemoryWatch(kinds_of(driver.device))
-    window = Window(rules, device=device, group=group, probes=probes, watch=watch, progress=progress)
+    window = Window(rules, device=device, group=group, probes=probes, watch=watch, progress=step_done)
     driver.drive(window)
     seen = window.result()
+    restarts = [end - seen.warmup_steps for end in driver.epoch_ends]
+    stalls = find_stalls(seen.window_step_seconds, seen.seconds, restarts, driver.accumulate)
     ranks = group.gather(
         {
             "seconds": seen.seconds,
             "samples": seen.samples,
+            "stalls": asdict(work.during(stalls)),
             "diverged_at": first_not_finite(seen.losses),
             "memory": asdict(rank_memory(driver.device)),
             "grown": watch.grown(),
@@ -101,9 +114,11 @@ def _conclude(
     place: RankPlace,
     states: dict[str, dict[str, Any]],
 ) -> Measurement:
-    rates = rate_metrics(seen, [rank["seconds"] for rank in ranks], [rank["samples"] for rank in ranks])
+    stalls = [RankStalls(**rank["stalls"]) for rank in ranks]
+    rates = rate_metrics(seen, [rank["seconds"] for rank in ranks], [rank["samples"] for rank in ranks], stalls)
+    whole, without = (rates[name].value or 0.0 for name in ("window_seconds", "samples_per_second_without_stalls"))
     cpu = [rank["cpu"] for rank in ranks]
-    boundaries = sum(seen.warmup_steps < end < len(seen.step_seconds) for end in driver.epoch_ends)
+    boundaries = sum(seen.warmup_steps <= end < len(seen.step_seconds) for end in driver.epoch_ends)
     bad = [rank["diverged_at"] for rank in ranks if rank["diverged_at"] is not None]
     metrics = {
         **rates,
@@ -115,19 +130,25 @@ def _conclude(
         "epoch_ends_in_window": Metric(value=float(boundaries), unit="epochs", scope="rank 0"),
     }
     found = [
-        doubts.short_window(seen_seconds=rates["window_seconds"].value or 0.0, asked=spec.config.measure.min_seconds),
+        doubts.short_window(seen_seconds=whole, asked=spec.config.measure.min_seconds),
         doubts.unsteady(seen.window_step_seconds),
+        doubts.stalled(stalls, whole, f"the rate is {significant(without)} samples/s", "the window"),
         *machine_doubts(cpu, place.local_size),
         doubts.memory_grows(fastest_growth([rank["grown"] for rank in ranks])),
         doubts.epoch_boundary(boundaries),
     ]
-    effective = _effective(spec, driver, seen, ranks)
+    together = seen.step_samples[0] * len(ranks)
+    held = None if driver.optimizer_steps is None else driver.optimizer_steps.held(seen.warmup_steps)
+    per_step = 1 if held is None else usual(held)
+    if held is not None:
+        found.append(doubts.optimizer_batch(held, driver.accumulate, per_step, together))
+    effective = _effective(spec, driver, seen, ranks, None if per_step is None else together * per_step)
     said = tuple(filter(None, found)) if place.rank == 0 else ()
     return Measurement(seen, metrics, effective, said, min(bad) if bad else None, states)
 
 
 def machine_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | None]:
-    """Return the doubts about processors, swap and page faults, given every rank's `CpuUse.reading`.
+    """Return the doubts about processors, swap, page faults and sleep, given every rank's `CpuUse.reading`.
 
     The processors are those of rank 0's node, on which the first `local_size` ranks are.
     """
@@ -136,6 +157,7 @@ def machine_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt |
         doubts.busy_cpu(foreign_cores(here), sum(reading["ours"] / reading["seconds"] for reading in here)),
         doubts.swapping(max(reading["swapped_bytes"] for reading in cpu)),
         doubts.page_faults(*max((reading["major_faults"], reading["seconds"]) for reading in cpu)),
+        doubts.clock_gap(max(reading["clock_gap"] for reading in cpu)),
     ]
 
 
@@ -152,10 +174,11 @@ def _foreign_metric(foreign: float | None) -> Metric:
     return Metric(value=foreign, unit="cores", scope=scope, provenance="counter")
 
 
-def _effective(spec: RunSpec, driver: Driver, seen: RankWindow, ranks: list[dict[str, Any]]) -> Effective:
+def _effective(
+    spec: RunSpec, driver: Driver, seen: RankWindow, ranks: list[dict[str, Any]], global_batch: int | None
+) -> Effective:
     import torch
 
-    batch = seen.step_samples[0]
     return Effective(
         accelerator=driver.device.type,
         device_names=tuple(rank["device"] for rank in ranks),
@@ -166,8 +189,8 @@ def _effective(spec: RunSpec, driver: Driver, seen: RankWindow, ranks: list[dict
         loop=driver.name,
         launcher=spec.config.launcher,
         threads_per_rank=torch.get_num_threads(),
-        batch_size=batch,
-        global_batch_size=batch * len(ranks) * driver.accumulate,
+        batch_size=seen.step_samples[0],
+        global_batch_size=global_batch,
         warmup_steps=seen.warmup_steps,
         window_steps=len(seen.window_step_seconds),
         optimizer=driver.optimizer,

@@ -12,10 +12,11 @@ import torch
 
 from accelsweep.core.recorded.breakdown import Breakdown
 from accelsweep.core.recorded.record import Metric
-from accelsweep.measure.breakdown import PhaseTimer, ProbePass, breakdown_of, share_metrics, steps_of_pass
+from accelsweep.measure.breakdown import PhaseTimer, ProbePass, breakdown_of, share_metrics, standstill, steps_of_pass
 from accelsweep.measure.devices.kinds import measured_device, torch_kind
 from accelsweep.measure.group import group_of
 from accelsweep.rank.loops.make import make_loop
+from accelsweep.rank.loops.phases import by_hand
 from accelsweep.rank.spec import RunSpec
 
 
@@ -47,6 +48,10 @@ def probe(spec: RunSpec, step_seconds: float) -> Probed:
     timer = PhaseTimer(measured_device(loop.device))
     listener = ProbePass(timer, steps, loop.stop_exchange if spec.world_size > 1 else None)
     loop.watch(timer)
-    loop.drive(listener)
-    found = breakdown_of(group_of(spec.world_size).gather(listener.halves), steps)
+    with by_hand(timer):
+        loop.drive(listener)
+    ranks = group_of(spec.world_size).gather(listener.halves)
+    if (why := standstill(ranks)) is not None:
+        return Probed(None, share_metrics(why))
+    found = breakdown_of(ranks, steps)
     return Probed(found, share_metrics(found))

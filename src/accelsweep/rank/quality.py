@@ -12,11 +12,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from accelsweep.core.recorded.record import Metric
+from accelsweep.core.recorded.record import Doubt, Metric
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.losses import Losses, first_not_finite
 from accelsweep.rank.errors import Diverged
 from accelsweep.rank.loops.make import make_loop
+from accelsweep.rank.loops.run_trainer import Length
+from accelsweep.rank.loops.sample_count import OptimizerSteps
 from accelsweep.rank.spec import RunSpec
 from accelsweep.workloads.loading.finite import FiniteData
 
@@ -24,9 +26,9 @@ from accelsweep.workloads.loading.finite import FiniteData
 class SampleBudget:
     """A listener that has enough after a fixed number of samples on all ranks, in whole optimiser steps."""
 
-    def __init__(self, samples: int, ranks: int, accumulate: int = 1) -> None:
-        """`samples` is the number for all `ranks` together; a step in the making is finished."""
-        self._samples, self._ranks, self._accumulate = samples, ranks, accumulate
+    def __init__(self, samples: int, ranks: int, optimizer_steps: OptimizerSteps | None = None) -> None:
+        """`samples` is the number for all `ranks` together; an optimiser step in the making is finished."""
+        self._samples, self._ranks, self._optimizer_steps = samples, ranks, optimizer_steps
         self._losses = Losses()
         self.steps = self.seen = 0
 
@@ -38,7 +40,8 @@ class SampleBudget:
         self._losses.add(loss)
         self.steps += 1
         self.seen += samples * self._ranks
-        return self.seen >= self._samples and self.steps % self._accumulate == 0
+        begun = self._optimizer_steps is not None and self._optimizer_steps.unfinished
+        return self.seen >= self._samples and not begun
 
     def first_bad_step(self) -> int | None:
         """Return the first step whose loss was NaN or infinite, or None. Waits for the device."""
@@ -47,10 +50,11 @@ class SampleBudget:
 
 @dataclass(frozen=True)
 class QualityPhase:
-    """The phase's metrics, and the module's other logged values."""
+    """The phase's metrics, the module's other logged values, and the doubts about the phase."""
 
     metrics: dict[str, Metric]
     logged: dict[str, float]
+    doubts: tuple[Doubt, ...] = ()
 
 
 def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
@@ -75,8 +79,8 @@ class _Fold:
     """The training of a fresh module on `samples`, and its validation; `data` is that of the fold before."""
 
     def __init__(self, spec: RunSpec, samples: int, data: Any = None) -> None:
-        loop = make_loop(spec)
-        budget = SampleBudget(samples, spec.world_size, loop.accumulate)
+        loop = make_loop(spec, Length(samples=samples))
+        budget = SampleBudget(samples, spec.world_size, loop.optimizer_steps)
         loop.drive(budget, data=data)
         bad = budget.first_bad_step()
         if bad is not None:

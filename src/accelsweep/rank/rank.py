@@ -7,6 +7,7 @@ that must not have them never gets them. `python -m accelsweep.rank.rank SPEC` r
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def run_rank(spec: RunSpec) -> None:
                 raise  # the sender of the signal records the reason
             account.failed(error, spec.config.class_column)
         account.result(place.rank).write(spec.rank_result(place.rank))
+        if place.rank == 0:
+            shutil.rmtree(spec.scratch(), ignore_errors=True)
         leave_group()
 
 

@@ -45,6 +45,7 @@ class RunSpec(Document):
     `threads` are the CPU threads of each rank if the plan fixes them; None shares the cores of a node among ranks.
     `ceilings` is the file in which the runs of a block keep their measured matmul ceilings; None keeps none.
     `silence_seconds` is how long the supervisor lets a rank be without a step; None lets it be.
+    `run_seconds` is the time limit of the run; None has none.
     `device_models` are the models of devices that may run it; empty for any.
     `room` is for a search for the largest batch: the bytes that a rank may take on its host, and the limit that sets
     them. None leaves it to the rank.
@@ -65,6 +66,7 @@ class RunSpec(Document):
     threads: int | None = None
     ceilings: str | None = None
     silence_seconds: float | None = None
+    run_seconds: float | None = None
     device_models: tuple[str, ...] = ()
     room: tuple[int, Limit] | None = None
     profile_steps: int | None = None
@@ -88,6 +90,10 @@ class RunSpec(Document):
     def trace(self) -> Path:
         """The path of rank 0's trace, in Chrome's format and packed by gzip, where the run is profiled."""
         return Path(self.attempt_folder) / TRACE_FILE
+
+    def scratch(self) -> Path:
+        """The path of a folder for what user code writes beside its logs; it is removed when the run ends."""
+        return Path(self.attempt_folder) / "scratch"
 
     def pulse(self, rank: int) -> Path:
         """The path of rank `rank`'s signs of life (`state.pulse`)."""

@@ -16,11 +16,10 @@ from typing import ClassVar
 from accelsweep.base.documents import Document, remove, set_aside
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.recorded.record import Record
-from accelsweep.state.file_names import ATTEMPTS_FOLDER, LOG_FILE, RECORD_FILE, STEPS_FILE
+from accelsweep.state.file_names import ATTEMPTS_FOLDER, LOG_FILE, RECORD_FILE, STARTED_FILE, STEPS_FILE
 from accelsweep.state.records import read_record_at
 
 _RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record seals the others
-_STARTED = "started.json"
 _REOPENED = "reopened"
 
 
@@ -106,12 +105,12 @@ class RunFolder:
         mark = Started(
             run=self.name, attempt=number, host=host, pid=os.getpid(), started_at=started_at, job_log=job_log
         )
-        mark.write(folder / _STARTED)
+        mark.write(folder / STARTED_FILE)
         return number
 
     def unmark(self, number: int) -> None:
         """Say that attempt `number` did not take its supervisor down."""
-        remove(self.attempt(number) / _STARTED)
+        remove(self.attempt(number) / STARTED_FILE)
 
     def discard_half_written(self, number: int) -> None:
         """Remove files that ranks of attempt `number` were killed while writing; call it when none of them lives."""
@@ -120,7 +119,7 @@ class RunFolder:
 
     def is_open(self, number: int) -> bool:
         """Return whether attempt `number` goes on, or took its supervisor down."""
-        return (self.attempt(number) / _STARTED).exists()
+        return (self.attempt(number) / STARTED_FILE).exists()
 
     def took_down(self) -> list[int]:
         """Return the attempts, later than the record, whose supervisor died before it could say how they ended."""
@@ -130,7 +129,7 @@ class RunFolder:
     def job_log(self, number: int) -> str | None:
         """Return the log of the Slurm job in which attempt `number` took its supervisor down, if it is known."""
         with contextlib.suppress(FileNotFoundError, DamagedFile):
-            return Started.read(self.attempt(number) / _STARTED).job_log
+            return Started.read(self.attempt(number) / STARTED_FILE).job_log
         return None
 
     def reopen(self) -> bool:

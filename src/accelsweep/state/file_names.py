@@ -15,8 +15,8 @@ RUNS_FOLDER, ATTEMPTS_FOLDER = "runs", "attempts"
 RECORD_FILE, STEPS_FILE, LOG_FILE = "record.json", "steps.parquet", "run.log"
 """Files of a run: its record, its raw step times, the output of its processes."""
 
-PROGRESS_FILE, TRACE_FILE = "progress", "trace.json.gz"
-"""Files of an attempt: the number of finished steps, and the trace where it is profiled."""
+STARTED_FILE, PROGRESS_FILE, TRACE_FILE = "started.json", "progress", "trace.json.gz"
+"""Files of an attempt: the mark of one without an end, the number of finished steps, the trace of a profile."""
 
 PAGE, MARKDOWN = "index.html", "report.md"
 """A report as a page, and as Markdown."""

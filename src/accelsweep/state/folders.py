@@ -111,6 +111,10 @@ class SweepFolder:
         """The run's records that were set aside, oldest name first."""
         return sorted(self.run(run).glob(f"{files.RECORD_FILE}.damaged-*"))
 
+    def open_attempts(self) -> set[Path]:
+        """The marks of the attempts that go on, or that took their supervisor down: `state.attempts` writes them."""
+        return set(self.root.glob(f"{files.RUNS_FOLDER}/*/{files.ATTEMPTS_FOLDER}/*/{files.STARTED_FILE}"))
+
     def records_on_top(self) -> list[Path]:
         """The latest record of every run that left one, wanted by the present plan or not."""
         return sorted(self.root.glob(f"{files.RUNS_FOLDER}/*/{files.RECORD_FILE}"))
@@ -195,6 +199,11 @@ class SweepFolder:
     def snakemake_log(self) -> Path:
         """The output of Snakemake during the last invocation."""
         return self.root / "logs" / "snakemake.log"
+
+    @property
+    def jobs_changed(self) -> Path:
+        """Touched by the driver whenever its cluster's queue has changed, so that Snakemake asks about its jobs."""
+        return self.root / "jobs-changed"
 
     def log(self, block: str) -> Path:
         """The output of a block's supervisors."""

@@ -42,7 +42,15 @@ class Why(StrEnum):
     stopped = "the supervisor of its block was stopped by {signal}"
     failed = "the supervisor of its block failed ({error}); {log} has more"
     died = (
-        "the supervisor of its block, process {pid} on {host}, ended without a word: it was killed, or the machine was"
+        "the supervisor of its block, process {pid} on {host}, ended without a word{during}: it was killed, or the "
+        "machine was"
+    )
+    brought_down = (
+        "runs of the first two settings ended their supervisors without a word ({runs}), and nothing was measured: the "
+        "cause may be in the code that they run, or too little memory. Mend it, or measure the rest with --keep-going"
+    )
+    alike = (
+        "the first two settings ended with the same exception, {error}; mend it, or measure the rest with --keep-going"
     )
     refused = "{engine} refused its job ({words}); change what the site file asks for"
     job_ended = "its job {number} ended as {state} ({words}); {log} has more"
@@ -73,7 +81,10 @@ def why_not_run(folder: SweepFolder, block: str) -> str:
         return Why.never_began
     if (halt := halt_of(folder, block)) is not None:
         return halt.why
-    return Why.never_began if hold is None else Why.died.format(pid=hold.pid, host=hold.host)
+    if hold is None:
+        return Why.never_began
+    during = f" while {hold.run} was going on" if hold.run else ""
+    return Why.died.format(pid=hold.pid, host=hold.host, during=during)
 
 
 def reasons_not_run(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int]:
@@ -86,9 +97,13 @@ def reasons_not_run(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int
     for block in manifest.blocks:
         absent = sum(not folder.record(run).exists() for run in block.runs)
         if absent and (why := why_not_run(folder, block.name)) != Why.never_began:
-            like = _NUMBER.sub("", why)
-            counts[told.setdefault(like, why)] += absent
+            counts[told.setdefault(without_numbers(why), why)] += absent
     return counts
+
+
+def without_numbers(reason: str) -> str:
+    """Return a reason without its numbers and names of blocks, in which reasons for the same cause differ."""
+    return _NUMBER.sub("", reason)
 
 
 def halt_of(folder: SweepFolder, block: str) -> Halt | None:

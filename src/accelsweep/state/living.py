@@ -14,6 +14,7 @@ import psutil
 
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.planned.plans import Hold
+from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import now_on
 
 BEAT_SECONDS = 20.0
@@ -35,6 +36,12 @@ def living_hold(path: Path) -> Hold | None:
     """Return the hold in the file at `path` if its holder lives, else None."""
     hold = read_hold(path)
     return hold if hold is not None and living(hold, path) else None
+
+
+def command_began(folder: SweepFolder) -> str | None:
+    """Return when the command that drives the sweep now began (UTC, ISO 8601); None where nobody drives it."""
+    head = living_hold(folder.of_head("claim"))
+    return None if head is None else head.since
 
 
 def living(hold: Hold, path: Path) -> bool:

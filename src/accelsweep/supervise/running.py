@@ -199,6 +199,7 @@ class Runner:
             threads=threads_per_rank(config, self.site),
             ceilings=str(self.folder.ceilings(self.block.name)),
             silence_seconds=self.limits.silence_seconds,
+            run_seconds=self.limits.run_seconds,
             device_models=models_for(config, self.site),
         )
 

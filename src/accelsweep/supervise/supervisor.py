@@ -18,9 +18,10 @@ from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Why
 from accelsweep.state.holding import Holder
+from accelsweep.state.living import command_began
 from accelsweep.state.stamps import bring_back
 from accelsweep.supervise.block_hold import held
-from accelsweep.supervise.ends.disk import check_room
+from accelsweep.supervise.ends.disk import check_room, check_temporary_folder
 from accelsweep.supervise.ends.halting import halting, leave_halt
 from accelsweep.supervise.ends.job_end import lack_of_memory
 from accelsweep.supervise.ends.outcomes import Conclusion
@@ -79,6 +80,7 @@ def supervise(
     with halting(folder, block_file.stem, say):
         job = read_assignment(block_file)
         check_room(folder.root, job.manifest.settings.limits.free_disk_bytes)
+        check_temporary_folder()
         with signals.caught():
             why = _measure(job, signals, say, launchers or Launchers(), cancel_old=cancel_old)
     if why is None:
@@ -128,12 +130,12 @@ class _Supervisor:
         self._hold = hold
         self._say = say
         self._launchers = launchers
-        self._present = Present(job.folder.home, job.folder.name)
+        self._present = Present(job.folder.home, job.folder.name, since=command_began(job.folder))
         self._began = 0.0
 
     def measure_all(self) -> str | None:
         """Measure what does not stand; return None when every wanted run has a record, else why not."""
-        pending = [run for run in self._job.wanted if not self._stands(run)]
+        pending = sorted((run for run in self._job.wanted if not self._stands(run)), key=self._risk)
         self._say(f"block {self._job.block.name}: {len(self._job.wanted)} runs wanted, {len(pending)} to measure")
         if pending:
             linux.adopt_orphans()
@@ -146,6 +148,14 @@ class _Supervisor:
                     return _stopped(self._signals)
         self._write_done()
         return None
+
+    def _risk(self, run: Run) -> tuple[int, bool]:
+        """Return the sort key of a pending run: a run that took a supervisor down must not keep others from their turn.
+
+        New runs come first, then those that ended without an answer before, and last those that ended a supervisor.
+        """
+        place = RunFolder(self._job.folder.run(run.name), run.name)
+        return len(place.took_down()), place.record() is not None
 
     def _why_stop(self) -> str | None:
         folder = self._job.folder

@@ -53,7 +53,20 @@ class DataSets(pl.LightningDataModule):
         self._batch_size, self._collate, self._seed = batch_size, collate or default_collate, seed
         self._shuffle, self._shard = shuffle, shard
         self._delivery = (num_workers, pin_memory, prefetch_factor)
-        self.epoch_samples: int | None = len(train) if hasattr(train, "__len__") else None
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """Samples of one pass over the training set, of all ranks: those of whole batches; None where nothing tells."""
+        if not hasattr(self._train, "__len__"):
+            return None
+        rows, (_, ranks) = len(self._train), rank_and_size()
+        if _has_rows(self._train):
+            return rows // ranks // self._batch_size * self._batch_size * ranks
+        parts = ranks * max(1, self._delivery[0])
+        if not self._shard and parts > 1:  # its length may be that of a share
+            return None
+        shares = (len(range(part, rows, parts)) for part in range(parts))
+        return sum(share // self._batch_size * self._batch_size for share in shares)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return the endless stream of this rank."""
@@ -132,6 +145,7 @@ class EndlessSamples(IterableDataset[Any]):
 
 class _Once(IterableDataset[Any]):
     def __init__(self, samples: Any, batch_size: int, collate: Collate) -> None:
+        self.finite = hasattr(samples, "__len__")
         self._samples, self._batch_size, self._collate = samples, batch_size, collate
 
     def __iter__(self) -> Iterator[Any]:

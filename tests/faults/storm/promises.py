@@ -33,6 +33,33 @@ REMEDY = re.compile(
 """What to do: a command with its subcommand, an option, a knob, or an order to the reader. A path alone is none."""
 
 
+CAUSES = {
+    "finished": r"^(?:MLflow: |.*\bnothing is left to do)",
+    "interrupted": r"^(?:accelsweep: )?interrupted",
+    "runs failed, with their reasons": r"^(?:crashed|timed_out): \d+ runs?: \S",
+    "runs not reached, with the reason": r"^not_run: \d+ runs?: \S",
+    "Snakemake ended early, with the cause": r"^(?:Snakemake ended early|no report was written, because .*)"
+    r": (?!it gave no reason|it ended with exit code)",
+    "MLflow not filled, with the cause": r"^MLflow has not got everything: (?!accelsweep)",
+    "refused, with the cause": r"^(?:accelsweep: )?(?:error|wrong input): \S",
+}
+"""The kinds of endings whose last line tells the cause, by what that line looks like."""
+
+NO_CAUSE = "NO CAUSE"
+
+
+def kind_of_ending(code: int, output: str) -> str:
+    """Return the kind of a command's ending by its last line; that without a cause begins with NO_CAUSE."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    if code == 0:
+        return "finished" if not lines or "MLflow has not" not in lines[-1] else f"{NO_CAUSE} (exit 0): {lines[-1]}"
+    last = lines[-1] if lines else "not a word"
+    kind = next((kind for kind, looks in CAUSES.items() if re.search(looks, last)), None)
+    return f"{kind} (exit {code})" if kind else f"{NO_CAUSE} (exit {code}): {last}"
+
+
 class Ledger:
     """The settled records of a sweep: none may change, but those whose own files a fault has damaged."""
 

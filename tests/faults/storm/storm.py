@@ -15,7 +15,7 @@ import psutil
 import pytest
 from grammar import BEFORE, Case, Fault
 from ledger import mounted
-from promises import Ledger, check_nothing_left, check_whole, check_words
+from promises import NO_CAUSE, Ledger, check_nothing_left, check_whole, check_words, kind_of_ending
 from scene import Scene, environment_of, working_in
 from strikes import COMMAND, strike_of
 
@@ -58,7 +58,10 @@ class Place:
 
 @dataclass
 class Storm:
-    """A case while it happens. `struck` are the faults that met something, `log` what happened, in words."""
+    """A case while it happens. `struck` are the faults that met something, `log` what happened, in words.
+
+    `endings` are the kinds of endings of its commands.
+    """
 
     longest_seconds: ClassVar[float] = 240.0
     """A command that takes longer hangs."""
@@ -67,6 +70,7 @@ class Storm:
     case: Case
     struck: list[Fault] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
+    endings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Nothing is known yet."""
@@ -149,7 +153,9 @@ class Storm:
         self.until_it_ends.close()
         said = output.read_text("utf-8", "replace")
         self.log.append(f"$ accelsweep {' '.join(self._arguments())} -> {code}\n{said}")
+        self.endings.append(kind_of_ending(code, said))
         check_words(code, said)
+        assert not self.endings[-1].startswith(NO_CAUSE), said
         self.ledger.look(self.folder)
         return 1 if self._heed(said) else code
 
@@ -208,6 +214,8 @@ def weather(storm: Storm, evidence: Path, record_property: Callable[[str, object
         storm.keep_evidence(evidence)
         raise
     finally:
+        for kind in storm.endings:
+            record_property("ending", kind)
         for fault in storm.struck:
             for kind in (f"fault: {fault.what}", f"upon: {fault.whom}", f"when: {fault.when}"):
                 record_property("injected", kind)

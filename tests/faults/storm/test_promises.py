@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from promises import check_words
+from promises import NO_CAUSE, check_words, kind_of_ending
 
 DAMAGED = "accelsweep: error: sweeps/tiny/manifest.json: not a whole JSON document"
 
@@ -42,3 +42,33 @@ def test_a_failure_without_a_remedy_is_found(said: str) -> None:
 def test_a_traceback_is_found_even_with_a_remedy() -> None:
     with pytest.raises(AssertionError):
         check_words(1, "Traceback (most recent call last)\nthe same command goes on")
+
+
+@pytest.mark.parametrize(
+    ("code", "last", "kind"),
+    [
+        (0, "MLflow: accelsweep ui", "finished"),
+        (-9, "", "killed by SIGKILL"),
+        (130, "interrupted; every finished run is kept. Resume with: accelsweep run", "interrupted (exit 130)"),
+        (1, "crashed: 1 run: ValueError: 3", "runs failed, with their reasons (exit 1)"),
+        (1, "not_run: 2 runs: the disk is full", "runs not reached, with the reason (exit 1)"),
+        (1, "Snakemake ended early: it was told to stop", "Snakemake ended early, with the cause (exit 1)"),
+        (2, "accelsweep: wrong input: no experiment 'x'", "refused, with the cause (exit 2)"),
+    ],
+)
+def test_an_ending_is_named_by_its_last_line(code: int, last: str, kind: str) -> None:
+    assert kind_of_ending(code, f"[1/2] measured\n{last}\n") == kind
+
+
+@pytest.mark.parametrize(
+    ("code", "last"),
+    [
+        (1, "Snakemake ended early: it ended with exit code 1; sweeps/tiny/logs/snakemake.log has more"),
+        (1, "no report was written, because Snakemake failed: it ended with exit code 1"),
+        (1, "2 of 4 runs have no final outcome (2 not_run); the same command tries them again"),
+        (0, "MLflow has not got everything: accelsweep publish tiny"),
+        (1, ""),
+    ],
+)
+def test_an_ending_without_a_cause_is_found(code: int, last: str) -> None:
+    assert kind_of_ending(code, last).startswith(NO_CAUSE)

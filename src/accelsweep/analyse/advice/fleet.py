@@ -62,11 +62,11 @@ def _between(found: FleetFinding) -> str:
     if not found.spread:
         return ""
     between, within = found.spread[0].between, found.spread[0].within
+    inside = f"from block to block of one node {_share(within.value)} %"
+    if between.low is None or between.high is None:
+        return f"How much nodes differ is not known ({between.reason}); {inside}."
     ends = f"{_share(between.low)} to {_share(between.high)} %"
-    return (
-        f"Between nodes the rate has a standard deviation of {_share(between.value)} % ({ends}), "
-        f"from block to block of one node {_share(within.value)} %."
-    )
+    return f"Between nodes the rate has a standard deviation of {_share(between.value)} % ({ends}), {inside}."
 
 
 def _share(value: float | None) -> str:

@@ -164,9 +164,10 @@ def _deviation(found: Scatter, confidence: float, count: int) -> Estimate:
     """Return a standard deviation of log rates, which is one of relative differences as long as it is small."""
     return Estimate(
         value=significant(found.value),
-        low=significant(found.low),
-        high=significant(found.high),
+        low=None if found.low is None else significant(found.low),
+        high=None if found.high is None else significant(found.high),
         unit="1",
         confidence=confidence,
         count=count,
+        reason=found.reason and found.reason.replace("group", "node"),
     )

@@ -20,14 +20,18 @@ from accelsweep.analyse.statistics.intervals import mean, variance
 FEWEST_GROUPS = 2
 """Groups of two or more values, without which there is nothing to tell apart."""
 
+FEWEST_GROUPS_FOR_AN_INTERVAL = 3
+"""Two groups have one degree of freedom between them: an interval would reach from 0 to hundreds of times the value."""
+
 
 @dataclass(frozen=True)
 class Scatter:
-    """A standard deviation with its interval, in the units of the values."""
+    """A standard deviation with its interval, in the units of the values; without one, `reason` says why."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,27 @@ def components(groups: Sequence[Sequence[float]], confidence: float) -> Componen
         return None
     size = len(usable) / math.fsum(1.0 / len(values) for values in usable)
     between = size * variance([mean(values) for values in usable])
-    low, high = _between(between, within, len(usable) - 1, degrees, (1.0 - confidence) / 2.0)
     return Components(
-        between=Scatter(*(_root(one / size) for one in (between - within, low, high))),
+        between=_between_scatter(between, within, len(usable), degrees, size, confidence),
         within=Scatter(math.sqrt(within), *_within(within, degrees, (1.0 - confidence) / 2.0)),
         groups=len(usable),
         degrees=degrees,
     )
+
+
+def _between_scatter(
+    between: float, within: float, groups: int, degrees: int, size: float, confidence: float
+) -> Scatter:
+    """Return the deviation between groups, by its mean square `between` and that within them."""
+    value = _root((between - within) / size)
+    if groups < FEWEST_GROUPS_FOR_AN_INTERVAL:
+        return Scatter(value, None, None, f"{groups} groups are too few for an interval: it takes 3")
+    low, high = _between(between, within, groups - 1, degrees, (1.0 - confidence) / 2.0)
+    if high <= 0.0:
+        # The groups' means lie closer together than chance within the groups lets them. An interval [0, 0] would claim
+        # certainty that no groups differ.
+        return Scatter(value, None, None, "the groups differ less than their own values let them")
+    return Scatter(value, _root(low / size), _root(high / size))
 
 
 def _root(squared: float) -> float:

@@ -86,6 +86,9 @@ UntilDecided = Annotated[
     bool,
     typer.Option("--until-decided", help="look after 3, 5, 8, 12 and 20 blocks, and go on with what is undecided"),
 ]
+KeepGoing = Annotated[
+    bool, typer.Option("--keep-going", help="measure on where the first two settings end with the same exception")
+]
 CancelOld = Annotated[bool, typer.Option("--cancel-old", help="end the remains of an earlier command on this machine")]
 Notify = Annotated[
     list[str] | None,

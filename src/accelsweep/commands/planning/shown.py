@@ -12,6 +12,9 @@ from accelsweep.commands.planning.made import table_of
 from accelsweep.core.cells.cell import shared_devices
 from accelsweep.drive.terminal.console import Listing, say, show
 from accelsweep.engines.known import engine_of
+from accelsweep.plan.blocks.resources import held_in_words
+from accelsweep.plan.estimates.took import TimeLimits
+from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.answers.forms.planned import PlanAnswer
@@ -33,7 +36,7 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
     _print(table, shared_devices(plan.manifest.axes, (cell.config for cell in plan.cells)))
     for sentence in _others_now(plan.manifest, table):
         say(f"warning: {sentence}")
-    for line in _jobs(plan.manifest):
+    for line in _jobs(home, plan.manifest):
         say(line)
 
 
@@ -55,14 +58,18 @@ def _others_now(manifest: Manifest, table: PlanTable) -> list[str]:
     return [f"{sentence}: stop them, or they will disturb the runs" for sentence in busy_now()]
 
 
-def _jobs(manifest: Manifest) -> list[str]:
-    """Return the number and the size of a plan's jobs on a cluster."""
+def _jobs(home: Path, manifest: Manifest) -> list[str]:
+    """Return the number and the size of a plan's jobs on a cluster, and what whole nodes hold beyond that."""
     engine = engine_of(manifest.site)
     if engine is None:
         return []
-    needs = [block.resources for block in manifest.blocks]
-    sizes = Counter((engine.in_words(each), engine.command(each)) for each in needs)
-    lines = [f"{engine.name}: {count} x {size}\n       {command}" for (size, command), count in sizes.items()]
+    limits = TimeLimits(SweepFolder(home, manifest.sweep), manifest)
+    sizes = Counter(limits.of(block) for block in manifest.blocks)
+    lines = []
+    for needs, count in sizes.items():
+        held = held_in_words(needs, manifest.site)
+        words = [f"{engine.name}: {count} x {engine.in_words(needs)}", *filter(None, [held]), engine.command(needs)]
+        lines.append("\n       ".join(words))
     more = [f"{engine.name}: {len(lines) - _MOST_JOBS} more such lines"] if len(lines) > _MOST_JOBS else []
     return [*lines[:_MOST_JOBS], *more]
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError
 from accelsweep.commands.further.pilot import refuse_short_budget
 from accelsweep.commands.planning.batches import planned_after_searches, tell_of_batches, tell_of_searches
 from accelsweep.commands.planning.shown import show_plan
@@ -18,10 +18,11 @@ from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.following.delivery import Target
 from accelsweep.drive.following.notices import Notices
 from accelsweep.drive.jobs.failures import refuse_before_submission
+from accelsweep.drive.ready import refuse_narrow_limits
 from accelsweep.drive.results import print_results
 from accelsweep.drive.snakemake.last_word import why_snakemake_ended
 from accelsweep.drive.snakemake.profiles import check_profile, executor_of, find_profile
-from accelsweep.drive.terminal.console import say, warn
+from accelsweep.drive.terminal.console import drop_output, say, warn
 from accelsweep.engines.ask import refuse_without
 from accelsweep.engines.known import engine_behind, engine_of
 from accelsweep.state.folders import SweepFolder
@@ -37,7 +38,14 @@ def carried_out(home: Path, request: Request) -> Ended:
     named = SweepFolder(home, request.name) if request.name is not None else None
     notices = Notices(named, checked_targets(request), warn)
     with notices.at_the_end():
-        ended = _carried_out(home, request, notices)
+        try:
+            ended = _carried_out(home, request, notices)
+        except BrokenPipeError:
+            drop_output()
+            raise AccelsweepError(
+                "nobody reads the output of this command any more (its pipe was closed, as by `| head`), so it ended. "
+                f"What was measured is kept. Go on, into a file: {request.again()} > sweep.txt 2>&1"
+            ) from None
     notices.ended(ended.code)
     return ended
 
@@ -86,7 +94,11 @@ def checked_targets(request: Request) -> tuple[Target, ...]:
 
 
 def refuse_misfits(request: Request, plan: Plan) -> None:
-    """Raise an error where the site cannot be driven with the profile that was given, or not from here."""
+    """Raise an error where the site cannot be driven with the profile that was given, or not from here.
+
+    A shell whose limits let no sweep run is refused, too.
+    """
+    refuse_narrow_limits()
     site = plan.manifest.site
     check_profile(find_profile(request.profile), site)
     if engine := engine_of(site):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INTERRUPTED, EXIT_OK, AccelsweepError
@@ -37,6 +39,8 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
 
     home, site = folder.home, plan.manifest.site
     with held(folder, cancel_old=request.cancel_old) as head, own_temporary_folder(folder, site) as temporary:
+        if temporary is not None and temporary.parent != Path(tempfile.gettempdir()):
+            say(f"TMPDIR is too long for sockets: temporary files go to {temporary}")
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
 
         def watch(progress: SweepProgress) -> None:
@@ -45,7 +49,15 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
 
         queue = Queue(folder, engine_of(site), say, plan.manifest.settings.limits.queue_minutes)
         driving = Driving(
-            folder, queue, request.profile, request.jobs, request.tracking_uri, deadline, watch, temporary
+            folder,
+            queue,
+            request.profile,
+            request.jobs,
+            request.tracking_uri,
+            deadline,
+            watch,
+            temporary,
+            request.keep_going,
         )
         _settle(queue, watch, head.beat, cancel=request.cancel_old, deadline=deadline)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
@@ -54,7 +66,7 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
         whole = stands(folder, request.tracking_uri)
         with contextlib.nullcontext() if whole else fork_server(home, folder.fork_server_log, [plan]):
             code = EXIT_OK if whole else driving.drive(plan)
-            while further := _further(folder, request, plan, code, deadline):
+            while not driving.ended_early and (further := _further(folder, request, plan, code, deadline)):
                 plan = further
                 show_plan(home, plan)
                 write_plan(home, plan)

@@ -38,6 +38,7 @@ class Request:
     time_budget: str | None = None
     tracking_uri: str | None = None
     cancel_old: bool = False
+    keep_going: bool = False
     notify: tuple[str, ...] = ()
 
     @property
@@ -62,6 +63,7 @@ class Request:
         options |= {"--profile": self.profile if self.profile != "local" else None, "--fail-if": self.fail_if}
         given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
         given += ["--until-decided"] if self.until_decided else []
+        given += ["--keep-going"] if self.keep_going else []
         given += [part for address in self.notify for part in ("--notify", Target(address).shown)]
         given += self.fleet.words if self.fleet else []
         versions = [*self.versions, *(part for path in self.pythons for part in ("--python", path))]

@@ -150,6 +150,12 @@ class Serving(BaseModel):
     generator: Literal["own", "loadgen"] = "own"
 
 
+def global_batch_of(config: CellConfig) -> int | None:
+    """Return `data.batch_size` where it is the batch of all of several ranks, for data that divides it among them."""
+    stated = config.data.get("batch_size")
+    return stated if config.world_size > 1 and stated == config.samples_per_step else None
+
+
 class CellConfig(Verbatim):
     """The scientific config of a cell, which decides the measurement of its runs. The user's own keys stand in `raw`.
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from accelsweep.base.errors import InputError
+
 DECIDED_HERE = {
     "accelerator": "the top-level key accelerator",
     "devices": "the top-level key devices",
     "num_nodes": "the top-level key num_nodes",
     "precision": "the top-level key precision",
-    "max_steps": "measure.max_steps",
-    "max_epochs": "measure.*: training ends with the window",
     "min_steps": "measure.min_steps",
     "min_epochs": "measure.*: training ends with the window",
     "max_time": "limits.run_seconds",
     "limit_train_batches": "measure.max_steps",
-    "limit_val_batches": "nothing: validation has a phase of its own",
     "num_sanity_val_steps": "nothing: validation has a phase of its own",
     "val_check_interval": "nothing: validation has a phase of its own",
     "check_val_every_n_epoch": "nothing: validation has a phase of its own",
@@ -44,13 +43,29 @@ _DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
 }
 """Arguments for the fixed behaviour of work without a Trainer, with the values that describe it."""
 
+LENGTH = ("max_epochs", "max_steps")
+"""Arguments that say how long training is to those who ask, such as schedules; a run ends by `measure` all the same."""
+
 FSDP = ("fsdp", "fsdp_cpu_offload")
 """The values of `trainer.strategy` that shard the model (Fully Sharded Data Parallel)."""
 
 
-def accumulated(trainer: Mapping[str, Any]) -> int:
-    """Return the batches of one optimiser step, as the Trainer's arguments say."""
-    return int(trainer.get("accumulate_grad_batches") or DEFAULTS["accumulate_grad_batches"])
+def asked_length(trainer: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return the epochs and the optimiser steps for which schedules are made; None where `trainer` does not say.
+
+    They end no run, which takes as many steps as `measure` says. Raises InputError for what is no such number.
+    """
+    epochs, steps = (_asked(trainer, name) for name in LENGTH)
+    return epochs, steps
+
+
+def _asked(trainer: Mapping[str, Any], name: str) -> int | None:
+    value = trainer.get(name)
+    if value is None or value == -1:  # Lightning's words for no limit
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"trainer.{name}={value}: must be a whole number above 0, or null")
+    return value
 
 
 def decided_words(name: str) -> str:

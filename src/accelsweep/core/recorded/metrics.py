@@ -22,12 +22,18 @@ METRICS: dict[str, Meaning] = {
     "step_seconds": Meaning("s", "Mean time of a step in the window, on the slowest rank."),
     "step_seconds_p50": Meaning("s", "Median time of a step in the window, on rank 0."),
     "step_seconds_p99": Meaning("s", "99th percentile of the steps' times; withheld below 1000 steps."),
+    "samples_per_second_without_stalls": Meaning(
+        "1/s", "The rate that the window has without its stalls; absent where it has none."
+    ),
+    "stall_seconds": Meaning(
+        "s", "Time that steps far longer than the others took beyond a usual step, on the worst rank; 0 without any."
+    ),
     "window_seconds": Meaning("s", "Length of the window, on the slowest rank."),
     "window_steps": Meaning("steps", "Steps of the window, on one rank."),
     "window_samples": Meaning("samples", "Samples of the window, on all ranks."),
     "rank_skew_seconds": Meaning("s", "Seconds of the slowest rank less those of the fastest; absent on one rank."),
     "epoch_ends_in_window": Meaning("epochs", "Passes over the data that ended inside the window."),
-    "epoch_samples": Meaning("samples", "Samples of one pass over the training set, on all ranks."),
+    "epoch_samples": Meaning("samples", "Samples that one pass over the training data gives, on all ranks."),
     "foreign_cpu_cores": Meaning("cores", "CPU cores that other processes kept busy during the window."),
     # cold costs
     "load_seconds": Meaning("s", "Time to build module, data and device; imports are excluded."),

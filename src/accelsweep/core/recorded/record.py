@@ -44,8 +44,8 @@ class Metric(Frozen):
         return self
 
 
-DISTURBING = frozenset({"busy_cpu", "foreign_process", "swap", "throttled"})
-"""Doubts of a disturbed window: others used the machine too, or the device was held back."""
+DISTURBING = frozenset({"busy_cpu", "clock_gap", "foreign_process", "processes_stopped", "swap", "throttled"})
+"""Doubts of a disturbed window: others used the machine too, the device was held back, or the run was halted."""
 
 
 class Doubt(Frozen):
@@ -65,7 +65,11 @@ class Doubt(Frozen):
 
 
 class Effective(Frozen):
-    """The settings that were really in force, read back from Lightning and torch rather than from the config."""
+    """The settings that were really in force, read back from Lightning and torch rather than from the config.
+
+    `global_batch_size` is how many samples an optimiser step of the window held, on all ranks. It is None where the
+    steps differ in more than their short batches, or where there was none: the doubt `optimizer_batch` says which.
+    """
 
     accelerator: str
     device_names: tuple[str, ...]
@@ -77,7 +81,7 @@ class Effective(Frozen):
     launcher: str
     threads_per_rank: int
     batch_size: int
-    global_batch_size: int
+    global_batch_size: int | None
     warmup_steps: int
     window_steps: int
     optimizer: str

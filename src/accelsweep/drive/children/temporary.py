@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from accelsweep.base.documents import sha256_text
+from accelsweep.base.errors import InputError
 from accelsweep.core.sites.site import Site
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
+from accelsweep.supervise.ends.disk import LONGEST_TMPDIR, too_long
 
 _VARIABLE = "TMPDIR"
-_LONGEST_PATH = 70
-"""A socket's path has 107 characters at most; multiprocessing and torch add up to 36."""
+_SHORT = ("/tmp", "/var/tmp")  # noqa: S108 - a folder of ours is made there, which nobody else may write to
 
 
 @contextlib.contextmanager
@@ -31,10 +32,11 @@ def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | Non
 
     Call it while holding the sweep. On one machine TMPDIR names it to all that is started in the with-block. On a
     cluster sbatch would hand the variable to jobs on other nodes, which lack the folder. There only Snakemake is told.
-    Everything stays as it is where the path is too long for sockets, and where the folder cannot be ours: None.
+    Where TMPDIR is itself too long for sockets, the folder lies elsewhere. Everything stays as it is where only our own
+    name makes it too long, and where the folder cannot be ours: None. Raises InputError where no place is short enough.
     """
     place = _place(folder)
-    if len(str(place)) > _LONGEST_PATH or not _emptied(folder, place):
+    if len(str(place)) > LONGEST_TMPDIR or not _emptied(folder, place):
         yield None
         return
     try:
@@ -58,7 +60,16 @@ def _told(place: Path) -> Iterator[None]:
 
 
 def _place(folder: SweepFolder) -> Path:
-    return Path(tempfile.gettempdir(), f"accelsweep-{sha256_text(str(folder.root.resolve()))[:12]}")
+    """Return the folder's path: below the user's TMPDIR, or below another place where that is too long for sockets."""
+    name = f"accelsweep-{sha256_text(str(folder.root.resolve()))[:12]}"
+    usual = tempfile.gettempdir()
+    if len(usual) <= LONGEST_TMPDIR:
+        return Path(usual, name)
+    if (short := next((place for place in _SHORT if os.access(place, os.W_OK | os.X_OK)), None)) is None:
+        raise InputError(
+            f"{too_long(usual)}. Nor can {' or '.join(_SHORT)} be written to: set TMPDIR to a shorter path"
+        )
+    return Path(short, name)
 
 
 def _emptied(folder: SweepFolder, place: Path) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeElapsedColumn
@@ -14,19 +15,24 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 
 from accelsweep.base.durations import rough
+from accelsweep.base.errors import DamagedFile
 from accelsweep.base.terminal import escaped
 from accelsweep.core.cells.cell import label, repeat_label
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.tasks import compared_rate
 from accelsweep.core.planned.plans import Hold, Manifest, PlannedCell, Run
 from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.core.sites.site import Site
 from accelsweep.drive.following.forecast import LONG_SECONDS, Forecast, Pace, announcement
 from accelsweep.drive.following.remaining import Remaining
-from accelsweep.drive.terminal.console import WIDE
+from accelsweep.drive.terminal.console import WIDE, Terminal
 from accelsweep.engines.known import engine_of
 from accelsweep.plan.grid.measures import measure_options
+from accelsweep.rank.errors import Raised
+from accelsweep.rank.spec import RankResult
 from accelsweep.report.format import number
+from accelsweep.state.attempts import RunFolder
 from accelsweep.state.blocks import readable_configs
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import read_hold
@@ -34,8 +40,44 @@ from accelsweep.state.progress import signs_of, steps_done
 from accelsweep.state.records import readable_records, record_or_none
 from accelsweep.supervise.standing.skips import standing
 
+_FIRST = 2
 _MOST_EARLIER = 200
 """Runs of finished blocks whose time is looked at: enough for an estimate, and quickly read."""
+
+
+@dataclass
+class FirstFailures:
+    """The exceptions with which the first settings of a command ended, for as long as nothing is measured.
+
+    `alike` is the exception and its place once the first two have ended with the same one: the rest would, too. Where a
+    sweep has one setting only, its first two runs count.
+    """
+
+    folder: SweepFolder
+    measured: bool = False
+    alike: str | None = None
+    _ended: dict[str, Raised] = field(default_factory=dict)
+
+    def look(self, record: Record, *, by_run: bool = False) -> None:
+        """Note how a run ended. A run that raised nothing tells nothing, but that it was measured tells all."""
+        self.measured |= record.outcome is Outcome.measured
+        if self.measured or record.outcome is not Outcome.crashed or len(self._ended) >= _FIRST:
+            return
+        for result in self._results(record):
+            origin = Raised.of(result.traceback or "", self.folder.home)
+            if result.error_kind == "user_exception" and origin is not None:
+                self._ended.setdefault(record.run if by_run else record.cell, origin)
+                if len(self._ended) == _FIRST and len(set(self._ended.values())) == 1:
+                    file = Path(origin.file)
+                    named = file.relative_to(self.folder.home) if file.is_relative_to(self.folder.home) else file
+                    self.alike = f"{result.reason} ({named}, line {origin.line}, in {origin.function})"
+                return
+
+    def _results(self, record: Record) -> Iterator[RankResult]:
+        attempt = RunFolder(self.folder.run(record.run), record.run).attempt(record.attempt)
+        for path in sorted(attempt.glob("rank-*.json")):
+            with suppress(FileNotFoundError, DamagedFile):
+                yield RankResult.read(path)
 
 
 @dataclass
@@ -54,6 +96,7 @@ class SweepProgress:
     finished: dict[str, tuple[str, ...]]
     total: int
     done: int
+    first: FirstFailures
     wanted_rate: str | None = None
     pending: dict[str, list[str]] = field(default_factory=dict)
     before: dict[str, int] = field(default_factory=dict)
@@ -64,12 +107,15 @@ class SweepProgress:
     forecast: Forecast | None = None
     last: str = ""
     failure: str | None = None
-    console: Console = field(default_factory=Console)
+    console: Console = field(default_factory=Terminal)
     bar: Bar | None = None
 
     @classmethod
-    def begin(cls, folder: SweepFolder) -> SweepProgress:
-        """Note the present record of each run; runs that need no further attempt count as done."""
+    def begin(cls, folder: SweepFolder, first: FirstFailures | None = None) -> SweepProgress:
+        """Note the present record of each run; runs that need no further attempt count as done.
+
+        `first` are the failures that the same command has seen before.
+        """
         manifest = Manifest.read(folder.manifest)
         runs = manifest.wanted_runs()
         configs = readable_configs(folder, manifest)
@@ -83,12 +129,15 @@ class SweepProgress:
             finished={block.name: block.runs for block in manifest.blocks},
             total=len(runs),
             done=len(runs),
+            first=first or FirstFailures(folder),
             wanted_rate=manifest.settings.analysis.rate,
             overrides=manifest.overrides,
         )
         progress._look_for_open_blocks()
         earlier = [run for block in progress.finished.values() for run in block]
-        progress.remaining.add(readable_records(folder, earlier[-_MOST_EARLIER:]))
+        stood = list(readable_records(folder, earlier[-_MOST_EARLIER:]))
+        progress.remaining.add(stood)
+        progress.first.measured |= any(record.outcome is Outcome.measured for record in stood)
         return progress
 
     def _look_for_open_blocks(self) -> None:
@@ -99,6 +148,7 @@ class SweepProgress:
         records = list(readable_records(self.folder, runs))
         stood = standing(records, self.folder, self.site) if runs else set()
         self.remaining.add(records)
+        self.first.measured |= any(record.run in stood and record.outcome is Outcome.measured for record in records)
         self.before |= {run: _stamp(self.folder, run) for run in runs}
         self.standing |= stood
         self.done -= len(runs) - len(stood)
@@ -144,6 +194,7 @@ class SweepProgress:
             return
         self.fresh += 1
         self.remaining.add([record])
+        self.first.look(record, by_run=len({Run.parse(name).cell for name in self.labels}) == 1)
         rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.work]))
         if record.outcome is Outcome.measured and rate is not None and rate.value is not None:
             self.last = number(rate.value, rate.unit)
@@ -152,7 +203,9 @@ class SweepProgress:
         reason = "" if record.outcome is Outcome.measured else f": {record.reason}".splitlines()[0]
         again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
         doubts = ", ".join(doubt.code for doubt in record.doubts)
-        text = f"{self.labels[run]}{again}  {self.last}{reason}{f'  doubts: {doubts}' if doubts else ''}"
+        without = record.metrics.get("samples_per_second_without_stalls")
+        beside = f" ({number(without.value, '1/s')} without its stall)" if without and without.value else ""
+        text = f"{self.labels[run]}{again}  {self.last}{beside}{reason}{f'  doubts: {doubts}' if doubts else ''}"
         if not record.outcome.settled and self.failure is None:
             self.failure = text
         self.console.print(escaped(f"[{self.done}/{self.total}] {text}"), markup=False, highlight=False, soft_wrap=True)
@@ -190,13 +243,15 @@ class SweepProgress:
         if runs:
             name = self.labels.get(runs[0], runs[0])
             return name if steps_done(self.folder, runs[0]) else f"starting {name}"
+        if not self.pending:
+            return "writing the report"
         number = len(self.finished) + 1
         block = f"block {number} of {len(self.finished) + len(self.pending)}"
         if holds:
             return f"preparing {block}: libraries and data"
         if engine := engine_of(self.site):
             return f"waiting for {engine.name} to begin {block}"
-        return f"preparing {block}: Snakemake starts its supervisor" if self.pending else "writing the report"
+        return f"preparing {block}: Snakemake starts its supervisor"
 
     def _holds(self) -> Iterator[Hold]:
         holds = (read_hold(self.folder.hold(block)) for block in self.pending)

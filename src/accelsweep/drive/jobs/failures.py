@@ -122,13 +122,19 @@ def _failures(folder: SweepFolder, engine: Engine, text: str) -> Iterator[Failur
 
 
 def _of_a_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> Failure:
-    """Return why a job ended. It ran on a node only where its log is there; the block's log is about it only then."""
-    began = end.log is not None and end.log.exists()
-    said = engine.own_words(last_lines(end.log)) if end.log else []
-    own = [line for line in last_lines(folder.log(block)) if line.strip()] if began else []
-    words = said[-1:] or own[-1:] or ["it left no word"]
-    where = (folder.log(block) if began else folder.snakemake_log).relative_to(folder.home)
-    why = Why.job_ended.format(number=end.number, state=end.state, words=words[0].strip(), log=where)
+    """Return why a job ended, and the log that has the words.
+
+    The engine's own words count most, then those of the block, then whatever else the job printed. A job ran on a node
+    only where its log is there, and the block's log is about it only then.
+    """
+    printed = [line for line in last_lines(end.log) if line.strip()] if end.log and end.log.exists() else []
+    said = engine.own_words(printed)
+    own = [line for line in last_lines(folder.log(block)) if line.strip()] if end.log and end.log.exists() else []
+    sources = [(said, end.log), (own, folder.log(block)), (printed, end.log)]
+    words, log = next(((lines[-1], log) for lines, log in sources if lines), ("it left no word", folder.snakemake_log))
+    log = log or folder.snakemake_log
+    where = log.relative_to(folder.home) if log.is_relative_to(folder.home) else log
+    why = Why.job_ended.format(number=end.number, state=end.state, words=words.strip(), log=where)
     return Failure(block, why, of_engine=bool(said))
 
 

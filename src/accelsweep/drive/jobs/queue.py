@@ -27,7 +27,12 @@ from accelsweep.engines.engine import Engine, Job, Remedy
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Halt, Why
 
-_ASK_SECONDS = 15.0
+_SOONEST_SECONDS = 15.0
+_LATEST_SECONDS = 60.0
+"""The engine is asked so often: soon where a file of the sweep tells that something happened, else once a minute.
+
+A cluster's controller serves everybody. While all jobs wait, no file changes.
+"""
 _FORGOTTEN_SECONDS = 60.0
 _MOST_REFUSALS = 20
 """So often the engine may refuse one command, before it is no more asked for."""
@@ -50,6 +55,8 @@ class Queue:
     minutes: float | None = None
     clock: Callable[[], float] = time.monotonic
     _asked_at: float | None = None
+    _signs: object = None
+    _states: dict[str, str] = field(default_factory=dict)
     _waiting: frozenset[str] = frozenset()
     _since: dict[str, float] = field(default_factory=dict)
     _hopeless: set[str] = field(default_factory=set)
@@ -63,20 +70,41 @@ class Queue:
 
     def update(self) -> None:
         """Look after the jobs, if it is time to. Without an answer from the engine the sweep goes on."""
-        if self.engine is None or (self._asked_at is not None and self.clock() - self._asked_at < _ASK_SECONDS):
+        if self.engine is None or not self._due():
             return
-        self._asked_at = self.clock()
+        self._asked_at, self._signs = self.clock(), self._look_for_signs()
         try:
             log = read_whole(self.folder.snakemake_log).decode("utf-8", "replace")
             found = self.engine.own_jobs(log, self.folder.home, self.folder.block_names())
             if found is None:
                 return
             self._known = [job.number for job in found]
+            self._note_changes(found)
             self.look_for_forgotten(log, found)
             self.tell_of_limit(self.engine, log)
             self.look_after(self.engine, found)
         except (OSError, AccelsweepError) as error:
             self.tell_once(f"the jobs in {self.engine.name}'s queue are not looked after: {error}")
+
+    def _due(self) -> bool:
+        if self._asked_at is None:
+            return True
+        waited = self.clock() - self._asked_at
+        return waited >= _LATEST_SECONDS or (waited >= _SOONEST_SECONDS and self._look_for_signs() != self._signs)
+
+    def _look_for_signs(self) -> object:
+        """Return what changes whenever a job was submitted, began, or left a file of its block."""
+        return [
+            path.stat().st_mtime_ns if path.exists() else None
+            for path in (self.folder.snakemake_log, self.folder.root / "blocks", self.folder.root / "logs")
+        ]
+
+    def _note_changes(self, jobs: Sequence[Job]) -> None:
+        """Tell Snakemake, which asks about its jobs when this file was touched, that one of them has changed."""
+        states = {job.number: job.state for job in jobs}
+        if states != self._states:
+            self.folder.jobs_changed.touch()
+        self._states = states
 
     def look_after(self, engine: Engine, jobs: Sequence[Job]) -> None:
         """Set going what stands, leave out what waited too long, and say why the rest waits."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import AccelsweepError, InputError
@@ -21,8 +21,10 @@ from accelsweep.core.planned.names import BLOCK_NAME
 from accelsweep.core.planned.plans import Manifest, PlannedBlock, Resources
 from accelsweep.core.planned.settings import PILOT
 from accelsweep.drive.head import living_head
+from accelsweep.drive.jobs import retries
 from accelsweep.drive.jobs.failures import refuse_before_submission
 from accelsweep.drive.ready import make_ready
+from accelsweep.drive.slurm.job_status import follow_jobs, read_configuration_once
 from accelsweep.drive.snakemake.limits import limits, taken
 from accelsweep.drive.snakemake.profiles import check_executor
 from accelsweep.engines.engine import Engine, Value
@@ -32,6 +34,9 @@ from accelsweep.engines.slurm.options import keep_restarts
 from accelsweep.state.folders import SweepFolder, existing_sweep
 from accelsweep.state.halts import halt_of
 from accelsweep.state.names import sweep_name_in
+
+if TYPE_CHECKING:
+    from accelsweep.plan.estimates.took import TimeLimits
 
 PYTHON_VARIABLE = "ACCELSWEEP_PYTHON"
 """Names our interpreter for the commands of a profile, which is a file and cannot know it."""
@@ -90,16 +95,16 @@ class Sweep:
         return engine_of(self.manifest.site)
 
     @property
-    def job(self) -> dict[str, Callable[[Any], Value]]:
+    def job(self) -> dict[str, Callable[[Any, int], Value]]:
         """The resources of a block's job, by name; nothing where no job is submitted."""
         return self._asked(like=Resources())
 
     @property
-    def job_across_nodes(self) -> dict[str, Callable[[Any], Value]]:
+    def job_across_nodes(self) -> dict[str, Callable[[Any, int], Value]]:
         """The resources of a job for a block of several nodes, by name."""
         return self._asked(like=Resources(nodes=2, tasks=2))
 
-    def _asked(self, like: Resources) -> dict[str, Callable[[Any], Value]]:
+    def _asked(self, like: Resources) -> dict[str, Callable[[Any, int], Value]]:
         """Return what is asked for a block, by the names of a block `like` this."""
         engine = self.engine
         if engine is None:
@@ -108,8 +113,8 @@ class Sweep:
         def of(needs: Resources) -> dict[str, Value]:
             return {**engine.resources(needs), **taken(needs, self.manifest.site)}
 
-        def asked(name: str) -> Callable[[Any], Value]:
-            return lambda wildcards: of(self._block(wildcards).resources)[name]
+        def asked(name: str) -> Callable[[Any, int], Value]:
+            return lambda wildcards, attempt: of(self._needs(wildcards, attempt))[name]
 
         return {name: asked(name) for name in of(like)}
 
@@ -167,6 +172,23 @@ class Sweep:
         except InputError as error:
             raise WorkflowError(str(error)) from None
 
+    def follow_jobs(self, workflow: Any) -> None:
+        """Decide about failed jobs of blocks, and let Snakemake ask Slurm only when there is something to learn."""
+        retries.decide(workflow, self.done_files, self.engine, self.left_out)
+        driven = living_head(self.folder) is not None
+        follow_jobs(workflow, self.folder.name, self._from_home(self.folder.jobs_changed), driven=driven)
+
+    def _needs(self, wildcards: Any, attempt: int) -> Resources:
+        """Return what a block's job asks for; a job that is submitted again has the planned time limit."""
+        block = self._block(wildcards)
+        return self._time_limits.of(block) if attempt == 1 else block.resources
+
+    @cached_property
+    def _time_limits(self) -> TimeLimits:
+        from accelsweep.plan.estimates.took import TimeLimits  # reads records: of no use where no job is submitted
+
+        return TimeLimits(self.folder, self.manifest)
+
     def _block(self, wildcards: Any) -> PlannedBlock:
         return next(block for block in self.manifest.blocks if block.name == wildcards.block)
 
@@ -196,6 +218,8 @@ def sweep_of_config(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
                 make_ready(folder, lambda line: print(line, file=sys.stderr))  # noqa: T201 - what Snakemake's user reads
                 _tell_of_pilot(manifest)
             audit(folder, check_present=manifest.site.scheduler == "local")
+            if manifest.site.scheduler == "slurm":
+                read_configuration_once()
         return Sweep(folder, manifest)
     except AccelsweepError as error:
         raise WorkflowError(str(error)) from None

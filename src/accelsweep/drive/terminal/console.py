@@ -47,17 +47,33 @@ class Listing:
     numbers: tuple[str, ...] = ()
 
 
+class Terminal(Console):
+    """A console of rich's that does not end the process in silence where nobody reads its output any more."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the BrokenPipeError, which is being handled: a command that measures has something to say."""
+        self.quiet = True
+        raise  # noqa: PLE0704 - rich calls it while it handles the error
+
+
 def console(*, err: bool = False) -> Console:
     """Return a console; without a terminal (and without COLUMNS) lines may be 140 characters long."""
-    shown = Console(highlight=False, stderr=err)
+    shown = Terminal(highlight=False, stderr=err)
     if not shown.is_terminal and "COLUMNS" not in os.environ:
-        return Console(highlight=False, stderr=err, width=_WIDTH_OF_A_FILE)
+        return Terminal(highlight=False, stderr=err, width=_WIDTH_OF_A_FILE)
     return shown
 
 
 def say(line: object, *, err: bool = False, nl: bool = True) -> None:
     """Print a line as it is, safely; on the standard error output with `err`, without an end with `nl=False`."""
     typer.echo(escaped(str(line)), err=err, nl=nl)
+
+
+def drop_output() -> None:
+    """Send the standard output nowhere from now on: Python would complain at its end that nobody reads it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
 
 
 def warn(line: str) -> None:

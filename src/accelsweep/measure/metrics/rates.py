@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from accelsweep.core.recorded.record import Metric
+from accelsweep.measure.stalls import RankStalls
 from accelsweep.measure.window import RankWindow
 
 BEYOND = 10
@@ -21,10 +22,13 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
-def rate_metrics(window: RankWindow, seconds: Sequence[float], samples: Sequence[int]) -> dict[str, Metric]:
+def rate_metrics(
+    window: RankWindow, seconds: Sequence[float], samples: Sequence[int], stalls: Sequence[RankStalls] = ()
+) -> dict[str, Metric]:
     """Return the run's rate and step times.
 
-    `window` is rank 0's; `seconds` and `samples` hold one value per rank for the same steps. The slowest rank decides.
+    `window` is rank 0's; `seconds`, `samples` and `stalls` hold one value per rank for the same steps. The slowest rank
+    decides. Without `stalls` there was none.
     """
     slowest, total = max(seconds), sum(samples)
     steps = window.window_step_seconds
@@ -32,6 +36,10 @@ def rate_metrics(window: RankWindow, seconds: Sequence[float], samples: Sequence
     return {
         "samples_per_second": Metric(value=total / slowest, unit="1/s", scope="all ranks", **clock),
         "step_seconds": Metric(value=slowest / len(steps), unit="s", scope="slowest rank", **clock),
+        "samples_per_second_without_stalls": _without(stalls, seconds, total),
+        "stall_seconds": Metric(
+            value=max((rank.seconds for rank in stalls), default=0.0), unit="s", scope="worst rank", **clock
+        ),
         "window_seconds": Metric(value=slowest, unit="s", scope="slowest rank", **clock),
         "window_steps": Metric(value=float(len(steps)), unit="steps", scope="one rank"),
         "window_samples": Metric(value=float(total), unit="samples", scope="all ranks"),
@@ -40,6 +48,13 @@ def rate_metrics(window: RankWindow, seconds: Sequence[float], samples: Sequence
         "step_seconds_p99": percentile(steps, 0.99, "steps", "rank 0"),
         "rank_skew_seconds": _skew(seconds),
     }
+
+
+def _without(stalls: Sequence[RankStalls], seconds: Sequence[float], samples: int) -> Metric:
+    if not any(rank.count for rank in stalls):
+        return Metric(value=None, unit="1/s", reason="no step took far longer than the others", scope="all ranks")
+    slowest = max(whole - rank.seconds for whole, rank in zip(seconds, stalls, strict=True))
+    return Metric(value=samples / slowest, unit="1/s", scope="all ranks", provenance="clock")
 
 
 def percentile(seconds: Sequence[float], share: float, what: str, scope: str) -> Metric:

@@ -1,4 +1,4 @@
-"""The processor time of the window, ours and that of others, and whether the machine had to swap meanwhile."""
+"""The processor time of the window, ours and that of others; whether the machine had to swap, or slept, meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from accelsweep.machine.cpu import allowed_cores
-from accelsweep.measure.clock import Clock, monotonic
+from accelsweep.measure.clock import Clock, all_clocks, clock_gap, monotonic
 
 
 class CpuUse:
@@ -36,12 +36,14 @@ class CpuUse:
         """Read all counters after the window; `reading` then holds the differences."""
         after = self._read()
         self.reading = {name: after[name] - before for name, before in self._before.items()}
+        self.reading["clock_gap"] = clock_gap(self.reading)
 
     def _read(self) -> dict[str, float]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         swap = psutil.swap_memory()
         return {
             "seconds": self._clock(),
+            **all_clocks(),
             "ours": _process_seconds(),
             "busy": busy_seconds(busy_by_core(), self._cores),
             "major_faults": float(usage.ru_majflt),

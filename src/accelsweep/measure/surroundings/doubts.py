@@ -5,11 +5,14 @@ A doubt that always fires is worthless: an idle, healthy machine stays below the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from accelsweep.base.digits import count_of
 from accelsweep.core.recorded.record import Doubt
 from accelsweep.core.recorded.surroundings import DeviceState, Moment
 from accelsweep.machine.cpu import allowed_cores
+from accelsweep.measure.stalls import RankStalls, stood_still
 from accelsweep.measure.steadiness import level_shift
 
 SHORT = 0.8
@@ -26,6 +29,8 @@ FAULTS_PER_SECOND = 10.0
 DRIFT_CELSIUS = 15
 HELD_BACK_SHARE = 0.01
 """A device that the driver held back for a larger share of the window was throttled, or at its power limit."""
+CLOCK_GAP_SECONDS = 1.0
+"""Clocks that are slewed to the right time drift apart by a ten-thousandth, and a clock that was set moves by more."""
 POWER_CAPS = ("SwPowerCap", "power cap")
 """NVML's words for a device at its power limit: under heavy work many boards always are, and their rate is steady."""
 
@@ -53,6 +58,50 @@ def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
             f"after {shift.at:.0%} of the window"
         ),
         remedy="raise measure.warmup_steps and measure.min_seconds, and look for other work on the machine",
+    )
+
+
+def stalled(ranks: Sequence[RankStalls], whole_seconds: float, without: str, what: str) -> Doubt | None:
+    """Doubt `what`, which lasted `whole_seconds`, for the stalls of every rank; `without` says what is true without.
+
+    Where all processes stood still, the cause lies outside of the run.
+    """
+    seconds, count = max(rank.seconds for rank in ranks), max(rank.count for rank in ranks)
+    if not count:
+        return None
+    share = f"{seconds:.3g} s ({seconds / whole_seconds:.0%} of {what})"
+    if stood_still(ranks):
+        return Doubt(
+            code="processes_stopped",
+            message=f"all processes stood still for {share} and used no processor; without that {without}",
+            remedy=(
+                "measure it again; look for a suspended job, a paused container, a file system that hung (dmesg), or a "
+                "loader that waits for remote data"
+            ),
+        )
+    some = sum(rank.count > 0 for rank in ranks)
+    where = "" if some == len(ranks) else f" on {some} of {len(ranks)} ranks"
+    return Doubt(
+        code="stall",
+        message=f"{count_of(count, 'step')} took {share} longer than a usual one{where}; without that {without}",
+        remedy=(
+            "look for a garbage collection, a wait for storage or seldom work of the module; where it recurs, raise "
+            "measure.min_seconds until the window holds many of them"
+        ),
+    )
+
+
+def clock_gap(seconds: float, what: str = "the window") -> Doubt | None:
+    """Doubt `what` whose durations do not hold `seconds` that passed on the wall clock."""
+    if seconds < CLOCK_GAP_SECONDS:
+        return None
+    return Doubt(
+        code="clock_gap",
+        message=(
+            f"{seconds:.3g} s passed on the wall clock within {what} that its duration does not hold: the machine "
+            "slept or was paused, or its clock was set"
+        ),
+        remedy="measure it again, with sleep turned off and the lid open",
     )
 
 
@@ -114,6 +163,45 @@ def epoch_boundary(count: int) -> Doubt | None:
         message=f"the training data ended and was begun again {count} times inside the window",
         remedy="let the train_dataloader give an endless stream, or accept that its restart is part of the rate",
     )
+
+
+def optimizer_batch(held: Sequence[Counter[int]], asked: int, usual: int | None, samples: int) -> Doubt | None:
+    """Doubt a window whose optimiser steps held another number of batches than the config asks for.
+
+    `held` has, for each optimiser, how many of its steps held how many batches, and `usual` is what nearly all of them
+    held, if there is such a number. A batch has `samples` samples on all ranks together.
+    """
+    if usual == asked:
+        return None
+    wanted = f"{_batches(asked, samples)} of trainer.accumulate_grad_batches={asked}"
+    if not held:
+        message = f"no optimiser step ended in the window, where {wanted} were expected"
+    else:
+        seen = "; ".join(_shares(counted, samples) for counted in dict.fromkeys(map(_frozen, held)))
+        message = f"an optimiser step held {seen}, not the {wanted}"
+    return Doubt(
+        code="optimizer_batch",
+        message=message,
+        remedy=(
+            "accumulate a number of batches that divides an epoch (Lightning steps at the end of each), in trainer and "
+            "not in a callback or the module; compare settings by effective.global_batch_size"
+        ),
+    )
+
+
+def _frozen(counted: Counter[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted(counted.items()))
+
+
+def _shares(counted: tuple[tuple[int, int], ...], samples: int) -> str:
+    if len(counted) == 1:
+        return _batches(counted[0][0], samples)
+    steps = sum(times for _, times in counted)
+    return " or ".join(f"{_batches(batches, samples)}, {times / steps:.0%} of the steps" for batches, times in counted)
+
+
+def _batches(count: int, samples: int) -> str:
+    return f"{count} batch{'' if count == 1 else 'es'} ({count * samples} samples)"
 
 
 def between(before: Moment, after: Moment) -> list[Doubt]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from accelsweep.base.digits import count_of
 from accelsweep.core.cells.accelerators import KIND_WORDS, words_for
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Resources
@@ -19,6 +20,11 @@ from accelsweep.plan.nodes import kind_for, serving
 
 START_UP_SECONDS = 120.0
 """Allowed for starting a block: an upper bound for imports over a slow shared file system, not a measurement."""
+
+
+TIMES_LONGER = 3.0
+FEWEST_MINUTES = 5
+"""The time limit of a job whose settings were measured before: so many times as long as they took, so long at least."""
 
 
 def resource_class(config: CellConfig, site: Site) -> tuple[Any, ...]:
@@ -96,6 +102,26 @@ def held_gpus(needs: Resources, site: Site) -> int:
     return max(needs.gpus, needs.nodes * on_a_node)
 
 
+def held_cpus(needs: Resources, site: Site) -> int:
+    """Return how many CPU cores a job with these `needs` keeps from others: all of its exclusive nodes."""
+    site, asked = site.of_kind(needs.node_kind), needs.tasks * needs.cpus
+    return max(asked, needs.nodes * site.count("cpu")) if site.jobs.exclusive else asked
+
+
+def held_in_words(needs: Resources, site: Site) -> str:
+    """Return what a job of whole nodes holds and does not use, and the key that shares nodes; empty where it uses all.
+
+    `whole nodes: 8 CPUs are held, 1 is used; site.slurm.exclusive=false shares them`.
+    """
+    pairs = [(held_cpus(needs, site), needs.tasks * needs.cpus, "CPU"), (held_gpus(needs, site), needs.gpus, "GPU")]
+    idle = [
+        f"{count_of(held, word)} {'is' if held == 1 else 'are'} held, {used} {'is' if used == 1 else 'are'} used"
+        for held, used, word in pairs
+        if held > used
+    ]
+    return f"whole nodes: {', '.join(idle)}; site.{site.scheduler}.exclusive=false shares them" if idle else ""
+
+
 def threads_per_rank(config: CellConfig, site: Site) -> int | None:
     """Return the CPU threads of each rank of this cell; None lets the ranks of a node share the available cores.
 
@@ -141,6 +167,18 @@ def minutes(runs: int, limits: Limits) -> int:
     if limits.block_seconds is not None:
         seconds = min(seconds, limits.block_seconds + _seconds(limits))
     return math.ceil((START_UP_SECONDS + seconds) / 60)
+
+
+def shortened(needs: Resources, took: Sequence[float]) -> Resources:
+    """Return the needs of a job whose runs took so many seconds before, each the longest of its setting so far.
+
+    Its time limit is three times that, and `FEWEST_MINUTES` at least: a short job finds its place in the queue sooner.
+    It never exceeds the planned limit.
+    """
+    if needs.minutes is None:
+        return needs
+    limit = max(FEWEST_MINUTES, math.ceil((START_UP_SECONDS + TIMES_LONGER * sum(took)) / 60))
+    return needs.model_copy(update={"minutes": min(needs.minutes, limit)})
 
 
 def most_runs(limits: Limits, within_minutes: float) -> int:

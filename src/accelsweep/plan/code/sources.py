@@ -40,6 +40,7 @@ SAME_AS_FIRST = frozenset(
         "dfc60dce25d68623ce327868dbb6a630596cc84486f931a7c2084f957a7aeda5",
         "e297b326831c10cd363a3dfcf166f4a1d36126d7602a1b4752f082bd13144d7c",
         "088219c468273b4f04db1eba74ec3c81dd867b83af2776a92dd071bdf53de5b5",
+        "18584115063035938f6ac181d2fd3eea552deaa9025698065bae7111184b7ff7",
     }
 )
 """Digests of later sources whose workloads compute and cost the same. A change that does either begins anew."""

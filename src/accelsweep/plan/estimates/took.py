@@ -15,8 +15,12 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Manifest, PlannedBlock, Resources, Run
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Record
+from accelsweep.plan.blocks.resources import shortened
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.records import readable_records
 
 ASSUMED_BESIDE_SECONDS = 2.0
 """The time of a run of one process beside its window, assumed until runs show it.
@@ -68,6 +72,31 @@ class RunTime(NamedTuple):
         start, end = _time(record.started_at), _time(record.finished_at)
         block = record.sweep, record.block
         return cls(record.cell, block, _kind(record.config), record.wall_seconds, beside, start, end)
+
+
+class TimeLimits:
+    """The time limits of a sweep's jobs: the planned ones, until each setting of a block was measured in this sweep."""
+
+    def __init__(self, folder: SweepFolder, manifest: Manifest) -> None:
+        """Reads a record when it is first asked for."""
+        self._folder = folder
+        self._runs: dict[str, list[str]] = defaultdict(list)
+        for run in manifest.wanted_runs():
+            self._runs[Run.parse(run).cell].append(run)
+        self._longest: dict[str, float | None] = {}
+
+    def of(self, block: PlannedBlock) -> Resources:
+        """Return what a block's job asks for, its time limit by what runs of its settings took."""
+        took = [self._longest_of(Run.parse(run).cell) for run in block.runs]
+        known = [seconds for seconds in took if seconds is not None]
+        return shortened(block.resources, known) if len(known) == len(took) else block.resources
+
+    def _longest_of(self, cell: str) -> float | None:
+        """Return the wall seconds of a setting's longest run so far."""
+        if cell not in self._longest:
+            walls = [record.wall_seconds for record in readable_records(self._folder, self._runs[cell])]
+            self._longest[cell] = max(walls, default=None)
+        return self._longest[cell]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.cells.cell import PLAN_KEYS
-from accelsweep.core.cells.config import CellConfig, Measure
-from accelsweep.core.cells.trainer import DECIDED_HERE, decided_words
+from accelsweep.core.cells.config import CellConfig, Measure, global_batch_of
+from accelsweep.core.cells.trainer import DECIDED_HERE, asked_length, decided_words
 from accelsweep.core.planned.settings import Limits
 from accelsweep.plan.grid.expand import CheckedPoint
 from accelsweep.plan.refusals.wording import FileOf
@@ -26,8 +26,9 @@ def refuse_conflicts(config: CellConfig, limits: Limits, file_of: FileOf) -> Non
     _refuse_impossible_window(config.measure, limits, file_of)
     for name in config.trainer:
         _refuse_trainer_key(str(name), file_of)
+    asked_length(config.trainer)
     _refuse_misspelt_strategy(config, file_of)
-    if "batch_size" in config.data:
+    if "batch_size" in config.data and not global_batch_of(config):
         raise InputError(
             "data.batch_size is set in the config, and every data set gets the top-level batch_size: remove it, and "
             f"set or sweep batch_size=VALUE; look in {file_of('data.batch_size')}"

@@ -153,7 +153,7 @@ def _settings(record: Record, axes: dict[str, Any]) -> dict[str, Any]:
     """Return the swept keys, the plain top-level settings of the config and the settings really in force."""
     fixed = {name: value for name, value in record.config.raw.items() if isinstance(value, str | int | float | bool)}
     effective = record.effective.model_dump(mode="json") if record.effective else {}
-    in_force = {f"effective.{name}": value for name, value in effective.items()}
+    in_force = {f"effective.{name}": value for name, value in effective.items() if value is not None}
     return fixed | axes | {"seed": record.seed} | in_force
 
 

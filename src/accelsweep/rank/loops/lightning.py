@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,34 +14,39 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.nn.parallel import DistributedDataParallel
 
 from accelsweep.base.errors import InputError, Unsupported, nearest
-from accelsweep.core.cells.trainer import DECIDED_HERE, DEFAULTS, decided_words
+from accelsweep.core.cells.trainer import DECIDED_HERE, DEFAULTS, LENGTH, decided_words
 from accelsweep.measure.breakdown import PhaseTimer
 from accelsweep.rank.loops.fully_sharded import with_fsdp
 from accelsweep.rank.loops.loop import Examiner, Listener, learning_rate_of
 from accelsweep.rank.loops.loss_scale import LossScale
 from accelsweep.rank.loops.phases import PhaseProfiler
-from accelsweep.rank.loops.raw_data import epoch_samples
 from accelsweep.rank.loops.raw_device import refuse_absent
-from accelsweep.rank.loops.run_trainer import RunTrainer, leave_out_endings, most_steps
+from accelsweep.rank.loops.run_trainer import Length, RunTrainer, leave_out_endings, of_steps
+from accelsweep.rank.loops.sample_count import usual
 from accelsweep.rank.loops.side_by_side import SIDE_BY_SIDE, SideBySide, register
 from accelsweep.rank.loops.step_callback import StepCallback
 from accelsweep.rank.loops.trainer_device import settings_for
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.state.pulse import Pulse
-from accelsweep.workloads.building.build import build_module
+from accelsweep.workloads.building.build import build_module, leaves_optimizer_to_us
+from accelsweep.workloads.building.optimizer import scales
 from accelsweep.workloads.loading.fake_loader import build_training_data
 
 
 class LightningLoop:
     """A Trainer and the facts read back from it."""
 
-    def __init__(self, spec: RunSpec) -> None:
-        """Build the Trainer. Raises Unsupported where Lightning or the machine refuses the combination."""
+    def __init__(self, spec: RunSpec, length: Length | None = None) -> None:
+        """Build the Trainer. Raises Unsupported where Lightning or the machine refuses the combination.
+
+        `length` is that of a phase which is not as long as the config's numbers of steps.
+        """
         self._spec = spec
         self.name = "lightning"
-        self._callback = StepCallback(spec.config.batch_size, Pulse(spec.pulse(RankPlace.of(spec).rank)))
-        self._trainer = _build_trainer(spec, self._callback)
+        pulse = Pulse(spec.pulse(RankPlace.of(spec).rank))
+        self._callback = StepCallback(spec.config.batch_size, pulse, spec.world_size, spec.run_seconds)
+        self._trainer = _build_trainer(spec, self._callback, length, lambda: self.epoch_samples)
         self.data: pl.LightningDataModule | None = None
         self.device = self._trainer.strategy.root_device
         self.precision = str(self._trainer.precision)
@@ -50,8 +55,10 @@ class LightningLoop:
         self.learning_rate: float | None = None
         self.accumulate = int(self._trainer.accumulate_grad_batches)
         self.logged: dict[str, float] = {}
-        self.epoch_ends = self._callback.epoch_ends
+        self.epoch_ends, self.optimizer_steps = self._callback.epoch_ends, self._callback.optimizer_steps
         self._without_exchange = ExitStack()
+        limit = spec.config.trainer.get("limit_val_batches")
+        self._limit_val_batches: int | float = 1.0 if limit is None else limit
 
     @property
     def module(self) -> pl.LightningModule:
@@ -65,8 +72,9 @@ class LightningLoop:
 
     @property
     def epoch_samples(self) -> int | None:
-        """The samples of one pass over the training set."""
-        return epoch_samples(self.data, self._trainer.train_dataloader)
+        """The samples of one pass over the training data."""
+        trainer = self._trainer
+        return self._callback.count.of_a_pass(self.data, trainer.train_dataloader, trainer.num_training_batches)
 
     @property
     def loss_scale(self) -> LossScale:
@@ -91,23 +99,39 @@ class LightningLoop:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
         seed = self._spec.run.seed
         seed_all(seed)
-        module = build_module(self._spec.config, self._spec.axes)
+        module = build_module(self._spec.config, self._spec.axes, self._trainer.batches_per_step)
         leave_out_endings(module)
         self.data = build_training_data(self._spec.config, seed, self.device, module, data)
         self._callback.listener, self._callback.examiner = listener, examiner
         if examiner is not None:
-            self._trainer.limit_val_batches = 1.0
+            self._trainer.limit_val_batches = self._limit_val_batches
             self._trainer.val_check_interval = examiner.every_steps
             self._trainer.check_val_every_n_epoch = None  # so that the interval counts steps across epochs
         self._trainer.fit(module, datamodule=self.data)
-        self._callback.check_ending(module)
+        self._callback.check_ending(self._trainer, module)
+        self._refuse_another_batch(module)
         self.learning_rate = learning_rate_of(self._trainer.optimizers)
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
         self._keep_logged()
 
+    def _refuse_another_batch(self, module: pl.LightningModule) -> None:
+        """Raise Unsupported where the learning rate followed a global batch that optimiser steps did not hold."""
+        held = self.optimizer_steps.held()
+        if not (held and scales(self._spec.config) and leaves_optimizer_to_us(module)):
+            return
+        followed, found = self._trainer.batches_per_step(), usual(held)
+        if found != followed:
+            together = self._spec.config.samples_per_step
+            seen = "differing numbers of batches" if found is None else f"{found * together}"
+            raise Unsupported(
+                f"optimizer.lr_scaling={self._spec.config.learning_rate.lr_scaling} made the learning rate for "
+                f"{followed * together} samples an optimiser step, but those of {type(module).__name__} held {seen}: "
+                "set optimizer.lr_scaling=none and the rate itself, or accumulate with trainer.accumulate_grad_batches"
+            )
+
     def validate(self) -> dict[str, float] | None:
         """Return the values that the trained module logs over the validation set; None where the data has none."""
-        self._trainer.limit_val_batches = 1.0
+        self._trainer.limit_val_batches = self._limit_val_batches
         module = self._trainer.lightning_module
         try:
             found = self._trainer.validate(module, datamodule=self.data, verbose=False)
@@ -146,10 +170,14 @@ class _RanksStartedAlready(LightningEnvironment):
         """Leave the variables alone; Lightning's own removes WORLD_SIZE."""
 
 
-def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
+def _build_trainer(
+    spec: RunSpec, callback: pl.Callback, length: Length | None, pass_samples: Callable[[], int | None]
+) -> RunTrainer:
     config, place = spec.config, RankPlace.of(spec)
     refuse_absent(config.accelerator)
     settings = _trainer_settings(config.trainer)
+    accumulate = int(settings.get("accumulate_grad_batches") or 1)
+    length = length or of_steps(config, accumulate, spec.profile_steps or 0)
     register()
     try:
         settings = with_fsdp(settings_for(config.accelerator, config.precision, place, settings))
@@ -157,10 +185,12 @@ def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
         callbacks = [*(settings.pop("callbacks", None) or ()), callback]
         plugins = [*(settings.pop("plugins", None) or ()), _RanksStartedAlready()]
         trainer = RunTrainer(
-            most_steps(config),
+            config,
+            length,
+            pass_samples,
+            spec.scratch(),
             devices=place.local_size,
             num_nodes=config.num_nodes,
-            max_epochs=-1,
             limit_val_batches=0,
             num_sanity_val_steps=0,
             enable_checkpointing=False,
@@ -190,7 +220,7 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
             f"trainer.strategy={strategy} starts processes of its own; use ddp, ranks are started already"
         )
     settings: dict[str, Any] = instantiate(dict(trainer), _convert_="all")
-    return settings
+    return {name: value for name, value in settings.items() if name not in (*LENGTH, "limit_val_batches")}
 
 
 def _check(trainer: pl.Trainer, spec: RunSpec) -> None:

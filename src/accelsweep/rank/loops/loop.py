@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from accelsweep.base.errors import InputError
+from accelsweep.measure.clock import Clock, monotonic
+
 if TYPE_CHECKING:
     import lightning.pytorch as pl
     import torch
 
     from accelsweep.measure.breakdown import PhaseTimer
     from accelsweep.rank.loops.loss_scale import LossScale
+    from accelsweep.rank.loops.sample_count import OptimizerSteps
 
 
 class Listener(Protocol):
@@ -48,6 +52,10 @@ class Driver(Protocol):
     accumulate: int
     epoch_ends: list[int]
 
+    @property
+    def optimizer_steps(self) -> OptimizerSteps | None:
+        """The steps that optimisers made; None where each batch is a step of its own, or where nothing is trained."""
+
     def drive(self, listener: Listener) -> None:
         """Do steps until `listener` has enough. Raises the errors of the user's code."""
 
@@ -79,7 +87,7 @@ class Loop(ModuleDriver, Protocol):
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples in one pass over the training set, on all ranks together; None where the data gives no number."""
+        """Samples of one pass over the training data, on all ranks together; None where nothing tells."""
 
     @property
     def learning_rate(self) -> float | None:
@@ -131,6 +139,34 @@ NO_VALIDATION = (
     "val_dataloader and validation_step"
 )
 """The message where an examiner has no validation to look at."""
+
+
+LONG_VALIDATION = 1 / 3
+"""The share of a run's time limit after which a validation loader that states no length is taken for an endless one."""
+
+
+class ValidationTime:
+    """Watches one validation, whose loaders may never end, so that its run keeps what it has measured."""
+
+    def __init__(self, run_seconds: float | None, clock: Clock = monotonic) -> None:
+        """`run_seconds` is the time limit of the run; None bounds nothing."""
+        self._most = None if run_seconds is None else LONG_VALIDATION * run_seconds
+        self._clock, self._began = clock, clock()
+
+    def look(self, batches: int, owner: Any, position: int | None = None, instead: str = "") -> None:
+        """Raise InputError where a loader without a length still gives batches after a share of the run's time.
+
+        `owner` has the loader, which is at `position` of several; `instead` is how to bound it, if that is possible.
+        """
+        seconds = self._clock() - self._began
+        if self._most is None or seconds < self._most:
+            return
+        which = "" if position is None else f"[{position}]"
+        raise InputError(
+            f"val_dataloader{which} of {type(owner).__name__} states no length, and gave {batches:,} batches in "
+            f"{seconds:.0f} s without an end: {instead}make it finite, or leave validation out with "
+            "measure.quality_samples=null"
+        )
 
 
 def learning_rate_of(optimizers: Sequence[torch.optim.Optimizer]) -> float | None:

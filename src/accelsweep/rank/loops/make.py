@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from accelsweep.rank.loops.loop import Loop
 from accelsweep.rank.spec import RunSpec
 
+if TYPE_CHECKING:
+    from accelsweep.rank.loops.run_trainer import Length
 
-def make_loop(spec: RunSpec) -> Loop:
-    """Return the loop that the config asks for. Raises Unsupported where this machine cannot run it."""
+
+def make_loop(spec: RunSpec, length: Length | None = None) -> Loop:
+    """Return the loop that the config asks for. Raises Unsupported where this machine cannot run it.
+
+    `length` is the most that a phase trains whose end is no number of steps in the config.
+    """
     if spec.config.loop == "raw":
         from accelsweep.rank.loops.raw_loop import RawLoop
 
         return RawLoop(spec)
     from accelsweep.rank.loops.lightning import LightningLoop
 
-    return LightningLoop(spec)
+    return LightningLoop(spec, length)

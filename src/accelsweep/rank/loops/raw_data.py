@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from accelsweep.base.errors import InputError, Unsupported
+from accelsweep.rank.loops.sample_count import no_batch
 from accelsweep.rank.process import RankPlace
 from accelsweep.state.pulse import Pulse
-from accelsweep.workloads.loading.repeated import RepeatedSet
 
 
 def set_up(data: pl.LightningDataModule, module: pl.LightningModule, place: RankPlace, stage: str = "fit") -> None:
@@ -50,8 +50,8 @@ def one_loader(loader: Any, place: RankPlace) -> DataLoader[Any]:
     )
 
 
-def endless(loader: DataLoader[Any], epoch_ends: list[int], pulse: Pulse) -> Iterator[Any]:
-    """Yield the loader's batches again and again; each time it ends, the number of batches so far is noted.
+def endless(loader: DataLoader[Any], pass_ended: Callable[[int], object], pulse: Pulse) -> Iterator[Any]:
+    """Yield the loader's batches again and again; `pass_ended` gets the number of batches so far each time it ends.
 
     `pulse` rests while the loader starts anew.
     """
@@ -64,25 +64,10 @@ def endless(loader: DataLoader[Any], epoch_ends: list[int], pulse: Pulse) -> Ite
             steps += 1
             yield batch
         if steps == before:
-            raise InputError("the training loader is empty: lower batch_size, or keep short batches")
-        epoch_ends.append(steps)
+            raise InputError(no_batch(loader))
+        pass_ended(steps)
         pulse.rest()
         passes += 1
-
-
-def epoch_samples(data: Any, loader: Any) -> int | None:
-    """Return the samples of one pass over the training set, of all ranks together, or None if they are unknown.
-
-    They come from the data module's attribute `epoch_samples`, or from the length of a data set with rows.
-    """
-    stated = getattr(data, "epoch_samples", None)
-    if stated is not None:
-        return int(stated)
-    rows = getattr(loader, "dataset", None)
-    rows = rows.rows if isinstance(rows, RepeatedSet) else rows
-    if rows is None or isinstance(rows, IterableDataset):
-        return None
-    return len(rows) if hasattr(rows, "__len__") else None
 
 
 def mover(

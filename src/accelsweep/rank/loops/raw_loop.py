@@ -24,22 +24,24 @@ from accelsweep.rank.loops.loop import (
     NO_VALIDATION,
     Examiner,
     Listener,
+    ValidationTime,
     learning_rate_of,
     loss_in,
     not_a_loss,
     on_meta,
 )
 from accelsweep.rank.loops.loss_scale import LossScale
-from accelsweep.rank.loops.raw_data import endless, epoch_samples, mover, one_loader, set_up
+from accelsweep.rank.loops.raw_data import endless, mover, one_loader, set_up
 from accelsweep.rank.loops.raw_device import CAST, autocast_of, device_of, precision_of, refuse_trainer_arguments
 from accelsweep.rank.loops.raw_log import RawLog
 from accelsweep.rank.loops.raw_module import do_without_trainer, numbered, refuse_hooks
-from accelsweep.rank.loops.sample_count import SampleCount
+from accelsweep.rank.loops.sample_count import SampleCount, may_be_endless
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.state.pulse import Pulse
 from accelsweep.workloads.building.build import build_module
 from accelsweep.workloads.loading.fake_loader import build_training_data
+from accelsweep.workloads.module_data import ModuleData
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
 
@@ -58,11 +60,12 @@ class RawLoop:
         self.strategy = "ddp" if spec.world_size > 1 else "single_device"
         self.name, self.optimizer, self.accumulate = "raw", "none", 1
         self.epoch_ends: list[int] = []
+        self.optimizer_steps = None
         self.example: Any = None
-        self.epoch_samples: int | None = None
         self.learning_rate: float | None = None
         self.loss_scale = LossScale(self.precision)
         self._autocast = autocast_of(self.precision, self.device)
+        self._count = SampleCount(spec.config.batch_size, spec.world_size)
         self._log = RawLog(self.device)
         self._timer: PhaseTimer | None = None
         self._parallel: DistributedDataParallel | None = None
@@ -72,6 +75,11 @@ class RawLoop:
     def logged(self) -> dict[str, float]:
         """The values that the module logged, each name's mean since the last phase began."""
         return self._log.means(self.strategy == "ddp")
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """The samples of one pass over the training data."""
+        return self._count.of_a_pass(self.data, self._loader)
 
     def watch(self, timer: PhaseTimer) -> None:
         """Put `timer` around the parts of a step."""
@@ -91,15 +99,14 @@ class RawLoop:
         refuse_hooks(self.module)
         self._log.listen_to(self.module)
         self.data = build_training_data(config, self._spec.run.seed, self.device, self.module, data)
-        do_without_trainer(self.module, self.data, self._place, config.num_nodes)
+        do_without_trainer(self.module, self.data, self._place, self._spec)
         set_up(self.data, self.module, self._place)
         self.module.to(self.device, CAST.get(self.precision, torch.float32)).train()
         self._move = mover(self.module, self.data, self.device, CAST.get(self.precision))
         self._loader = loader = one_loader(self.data.train_dataloader(), self._place)
-        self.epoch_samples = epoch_samples(self.data, loader)
         if examiner is not None and not self._validates():
             raise InputError(NO_VALIDATION)
-        parts, batches = self._parts(_Step(self.module)), endless(loader, self.epoch_ends, self._pulse)
+        parts, batches = self._parts(_Step(self.module)), endless(loader, self._pass_ended, self._pulse)
         self._log.begin(validating=False)
         listener.begin()
         if self._timer is None:
@@ -116,12 +123,19 @@ class RawLoop:
             raise Unsupported(f"loop=raw validates with one DataLoader; the data gives a {type(loader).__name__}")
         self._log.begin(validating=True)
         self.module.eval()
-        step = numbered(self.module.validation_step)
+        step, time = numbered(self.module.validation_step), ValidationTime(self._spec.run_seconds)
+        endless = may_be_endless(loader)
         with torch.no_grad(), self._autocast():
             for number, batch in enumerate(loader):
+                if endless:
+                    time.look(number + 1, self.module if isinstance(self.data, ModuleData) else self.data)
                 self._log.batch = self._move(batch)
                 step(self._log.batch, number)
         return self.logged
+
+    def _pass_ended(self, steps: int) -> None:
+        self.epoch_ends.append(steps)
+        self._count.pass_ended(complete=True)
 
     def _validates(self) -> bool:
         has_data = type(self.data).val_dataloader is not pl.LightningDataModule.val_dataloader
@@ -134,7 +148,7 @@ class RawLoop:
         return enough
 
     def _steps(self, parts: _Parts, batches: Iterable[Any], listener: Listener, examiner: Examiner | None) -> None:
-        count, has_loss = SampleCount(self._spec.config.batch_size), False
+        has_loss = False
         for number, batch in enumerate(batches):
             self._log.batch = there = parts.move(batch)
             loss = parts.forward(there, number)
@@ -146,7 +160,7 @@ class RawLoop:
             has_loss = has_loss or loss is not None
             if number == 0:
                 self.example = on_meta(there)
-            samples = count.of(batch, self._loader, self.module)
+            samples = self._count.of(batch, self._loader, self.module)
             enough = listener.step_done(samples, None if loss is None else loss.detach())
             validates = examiner is not None and (enough or (number + 1) % examiner.every_steps == 0)
             self._pulse.beat(rests=enough or validates)

@@ -11,11 +11,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.core.hooks import ModelHooks
-from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
 from accelsweep.base.errors import Unsupported
+from accelsweep.rank.loops.run_trainer import ScratchLogger
 from accelsweep.rank.process import RankPlace
+from accelsweep.rank.spec import RunSpec
 
 _ELSEWHERE = ("on_test_", "on_predict_", "on_validation_model_", "configure_model", "configure_sharded_model")
 """Hooks that belong to no training, or that the raw loop calls."""
@@ -37,15 +38,20 @@ HOOKS = (*(name for name in vars(ModelHooks) if not name.startswith(("_", *_ELSE
 class NoTrainer:
     """The `self.trainer` of the raw loop: the ranks, a logger that keeps nothing, and a refusal for everything else."""
 
-    def __init__(self, owner: object, module: pl.LightningModule, place: RankPlace, num_nodes: int, what: str) -> None:
+    def __init__(self, owner: object, module: pl.LightningModule, place: RankPlace, spec: RunSpec, what: str) -> None:
         """`owner` is the module or the data that has it; `what` is `loop=raw`, or the task without a Trainer."""
         self._owner, self._what = type(owner).__name__, what
         self.lightning_module = module
-        self.world_size, self.num_nodes, self.num_devices = place.size, num_nodes, place.local_size
+        self.world_size, self.num_nodes, self.num_devices = place.size, spec.config.num_nodes, place.local_size
         self.global_rank, self.local_rank, self.node_rank = place.rank, place.local_rank, place.rank // place.local_size
         self.is_global_zero = place.rank == 0
-        self.logger = DummyLogger()
+        self.logger = ScratchLogger(spec.scratch())
         self.loggers = [self.logger]
+
+    @property
+    def log_dir(self) -> str:
+        """The scratch folder of the run."""
+        return self.logger.log_dir
 
     def __getattr__(self, name: str) -> Any:
         """Refuse. Names that Python itself looks for raise AttributeError."""
@@ -70,8 +76,8 @@ def refuse_hooks(module: pl.LightningModule) -> None:
 
 
 def do_without_trainer(
-    module: pl.LightningModule, data: pl.LightningDataModule, place: RankPlace, num_nodes: int, what: str = "loop=raw"
+    module: pl.LightningModule, data: pl.LightningDataModule, place: RankPlace, spec: RunSpec, what: str = "loop=raw"
 ) -> None:
     """Give both a `NoTrainer`."""
-    module.trainer = NoTrainer(module, module, place, num_nodes, what)  # type: ignore[assignment]
-    data.trainer = NoTrainer(data, module, place, num_nodes, what)  # type: ignore[assignment]
+    module.trainer = NoTrainer(module, module, place, spec, what)  # type: ignore[assignment]
+    data.trainer = NoTrainer(data, module, place, spec, what)  # type: ignore[assignment]

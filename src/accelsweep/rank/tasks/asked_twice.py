@@ -40,6 +40,7 @@ class AskedTwice(Inference):
         with Bench(self._spec, self._place, self._rules) as bench:
             bench.alone_seconds()
             found = bench.ask(self._load(rate))
+        account.doubts += bench.doubts
         scope, invalid = f"scenario {found.load.scenario}", found.invalid and f"LoadGen: INVALID: {found.invalid}"
         value = None if invalid else found.answered_per_second
         account.metrics["loadgen_samples_per_second"] = told(value, "1/s", scope, invalid)

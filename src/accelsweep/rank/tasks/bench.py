@@ -9,7 +9,7 @@ import statistics
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +17,7 @@ from typing import Self
 import torch
 
 from accelsweep.core.cells.config import Serving
+from accelsweep.core.recorded.record import Doubt
 from accelsweep.measure.clock import monotonic
 from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.group import group_of
@@ -24,6 +25,8 @@ from accelsweep.measure.load.loadgen import SAMPLES, Load, LoadTest, ask
 from accelsweep.measure.load.remote import RemoteWorkers, work_for
 from accelsweep.measure.load.server import AnswerSamples, QueryServer
 from accelsweep.measure.metrics.energy import Meter
+from accelsweep.measure.stalls import OurWork, Stall, find_stalls
+from accelsweep.measure.surroundings import doubts
 from accelsweep.rank.loops.raw_data import endless
 from accelsweep.rank.loops.raw_device import autocast_of
 from accelsweep.rank.measuring import identities
@@ -47,11 +50,13 @@ class Bench:
         self._pulse, self._call = answering.pulse, answer_of(module)
         self._autocast = autocast_of(answering.precision, answering.device)
         self._synchronise = measured_device(answering.device).synchronise
-        self._samples = samples_of(endless(loader, [], self._pulse), self._most, SAMPLES)
+        self._samples = samples_of(endless(loader, lambda _: None, self._pulse), self._most, SAMPLES)
         self._tests, self._lock = count(), threading.Lock()
         self._threads = torch.get_num_threads()
         self._threads_each = max(1, self._threads // rules.workers)
         self._answers: list[AnswerSamples] = [self.answer] * rules.workers
+        self._work, self._answered_at = OurWork(), list[float]()
+        self.doubts: list[Doubt] = []
         self._others: RemoteWorkers | None = None
         self._device, self._boards = answering.device, identities(answering.device)
 
@@ -89,6 +94,8 @@ class Bench:
         self._synchronise()
         with self._lock:
             self._pulse.beat()
+            self._answered_at.append(monotonic())
+            self._work.step_done(len(self._answered_at))
 
     def alone_seconds(self) -> float:
         """Return what a query takes that no other one disturbs, its wait for others included.
@@ -111,8 +118,22 @@ class Bench:
         """Put a load on a fresh server and return what LoadGen says, and the energy of all devices meanwhile."""
         folder = Path(self._spec.attempt_folder) / "loadgen"
         with Meter(self._device.type, self._boards) as meter:
+            self._work.start()
+            self._answered_at = []
             found = ask(load, self._serving, folder, f"{next(self._tests):02d}")
+            self._work.stop()
+        self._look_for_stalls()
         return replace(found, energy=meter.found)
+
+    def _look_for_stalls(self) -> None:
+        """Doubt a test in which no answer came for long. Only this rank is looked at: others may have worked on."""
+        gaps = [later - earlier for earlier, later in pairwise(self._answered_at)]
+        found = [Stall(one.begin + 1, one.end + 1, one.seconds) for one in find_stalls(gaps, sum(gaps))]
+        stalls = self._work.during(found)
+        stalls = stalls if self._place.size == 1 else replace(stalls, still=False)
+        doubt = doubts.stalled([stalls], sum(gaps), "its latencies are shorter", "a test of LoadGen's")
+        if doubt is not None and doubt.code not in {one.code for one in self.doubts}:
+            self.doubts.append(doubt)
 
     def _serving(self, reply: Callable[[Sequence[int]], None]) -> QueryServer:
         patience = self._rules.max_wait_ms / 1000

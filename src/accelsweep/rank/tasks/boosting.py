@@ -36,6 +36,7 @@ class Fitting:
     """Fits."""
 
     name, precision, optimizer, accumulate = "boosting", "32-true", "none", 1
+    optimizer_steps = None
     booster: Booster
     sets: RowSets
     prepare_seconds: float | None

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from accelsweep.base.durations import SECONDS_PER_HOUR
 from accelsweep.base.errors import InputError
 from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.recorded.record import Metric
-from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
+from accelsweep.core.cells.trainer import asked_length
+from accelsweep.core.recorded.record import Doubt, Metric
+from accelsweep.measure.clock import Clock, WaitedDevice, all_clocks, clock_gap, monotonic
 from accelsweep.measure.group import Group
 from accelsweep.measure.losses import Losses, first_not_finite
+from accelsweep.measure.stalls import OurWork, RankStalls, find_stalls, least_seconds, together
+from accelsweep.measure.surroundings import doubts
 from accelsweep.rank.errors import Diverged
 from accelsweep.rank.loops.loop import NO_VALIDATION
 
@@ -46,7 +49,7 @@ class Goal:
         Steps are rounded up to whole optimiser steps of `accumulate` batches.
         """
         measure, together = config.measure, config.samples_per_step
-        every, most = measure.validate_every_samples or epoch_samples, measure.max_samples
+        every, most = measure.validate_every_samples or epoch_samples, most_samples(config, epoch_samples)
         if every is None:
             raise InputError(
                 "the data does not tell how many samples one pass has: set measure.validate_every_samples, or give "
@@ -68,6 +71,22 @@ class Goal:
         return f"{self.metric} {'<=' if self.better == 'min' else '>='} {self.target:g}"
 
 
+def most_samples(config: CellConfig, epoch_samples: int | None) -> int | None:
+    """Return the most training samples on the way to the target; None where only a time limit bounds them.
+
+    They are `measure.max_samples`, or else as many as `trainer.max_epochs` or `trainer.max_steps` make.
+    """
+    if config.measure.max_samples is not None:
+        return config.measure.max_samples
+    epochs, steps = asked_length(config.trainer)
+    accumulate = int(config.trainer.get("accumulate_grad_batches") or 1)
+    bounds = (
+        None if epochs is None or epoch_samples is None else epochs * epoch_samples,
+        None if steps is None else steps * accumulate * config.samples_per_step,
+    )
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
 def _steps(samples: int, together: int, accumulate: int) -> int:
     return -(-samples // (together * accumulate)) * accumulate
 
@@ -75,8 +94,19 @@ def _steps(samples: int, together: int, accumulate: int) -> int:
 class Chase:
     """Listener and examiner of a training loop, on one rank."""
 
-    def __init__(self, goal: Goal, *, device: WaitedDevice, group: Group, clock: Clock = monotonic) -> None:
-        """The clock is read with `device` synchronised; `group` are the ranks that train together."""
+    def __init__(
+        self,
+        goal: Goal,
+        *,
+        device: WaitedDevice,
+        group: Group,
+        clock: Clock = monotonic,
+        epoch_ends: Sequence[int] = (),
+    ) -> None:
+        """The clock is read with `device` synchronised; `group` are the ranks that train together.
+
+        `epoch_ends` grows as the loop ends its passes over the data, each after so many steps.
+        """
         self._goal, self._device, self._group, self._clock = goal, device, group, clock
         self.every_steps = goal.every_steps
         self.reached = False
@@ -86,6 +116,11 @@ class Chase:
         self._losses = Losses()
         self._began_at = 0.0
         self._resumed_at: float | None = None
+        self._epoch_ends, self._work, self._marks = epoch_ends, OurWork(), device.marks(clock)
+        self._resumed_after, self._clocks = 0, all_clocks()
+        self._stalls: list[tuple[float, float | None]] = []
+        self._gap_seconds = 0.0
+        self.doubts: tuple[Doubt, ...] = ()
 
     def begin(self) -> None:
         """Start the clock."""
@@ -95,15 +130,28 @@ class Chase:
         """Count; stop the clock where a validation is due. True once the samples are spent."""
         if self._resumed_at is None:
             raise InputError(NO_VALIDATION)
+        self._marks.add()
         self._losses.add(loss)
         self.steps += 1
+        self._work.step_done(self.steps - self._resumed_after)
         self.samples += samples * self._group.size
         spent = self.steps == self._goal.max_steps
         if spent or self.steps % self.every_steps == 0:
             self._device.synchronise()
-            self.training_seconds += self._clock() - self._resumed_at
+            seconds = self._clock() - self._resumed_at
+            self.training_seconds += seconds
             self._resumed_at = None
+            self._look_for_stalls(seconds)
         return spent
+
+    def _look_for_stalls(self, seconds: float) -> None:
+        """Look at the steps since the last validation; the first of them may begin the data anew."""
+        self._work.stop()
+        first = self._resumed_after
+        restarts = [0, *(end - first for end in self._epoch_ends if end > first)]
+        found = find_stalls(self._marks.seconds(), seconds, restarts)
+        self._stalls += [(stall.seconds, self._work.cores(stall)) for stall in found]
+        self._gap_seconds += clock_gap({name: now - self._clocks[name] for name, now in all_clocks().items()})
 
     def examined(self, logged: Mapping[str, float]) -> bool:
         """Look at the logged values of validation; True once the target is reached, for which rank 0's value counts."""
@@ -129,14 +177,24 @@ class Chase:
 
     def _resume(self) -> float:
         self._device.synchronise()
+        self._work.start()
         self._group.barrier()
+        self._resumed_after, self._clocks = self.steps, all_clocks()
         self._resumed_at = self._clock()
+        self._marks = self._device.marks(self._clock)
         return self._resumed_at
 
     def metrics(self) -> dict[str, Metric]:
         """Return the metrics of the chase, with the slowest rank's seconds. Every rank must call it."""
-        ranks = self._group.gather({"training": self.training_seconds, "wall": self.wall_seconds})
-        training, wall = (max(rank[kind] for rank in ranks) for kind in ("training", "wall"))
+        least = least_seconds(self.training_seconds)
+        stalls = together([stall for stall in self._stalls if stall[0] >= least])
+        mine = {"training": self.training_seconds, "wall": self.wall_seconds, "gap": self._gap_seconds}
+        ranks = self._group.gather({**mine, "stalls": asdict(stalls)})
+        training, wall, gap = (max(rank[kind] for rank in ranks) for kind in ("training", "wall", "gap"))
+        stalled, what = [RankStalls(**rank["stalls"]) for rank in ranks], "the training to the target"
+        without = f"it took {training - max(rank.seconds for rank in stalled):.4g} s"
+        found = doubts.stalled(stalled, training, without, what), doubts.clock_gap(gap, what)
+        self.doubts = tuple(filter(None, found))
         name, clock = self._goal.metric, {"provenance": "clock"}
         missed = None if self.reached else self._missed()
         alone, whole = "slowest rank, validation excluded", "slowest rank, validation included"

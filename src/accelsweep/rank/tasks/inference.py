@@ -45,6 +45,7 @@ class Answering:
     """Drives queries through a fresh module in evaluation mode, without gradients."""
 
     name, strategy, optimizer, accumulate = "inference", "one copy per rank", "none", 1
+    optimizer_steps = None
 
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
         """Choose device and precision. Raises Unsupported where this machine does not have them."""
@@ -63,11 +64,11 @@ class Answering:
         """Answer queries until `listener` has enough."""
         self.module, loader, move = self.prepared()
         module = self.module
-        answer, count = answer_of(module), SampleCount(self._spec.config.batch_size)
+        answer, count = answer_of(module), SampleCount(self._spec.config.batch_size, self._spec.world_size)
         autocast, synchronise = autocast_of(self.precision, self.device), measured_device(self.device).synchronise
         with torch.inference_mode():
             listener.begin()
-            for number, batch in enumerate(endless(loader, self.epoch_ends, self.pulse)):
+            for number, batch in enumerate(endless(loader, self.epoch_ends.append, self.pulse)):
                 asked_at = self._clock()
                 there = move(batch)
                 with autocast():
@@ -88,7 +89,7 @@ class Answering:
         seed_all(seed)
         module = build_module(config, self._spec.axes)
         data = build_training_data(config, seed, self.device, module)
-        do_without_trainer(module, data, self._place, config.num_nodes, "task=inference")
+        do_without_trainer(module, data, self._place, self._spec, "task=inference")
         loader = one_loader(self._queries(data, module), self._place)
         cast = CAST.get(self.precision)
         module.to(self.device, cast or torch.float32).eval()

@@ -25,6 +25,7 @@ class Calling:
     """Calls a kernel."""
 
     name, strategy, optimizer, accumulate = "kernels", "one kernel per rank", "none", 1
+    optimizer_steps = None
     epoch_ends: list[int]
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:

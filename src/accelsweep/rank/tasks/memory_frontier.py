@@ -47,7 +47,7 @@ class MemoryFrontier:
             value=float(self._bound.bytes), unit="B", scope=self._bound.limit
         )
         account.metrics["peak_rank_bytes"] = _known(peak, "B", "the allocator keeps no peak")
-        account.metrics["epoch_samples"] = _known(rows, "samples", "the data has no length")
+        account.metrics["epoch_samples"] = _known(rows, "samples", "the loader does not tell its length")
 
     def after(self, account: Account) -> None:
         """Nothing is left to measure."""

@@ -67,6 +67,7 @@ class TrainThroughput:
             account.traits = count_traits(self._spec, self._example, effective.batch_size)
         quality = self._quality()
         account.metrics |= quality.metrics
+        account.doubts += quality.doubts if self._place.rank == 0 else ()
         account.metrics |= {f"logged.{name}": _logged(value) for name, value in (self._logged | quality.logged).items()}
 
     def _quality(self) -> QualityPhase:
@@ -91,7 +92,9 @@ def _learning_rate(rate: float | None) -> Metric:
 def _epoch_samples(samples: int | None) -> Metric:
     scope = "one pass over the training set, all ranks"
     if samples is None:
-        reason = "the data has no length: give the data module an attribute epoch_samples"
+        reason = (
+            "no pass ended, and the loader does not tell its length: give the data module an attribute epoch_samples"
+        )
         return Metric(value=None, unit="samples", reason=reason, scope=scope)
     return Metric(value=float(samples), unit="samples", scope=scope)
 

@@ -50,9 +50,9 @@ class UnderLoad(Inference):
         account.metrics["batch_samples_per_second"] = whole
         reason = "server is compared by queries_per_second; full batches have batch_samples_per_second"
         account.metrics["samples_per_second"] = Metric(value=None, unit=whole.unit, reason=reason)
-        account.metrics |= self._served(whole.value)
+        account.metrics |= self._served(whole.value, account)
 
-    def _served(self, capacity: float) -> dict[str, Metric]:
+    def _served(self, capacity: float, account: Account) -> dict[str, Metric]:
         with Bench(self._spec, self._place, self._rules) as bench:
             least = bench.alone_seconds()
             bench.join()
@@ -64,6 +64,7 @@ class UnderLoad(Inference):
                 return load_metrics(self._rules, None, None, reason)
             peak = find_peak(lambda rate: bench.ask(self._load(rate)), capacity)
             half = None if peak.best is None else bench.ask(self._load(peak.best.answered_per_second / 2))
+        account.doubts += bench.doubts
         return load_metrics(self._rules, peak, half, nothing_valid(peak))
 
     def _load(self, per_second: float) -> Load:

@@ -101,8 +101,9 @@ def spread_table(fleet: FleetFinding) -> ReportTable:
 
 
 def _share(found: Estimate) -> Entry:
-    low, high = 100.0 * (found.low or 0.0), 100.0 * (found.high or 0.0)
-    value = 100.0 * found.value
+    if found.low is None or found.high is None:
+        return Entry(f"not known: {found.reason}")
+    low, high, value = 100.0 * found.low, 100.0 * found.high, 100.0 * found.value
     return Entry(f"{significant(value, 2)} % [{significant(low, 2)}, {significant(high, 2)}]", order=found.value)
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import tempfile
 from pathlib import Path
 
 from accelsweep.base.errors import REFUSALS, AccelsweepError
 from accelsweep.state.file_names import SWEEPS_FOLDER
 from accelsweep.state.halts import Why
+
+LONGEST_TMPDIR = 70
+"""A socket's path has 107 characters at most; multiprocessing and torch add up to 36."""
 
 
 class NoRoom(AccelsweepError):
@@ -20,6 +25,21 @@ def check_room(folder: Path, free_disk_bytes: int) -> None:
     if free < free_disk_bytes:
         megabytes = {"free": free // 1_000_000, "asked": -(-free_disk_bytes // 1_000_000)}
         raise NoRoom(Why.no_room.format(folder=f"{SWEEPS_FOLDER}/{folder.name}", **megabytes))
+
+
+def check_temporary_folder() -> None:
+    """Raise AccelsweepError where this process's temporary folder is too long for the sockets that a run makes there.
+
+    Loader workers would wait for a socket that cannot be made until the run's time is up.
+    """
+    if len(found := tempfile.gettempdir()) > LONGEST_TMPDIR:
+        raise AccelsweepError(f"{too_long(found)}. Set TMPDIR (on a cluster site.slurm.scratch) to a shorter path")
+
+
+def too_long(folder: str) -> str:
+    """Return the words for a temporary folder whose path is too long."""
+    where = f"the temporary folder {folder[:40]}... on {socket.gethostname()}"
+    return f"{where} has a path of {len(folder)} characters, and sockets leave room for {LONGEST_TMPDIR} (TMPDIR)"
 
 
 def refusal(error: OSError, folder: Path) -> str | None:

@@ -22,8 +22,8 @@ from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import why_not_run
 from accelsweep.state.leftovers import sweep_up
-from accelsweep.state.living import living_hold
-from accelsweep.supervise.standing.skips import Present
+from accelsweep.state.living import command_began, living_hold
+from accelsweep.supervise.standing.skips import Present, ended_for_now
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def audit(folder: SweepFolder, *, check_present: bool = False) -> Audit:
     """
     manifest = _manifest(folder)
     sweep_up(folder)
-    present = Present(folder.home, folder.name) if check_present else None
+    since = command_began(folder)
+    present = Present(folder.home, folder.name, since=since) if check_present else None
     runs: list[RunState] = []
     reopened: list[str] = []
     damaged: list[DamagedFile] = []
@@ -78,7 +79,7 @@ def audit(folder: SweepFolder, *, check_present: bool = False) -> Audit:
         found = _Block(folder, planned.name, planned.runs, damaged)
         states = found.states()
         runs += states
-        if found.done_is_false(states, present):
+        if found.done_is_false(states, present, since):
             folder.done(planned.name).unlink(missing_ok=True)
             reopened.append(planned.name)
     return Audit(tuple(runs), tuple(reopened), tuple(damaged))
@@ -105,8 +106,8 @@ class _Block:
         self._check(self._folder.block(self._name))
         return [self._state(run) for run in self._wanted]
 
-    def done_is_false(self, states: list[RunState], present: Present | None) -> bool:
-        """Return whether there is a false done file."""
+    def done_is_false(self, states: list[RunState], present: Present | None, since: str | None) -> bool:
+        """Return whether there is a false done file. The present command, if there is one, began at `since`."""
         path = self._folder.done(self._name)
         try:
             done = Done.read(path)
@@ -115,7 +116,8 @@ class _Block:
         except DamagedFile as error:
             self._set_aside(error)
             return True
-        true = all(state.settled and done.records.get(state.run) == self._digest(state.run) for state in states)
+        ended = {run for run, record in self._records.items() if ended_for_now(record, since)}
+        true = all(state.run in ended and done.records.get(state.run) == self._digest(state.run) for state in states)
         if present is not None:
             true = true and all(present.why_again(record) is None for record in self._records.values())
         return not true

@@ -14,6 +14,7 @@ from accelsweep.measure.surroundings.fingerprint import fingerprint
 from accelsweep.plan.code.import_path import ImportPath
 from accelsweep.plan.code.sources import source_digests, targets
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import command_began
 from accelsweep.supervise.standing.versions import VersionAtHand, Versions
 
 
@@ -23,9 +24,13 @@ class Present:
     Packages of the user's are looked for in `home` first, or in the tree of the version that a config holds.
     """
 
-    def __init__(self, home: Path, sweep: str | None = None) -> None:
-        """`sweep` names the sweep whose versions are looked for."""
+    def __init__(self, home: Path, sweep: str | None = None, *, since: str | None = None) -> None:
+        """`sweep` names the sweep whose versions are looked for.
+
+        `since` is when the present command began (UTC, ISO 8601). What failed in it is not tried again in it.
+        """
         self._home = home
+        self._since = since
         self._versions = None if sweep is None else Versions(SweepFolder(home, sweep))
         self._known: dict[str, Fingerprint] = {}
 
@@ -51,7 +56,7 @@ class Present:
 
     def why_again(self, record: Record) -> str | None:
         """Return why the run of `record` is to be measured again, or None if the record stands."""
-        if not record.outcome.settled:
+        if not ended_for_now(record, self._since):
             return f"it ended as {record.outcome}, which is no answer"
         now = self.fingerprint(record.config)
         if self._is_gone(record.config):
@@ -66,14 +71,23 @@ class Present:
         return config.version is not None and self._version(config) is None
 
 
+def ended_for_now(record: Record, since: str | None) -> bool:
+    """Return whether the command that began at `since` does not try the run again: it has an answer, or failed in it.
+
+    A sweep may need several Snakemakes, and a block several supervisors, in one command.
+    """
+    return record.outcome.settled or (since is not None and record.started_at >= since)
+
+
 def standing(records: Iterable[Record], folder: SweepFolder, site: Site) -> set[str]:
     """Return the names of the runs whose records stand, as far as this machine can tell.
 
     On a cluster every settled record stands, because only the nodes can tell whether they have changed.
     """
+    since = command_began(folder)
     if site.scheduler != "local":
-        return {record.run for record in records if record.outcome.settled}
-    present = Present(folder.home, folder.name)
+        return {record.run for record in records if ended_for_now(record, since)}
+    present = Present(folder.home, folder.name, since=since)
     return {record.run for record in records if present.why_again(record) is None}
 
 

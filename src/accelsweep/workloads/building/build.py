@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from hydra.utils import get_object, instantiate
 
 from accelsweep.base.errors import InputError, Unsupported, nearest
 from accelsweep.core.cells.cell import brings_own_data
-from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.config import CellConfig, global_batch_of
 from accelsweep.workloads.building import foreign, optimizer
 from accelsweep.workloads.building.signatures import parameters_of
 from accelsweep.workloads.module_data import ModuleData
@@ -27,11 +27,14 @@ def make_importable(folder: str | None = None) -> None:
         sys.path.insert(0, path)
 
 
-def build_module(config: CellConfig, axes: Collection[str] = ()) -> pl.LightningModule:
+def build_module(
+    config: CellConfig, axes: Collection[str] = (), accumulated: Callable[[], int] = lambda: 1
+) -> pl.LightningModule:
     """Return the LightningModule that `config.model` names, with the config's optimiser where it brings none.
 
-    `axes` are the keys that the sweep varies. Raises InputError where the target is no LightningModule or does not take
-    the given arguments. Raises Unsupported where the sweep varies an optimiser that the module does not use. Errors of
+    `axes` are the keys that the sweep varies. `accumulated` returns how many batches an optimiser step will hold, and
+    is asked when the optimiser is made. Raises InputError where the target is no LightningModule or does not take the
+    given arguments. Raises Unsupported where the sweep varies an optimiser that the module does not use. Errors of
     the user's code pass through.
     """
     settings = dict(config.model)
@@ -41,7 +44,7 @@ def build_module(config: CellConfig, axes: Collection[str] = ()) -> pl.Lightning
     if not isinstance(module, pl.LightningModule):
         raise InputError(foreign.no_module(module, config.model))
     if leaves_optimizer_to_us(module):
-        _give_optimizer(module, config)
+        _give_optimizer(module, config, accumulated)
     elif any(axis.split(".")[0] == "optimizer" for axis in axes):
         raise Unsupported(
             f"the sweep varies `optimizer`, but {type(module).__name__} defines configure_optimizers, so every value "
@@ -55,29 +58,31 @@ def leaves_optimizer_to_us(module: pl.LightningModule) -> bool:
     return type(module).configure_optimizers is pl.LightningModule.configure_optimizers
 
 
-def _give_optimizer(module: pl.LightningModule, config: CellConfig) -> None:
+def _give_optimizer(module: pl.LightningModule, config: CellConfig, accumulated: Callable[[], int]) -> None:
     if not config.optimizer:
         raise InputError(
             f"{type(module).__name__} defines no configure_optimizers, and the config has no optimizer: "
             "choose one, e.g. optimizer=sgd, or define the method"
         )
-    module.configure_optimizers = lambda: optimizer.configure(module, config)  # type: ignore[method-assign]
+    module.configure_optimizers = lambda: optimizer.configure(module, config, accumulated)  # type: ignore[method-assign]
 
 
 def build_data(config: CellConfig, seed: int, device: torch.device | None = None) -> pl.LightningDataModule:
     """Return the LightningDataModule that `config.data` names.
 
-    It is given `batch_size` (per rank) as an argument or, where it takes none, as the attribute of that name. `seed`
+    It is given `batch_size` (per rank) as an argument or, where it takes none, as the attribute of that name. Data that
+    divides the batch of all ranks among them is given that one, where the config has it in `data.batch_size`. `seed`
     and `device` go only to targets that name them. Raises InputError where the target is no LightningDataModule or
     does not take the given arguments.
     """
     settings = dict(config.data)
-    if "batch_size" in settings:
+    batch_size = global_batch_of(config) or config.batch_size
+    if settings.pop("batch_size", batch_size) != batch_size:
         raise InputError("data.batch_size is set in the config: remove it, the axis is the top-level batch_size")
     parameters = arguments_of(settings)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     if "batch_size" in parameters or takes_any:
-        settings["batch_size"] = config.batch_size
+        settings["batch_size"] = batch_size
     for name, value in (("seed", seed), ("device", device)):
         if name in parameters and name not in settings and value is not None:
             settings[name] = value
@@ -85,7 +90,7 @@ def build_data(config: CellConfig, seed: int, device: torch.device | None = None
     if not isinstance(data, pl.LightningDataModule):
         raise InputError(foreign.no_data_module(data, config.data))
     if "batch_size" not in settings and not isinstance(data, ModuleData):
-        _set_batch_size(data, config.batch_size)
+        _set_batch_size(data, batch_size)
     return data
 
 

@@ -1,7 +1,8 @@
 """The config's optimiser, for modules that leave `configure_optimizers` to us: its learning rate follows the batch.
 
-`lr_scaling` makes the learning rate a function of the global batch (of all ranks and all accumulated steps). So batch
-sizes and device counts can be compared at rates that suit them. `warmup_steps` lets the rate grow at the beginning.
+`lr_scaling` makes the learning rate a function of the global batch: the samples of an optimiser step on all ranks, with
+all batches that it accumulates. So batch sizes and device counts can be compared at rates that suit them.
+`warmup_steps` lets the rate grow at the beginning.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from torch.optim.lr_scheduler import LambdaLR
 from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.learning_rate import LearningRate, Scaling
-from accelsweep.core.cells.trainer import accumulated
 
 FACTORS: dict[Scaling, Callable[[float], float]] = {
     "none": lambda _: 1.0,
@@ -32,11 +32,6 @@ minibatch size is multiplied by k, multiply the learning rate by k". `sqrt`: A. 
 parallelizing convolutional neural networks" (2014), section 5.1: multiply it by the square root of k, which keeps the
 variance of the gradient's expectation.
 """
-
-
-def global_batch_size(config: CellConfig) -> int:
-    """Return the samples of one optimiser step: `batch_size` of each rank, times ranks, times accumulated steps."""
-    return config.samples_per_step * accumulated(config.trainer)
 
 
 def scaled_lr(lr: float, scaling: Scaling, global_batch: int, base_batch: int | None) -> float:
@@ -57,11 +52,18 @@ def warmed_up(warmup_steps: int) -> Callable[[int], float]:
     return lambda step: min(1.0, (step + 1) / warmup_steps)
 
 
-def configure(module: nn.Module, config: CellConfig) -> Any:
+def scales(config: CellConfig) -> bool:
+    """Return whether the learning rate of the config's optimiser follows the global batch."""
+    return (config.learning_rate.lr_scaling or "none") != "none"
+
+
+def configure(module: nn.Module, config: CellConfig, accumulated: Callable[[], int] = lambda: 1) -> Any:
     """Return what `configure_optimizers` returns for the config's `optimizer`: one over all trainable parameters.
 
-    With `warmup_steps` it comes with a schedule that is stepped after every optimiser step. Raises InputError for a
-    setting that means nothing, Unsupported for a variant of the optimiser that this device or torch does not have.
+    `accumulated` returns how many batches an optimiser step will hold; it is asked only where the rate follows that.
+    With `warmup_steps` the optimiser comes with a schedule that is stepped after every optimiser step. Raises
+    InputError for a setting that means nothing, Unsupported for a variant of the optimiser that this device or torch
+    does not have.
     """
     settings = {key: value for key, value in (config.optimizer or {}).items() if key not in LearningRate.model_fields}
     rate = config.learning_rate
@@ -69,7 +71,8 @@ def configure(module: nn.Module, config: CellConfig) -> Any:
     if scaling != "none":
         if "lr" not in settings:
             raise InputError(f"optimizer.lr_scaling={scaling} scales optimizer.lr, which is not set")
-        settings["lr"] = scaled_lr(float(settings["lr"]), scaling, global_batch_size(config), rate.base_batch_size)
+        global_batch = config.samples_per_step * accumulated()
+        settings["lr"] = scaled_lr(float(settings["lr"]), scaling, global_batch, rate.base_batch_size)
     optimizer = _made(settings, [parameter for parameter in module.parameters() if parameter.requires_grad])
     if warmup < 1:
         return optimizer

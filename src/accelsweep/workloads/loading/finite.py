@@ -19,7 +19,7 @@ from accelsweep.measure.devices.kinds import torch_kind
 from accelsweep.workloads.loading.preprocess import Preprocess
 from accelsweep.workloads.loading.repeated import RepeatedRows
 from accelsweep.workloads.loading.rows import Excerpt, Items, Rows, Tensors
-from accelsweep.workloads.loading.stream import EndlessBatches, WholeSet, loader_of
+from accelsweep.workloads.loading.stream import EndlessBatches, WholeSet, loader_of, rank_and_size
 
 AnyRows = TypeVar("AnyRows", bound=Rows)
 
@@ -136,8 +136,13 @@ class FiniteData(pl.LightningDataModule):
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples in one pass over the training set, of all ranks; None before `setup`."""
-        return None if self._sets is None else len(self._sets[0])
+        """Samples of one pass over the training set, of all ranks: those of whole batches; None before `setup`."""
+        if self._sets is None:
+            return None
+        rows, (_, ranks) = len(self._sets[0]), rank_and_size()
+        if self.repeats_rows:
+            return rows
+        return rows // ranks // self.batch_size * self.batch_size * ranks
 
     def setup(self, stage: str) -> None:
         """Read the set, once, and put it where it belongs. Raises Unsupported where keys contradict each other."""

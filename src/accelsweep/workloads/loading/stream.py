@@ -80,6 +80,8 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
 class WholeSet(IterableDataset[tuple[Tensor, ...]]):
     """Every one of the `rows` once, in order, on every rank: the exact validation set, nothing padded or doubled."""
 
+    finite = True
+
     def __init__(self, rows: Rows, batch_size: int, finish: Callable[[Any], Any] | None = None) -> None:
         """The last batch may be short; `finish` is called with each."""
         self._rows, self.batch_size, self._finish = rows, batch_size, finish
