@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hand_clock import FakeClock
@@ -16,11 +17,12 @@ from accelsweep.core.sites.site import Site
 from accelsweep.drive.jobs import queue as queueing
 from accelsweep.drive.jobs.queue import Queue
 from accelsweep.drive.jobs.retries import HELD_BACK
+from accelsweep.drive.snakemake.workflow import Sweep
 from accelsweep.engines.engine import Job
 from accelsweep.engines.slurm import queue as slurm_queue
 from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import halt_of, why_not_run
+from accelsweep.state.halts import Halt, halt_of, why_not_run
 
 BLOCK = "b0123456789ab"
 SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
@@ -73,6 +75,18 @@ def test_a_job_that_waits_longer_than_its_limit_is_left_out_and_so_is_the_copy_t
         "its job waited for more than limits.queue_minutes (30) in Slurm's queue, which says: Resources"
     )
     assert [command for command, _ in queue.left_out(SLURM, [pending("9", "Priority", block)])] == [("scancel", "9")]
+    assert Sweep(example_sweep, Manifest.read(example_sweep.manifest)).left_out(block), "Snakemake submits no copy"
+
+
+@pytest.mark.parametrize(("again", "left_out"), [("now", False), ("later", True), ("changed", True)])
+def test_a_block_gets_another_job_in_the_same_command_unless_its_halt_says_otherwise(
+    example_sweep: SweepFolder, again: Literal["now", "later", "changed"], left_out: bool
+) -> None:
+    manifest = Manifest.read(example_sweep.manifest)
+    sweep, block = Sweep(example_sweep, manifest), manifest.blocks[0].name
+    assert not sweep.left_out(block)
+    Halt(block=block, why="it was cancelled", again=again).write(example_sweep.halt(block))
+    assert sweep.left_out(block) is left_out
 
 
 def test_without_a_limit_a_job_waits(queue: Queue, clock: FakeClock) -> None:
