@@ -16,7 +16,7 @@ from accelsweep.drive.jobs.failures import failures, note_failed_jobs, refuse_be
 from accelsweep.engines.engine import JobOffer
 from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import Halt, reasons_not_run, wants_a_change, why_not_run
+from accelsweep.state.halts import Halt, reasons_not_run, wants_a_change, why_and_what_next, why_not_run
 
 SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
 
@@ -247,8 +247,14 @@ def test_a_refused_job_wants_a_change_and_one_that_slurm_could_not_be_asked_for_
     manifest = manifest.model_copy(update={"blocks": manifest.blocks[:1]})
     note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, REFUSED))
     assert wants_a_change(example_sweep, manifest)
+    told = why_and_what_next(example_sweep, block, "the same command measures it")
+    assert told.startswith("Slurm refused its job (")
+    assert "same command" not in told
     away = REFUSED.replace("Invalid partition name specified", "Unable to contact slurm controller (connect failure)")
     example_sweep.halt(block).unlink()
     note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, away))
     assert example_sweep.halt(block).exists()
     assert not wants_a_change(example_sweep, manifest)
+    assert why_and_what_next(example_sweep, block, "the same command measures it").endswith(
+        "; the same command measures it"
+    )

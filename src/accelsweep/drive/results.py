@@ -55,7 +55,7 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
     say(findings.recommendation.sentence)
     if waited := queue_line(findings):
         say(waited)
-    if findings.recommendation.settle:
+    if findings.recommendation.settle and not wants_a_change(folder, Manifest.read(folder.manifest)):
         say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:
         say(f"refused: {refusal}")

@@ -87,6 +87,12 @@ def why_not_run(folder: SweepFolder, block: str) -> str:
     return Why.died.format(pid=hold.pid, host=hold.host, during=during)
 
 
+def why_and_what_next(folder: SweepFolder, block: str, again: str) -> str:
+    """Return why runs of a block have no record, and how they are measured `again`, unless that wants a change."""
+    why, halt = why_not_run(folder, block), halt_of(folder, block)
+    return why if halt is not None and halt.why == why and halt.again == "changed" else f"{why}; {again}"
+
+
 def reasons_not_run(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int]:
     """Return how many wanted runs have no record for which reason; those that nobody kept from it are left out.
 
