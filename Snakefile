@@ -32,6 +32,7 @@ onstart:
     SWEEP.check_executor(workflow)
     SWEEP.follow_jobs(workflow)
     shell("{sys.executable:q} -m accelsweep.supervise --prepare {SWEEP.root:q}")
+    SWEEP.leave_secrets_behind()
 
 
 # A block that failed must never cost the report: what there is gets collected, the rest becomes `not_run` rows.

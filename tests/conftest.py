@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import os
@@ -90,6 +91,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("last lines")
         for line in sorted(lines):
             terminalreporter.write_line(f"| {line} |")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make one folder for what all workers share, and remove it at the end: the suite leaves nothing in TMPDIR."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        from shared_fork_server import shared_folder
+
+        stack = contextlib.ExitStack()
+        stack.enter_context(shared_folder())
+        config.add_cleanup(stack.close)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,6 +3,9 @@
 import json
 import math
 import os
+import shutil
+import stat
+import subprocess
 from pathlib import Path
 from typing import ClassVar
 
@@ -200,3 +203,31 @@ def test_damaged_files_are_set_aside_under_new_names_and_never_overwritten(tmp_p
     assert not path.exists()
     assert (tmp_path / "record.json.damaged-1").read_text() == "first"
     assert (tmp_path / "record.json.damaged-2").read_text() == "second"
+
+
+@pytest.mark.parametrize(
+    ("umask", "mode", "expected"),
+    [(0o002, 0o666, 0o664), (0o022, 0o666, 0o644), (0o077, 0o666, 0o600), (0o000, 0o600, 0o600)],
+)
+def test_who_else_may_read_and_write_a_document_is_decided_by_the_umask(umask, mode, expected, tmp_path):
+    before = os.umask(umask)
+    try:
+        write_bytes_atomically(tmp_path / "own.json", b"x", mode)
+        descriptor, part = documents.open_beside(tmp_path / "sweep.zip", mode)
+        os.close(descriptor)
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "own.json", part)] == [expected, expected]
+
+
+@pytest.mark.skipif(shutil.which("setfacl") is None, reason="setfacl is not installed")
+def test_a_default_acl_of_the_folder_counts_more_than_the_umask(tmp_path):
+    set_acl = ["setfacl", "--default", "--modify", "group::rw", str(tmp_path)]
+    if subprocess.run(set_acl, check=False, capture_output=True).returncode:
+        pytest.skip("this disk has no ACLs")
+    before = os.umask(0o022)
+    try:
+        write_bytes_atomically(tmp_path / "own.json", b"x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "own.json").stat().st_mode) & 0o060 == 0o060

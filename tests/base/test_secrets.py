@@ -1,12 +1,20 @@
 """Secrets in addresses are masked wherever they stand in a text, and nothing else is touched."""
 
+import json
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from accelsweep.base.secrets import masked, without_secrets
+from accelsweep.base.secrets import login_of, masked, names_a_secret, without_secrets
 
 word = st.text(st.characters(categories=("L", "N")), min_size=1)
+password = st.text(st.characters(exclude_categories=("Z", "C")), min_size=1)
+
+ODD_PASSWORDS = [
+    "p/a/ss", "p'a'ss", 'p"a"ss', "p@a@ss", "p%a%2Fss", "p:a:ss", "p?a=ss", "p#a#ss", "p&a&ss", "p[a]ss", "p\\ass",
+    "p,ass;", "p/@'\"%:?#&",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -15,8 +23,20 @@ word = st.text(st.characters(categories=("L", "N")), min_size=1)
         ("https://me:pw@host/x and s3://key@bucket", "https://***@host/x and s3://***@bucket"),
         ("https://h/d?x=1&auth_token=abc#part", "https://h/d?x=1&auth_token=***"),
         ("https://h/d?X-Amz-Signature=abc&y=2", "https://h/d?X-Amz-Signature=***&y=2"),
+        ("https://h/d?sp=r&sig=a%2Fb%3D", "https://h/d?sp=r&sig=***"),
+        ("https://h/d?pass%77ord=abc", "https://h/d?pass%77ord=***"),
+        ("mssql+pyodbc:///?odbc_connect=UID%3Dme%3BPWD%3Dp", "mssql+pyodbc:///?odbc_connect=***"),
+        ("https://h/#access_token=abc&state=1", "https://h/#access_token=***&state=1"),
+        ("GET /data?token=abc HTTP/1.1", "GET /data?token=*** HTTP/1.1"),
+        ("https://h/go?to=https%3A%2F%2Fme%3Apw%40host%2Fx&y=1", "https://h/go?to=https://***@host/x&y=1"),
         ('url="http://a:b@c/"', 'url="http://***@c/"'),
+        ('see "https://h/d?token=abc".', 'see "https://h/d?token=***".'),
+        ("https://medium.com/@user/text", "https://medium.com/@user/text"),
+        ("https://host?mail=a@b.c", "https://host?mail=a@b.c"),
+        ("http://[::1]:5000/@x", "http://[::1]:5000/@x"),
+        ("http://127.0.0.1:5000/#/experiments/1?o=2", "http://127.0.0.1:5000/#/experiments/1?o=2"),
         ("a@b.c says token=1", "a@b.c says token=1"),
+        ("batch_size=16 \n\ttwo  spaces", "batch_size=16 \n\ttwo  spaces"),
         ("", ""),
     ],
 )
@@ -24,11 +44,23 @@ def test_only_the_secret_of_an_address_is_masked(text, shown):
     assert masked(text) == shown
 
 
-@given(st.text(), word, word, st.text())
+@pytest.mark.parametrize("secret", ODD_PASSWORDS)
+def test_a_password_may_hold_any_sign_in_the_login_and_in_the_query(secret):
+    around = 'error: "{}", tried twice'
+    assert masked(around.format(f"postgresql://me:{secret}@host:5432/db")) == around.format(
+        "postgresql://***@host:5432/db"
+    )
+    query = masked(f"postgresql://host/db?user=me&password={secret.replace('&', '')}")
+    assert query.rstrip("\"'`)]}>,.;") == "postgresql://host/db?user=me&password=***"
+
+
+@given(st.text(), word, password, st.text())
 def test_no_password_survives_in_any_surroundings(before, user, password, after):
     secret = f"begin{password}end"
     assume(secret not in before + after)
-    assert secret not in masked(f"{before} https://{user}:{secret}@host/ {after}")
+    shown = masked(f"{before} https://{user}:{secret}@host/ {after}")
+    assert secret not in shown
+    assert "://***@host/ " in shown
 
 
 @given(st.text())
@@ -39,3 +71,58 @@ def test_masking_twice_changes_nothing_more(text):
 def test_a_config_keeps_its_shape_and_its_numbers():
     config = {"data": {"url": "https://a:b@c", "size": 3}, "steps": [1, 2.5, None, True, "x"]}
     assert without_secrets(config) == {"data": {"url": "https://***@c", "size": 3}, "steps": [1, 2.5, None, True, "x"]}
+
+
+def test_a_value_that_is_an_address_may_hold_spaces_and_so_may_a_key():
+    config = {"url": "postgresql://me:pass word 'x'@host/db", "mirrors": {"https://me:pw@one": 1}}
+    shown = without_secrets(config)
+    assert shown == {"url": "postgresql://***@host/db", "mirrors": {"https://***@one": 1}}
+    assert json.loads(masked(json.dumps(shown))) == shown
+
+
+def test_secret_variables_of_a_run_are_hidden_in_its_config_its_axes_and_its_overrides():
+    config = {"env": {"HF_TOKEN": "hf_x y", "OMP_NUM_THREADS": "2"}, "env.WANDB_API_KEY": "k", "model": {"key": 3}}
+    assert without_secrets(config) == {
+        "env": {"HF_TOKEN": "***", "OMP_NUM_THREADS": "2"},
+        "env.WANDB_API_KEY": "***",
+        "model": {"key": 3},
+    }
+    assert without_secrets(["+env.HF_TOKEN='hf_x y'", "env.OMP_NUM_THREADS=2"]) == [
+        "+env.HF_TOKEN=***",
+        "env.OMP_NUM_THREADS=2",
+    ]
+    assert masked("accelsweep run '+env.HF_TOKEN=hf_x' batch_size=16") == (
+        "accelsweep run '+env.HF_TOKEN=*** batch_size=16"
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "login"),
+    [
+        ("http://host:5000", None),
+        ("http://host:5000/x", None),
+        ("sqlite:////a@b/mlflow.db", None),
+        ("https://token@host", "token"),
+        ("postgresql://me:a/b@c@host/db", "me:a/b@c"),
+        ("no address", None),
+    ],
+)
+def test_the_login_of_an_address_is_what_stands_before_its_last_at_sign(address, login):
+    assert login_of(address) == login
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "TORCH_API_KEY", "NCCL_SECRET", "HF_PASSWORD_FILE", "TORCH_CREDENTIAL",
+     "AWS_SECRET_ACCESS_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "PGPASSWORD", "torch_key"],
+)  # fmt: skip
+def test_a_variable_whose_name_has_such_a_word_names_a_secret(name):
+    assert names_a_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS", "TORCH_KEYED_CACHE", "HF_HOME", "PWD", "MONKEY_BARS", "NCCL_DEBUG"],
+)
+def test_a_word_that_only_begins_so_names_none(name):
+    assert not names_a_secret(name)

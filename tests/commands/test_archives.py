@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import stat
@@ -16,8 +17,11 @@ import pytest
 from archives import changed, contents_of, members, relisted, write
 from example_sweep import build_example_sweep
 
+from accelsweep.analyse.collected.collect import collect
+from accelsweep.analyse.whole import findings_of
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import AccelsweepError, InputError, NewerFile
+from accelsweep.commands.compare import compare_sweeps
 from accelsweep.commands.exchange.archives import export_sweep, import_archive
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.planned.plans import Block, Hold, Manifest
@@ -77,12 +81,46 @@ def test_the_same_sweep_gives_the_same_archive(exported, tmp_path):
     assert export_sweep(brought.home, "example", tmp_path / "back.zip").read_bytes() == archive.read_bytes()
 
 
-def test_a_sweep_can_get_another_name_and_keeps_its_findings(exported, tmp_path):
+def test_a_sweep_can_get_another_name_and_keeps_its_numbers(exported, tmp_path, capsys):
     folder, archive = exported
     brought = import_archive(tmp_path, archive, "mine")
     assert brought.root == tmp_path / "sweeps" / "mine"
-    assert brought.findings.read_bytes() == folder.findings.read_bytes()
-    assert files_below(tmp_path / "reports" / "mine") == files_below(folder.report)
+    assert "byte for byte" in capsys.readouterr().out
+    then, now = Findings.read(folder.findings), Findings.read(brought.findings)
+    assert (then.sweep, now.sweep) == ("example", "mine")
+    assert [cell.rate for cell in now.cells] == [cell.rate for cell in then.cells]
+    assert files_below(tmp_path / "reports" / "mine").keys() == files_below(folder.report).keys()
+
+
+def say_its_name(folder):
+    """Everything that tells a sweep's name: plan, rows, findings with their advice, and a comparison."""
+    rows = collect(folder)
+    found = findings_of(folder)
+    assert {row.sweep for row in rows} == {Manifest.read(folder.manifest).sweep} == {found.sweep}
+    return found.sweep, found.command.partition(" --name ")[2]
+
+
+@pytest.mark.parametrize("way", ["imported", "renamed", "copied"])
+def test_a_sweep_is_called_as_its_folder_is_in_all_that_is_said_of_it(exported, tmp_path, way, capsys):
+    folder, archive = exported
+    if way == "imported":
+        import_archive(tmp_path, archive, "mine")
+        import_archive(tmp_path, archive, None)
+    else:
+        shutil.copytree(folder.root, tmp_path / "sweeps" / "mine")
+        shutil.copytree(folder.root, tmp_path / "sweeps" / "example")
+    brought = SweepFolder(tmp_path, "mine")
+    if way == "renamed":
+        (tmp_path / "sweeps" / "mine").rename(tmp_path / "sweeps" / "theirs")
+        brought = SweepFolder(tmp_path, "theirs")
+    named = brought.name
+    assert say_its_name(brought) == (named, named)
+    capsys.readouterr()
+    compare_sweeps(tmp_path, "example", named, None)
+    assert f"{named} against example" in capsys.readouterr().out
+    compare_sweeps(tmp_path, named, "example", None, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["before"], told["after"]) == (named, "example")
 
 
 def test_what_is_written_first_stands_first_for_snakemake(archive, tmp_path):

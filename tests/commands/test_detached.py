@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.commands import attach as attaching
 from accelsweep.commands.attach import attach
-from accelsweep.commands.detached import errand
+from accelsweep.commands.detached import carry_on, errand, hand_over
 from accelsweep.commands.detached.carry_on import MOST_STARTS, last_of_chain
 from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.running.carried_out import planned
@@ -25,6 +25,8 @@ from accelsweep.core.planned.settings import Fleet
 from accelsweep.core.sites.site import Site
 from accelsweep.drive.detached import slurm_job
 from accelsweep.drive.detached.handed import Handed, HeadEnd
+from accelsweep.drive.detached.slurm_job import HeadJob
+from accelsweep.drive.detached.tmux import Tmux
 from accelsweep.state.folders import SweepFolder, unplanned_heads
 
 ODD = ("experiment=tiny", "+env.WORDS='two  words'", 'model.name="a\\"b"', "x=$(id);`id`", "y=\t\n", "z=é")
@@ -46,6 +48,30 @@ def test_an_order_keeps_every_argument_exactly_and_its_owner_alone_can_read_it(t
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "order.json").stat().st_mode) == 0o600
     assert HeadOrder.read(tmp_path / "order.json") == order(jobs=3)
+
+
+def test_a_head_in_a_job_gets_the_users_secrets_from_its_order_and_sbatch_does_not(monkeypatch, example_sweep):
+    site = Site(name="c", scheduler="slurm", slurm={"secrets": ["HF_TOKEN"]})
+    monkeypatch.setattr(
+        os, "environ", {"MLFLOW_TRACKING_PASSWORD": "x", "HF_TOKEN": "y", "PATH": "/bin", "SBATCH_WAIT": "1"}
+    )
+    left = {name: os.environ[name] for name in hand_over._left_behind(HeadJob(), site)}
+    assert left == {"MLFLOW_TRACKING_PASSWORD": "x"}
+    assert hand_over._left_behind(Tmux(), site) == [], "on this machine it has all variables"
+    submitted = {}
+
+    def asked(*_command, base, **_):
+        submitted.update(base)
+        return "7\n"
+
+    monkeypatch.setattr(slurm_job, "ask", asked)
+    HeadJob(site.slurm).start(example_sweep, ("true",), "head")
+    assert submitted == {"HF_TOKEN": "y", "PATH": "/bin"}
+    order().model_copy(update={"secrets": left}).write(example_sweep.of_head("order"))
+    os.environ.pop("MLFLOW_TRACKING_PASSWORD")
+    monkeypatch.setattr(carry_on, "_done", lambda *_: submitted.update(os.environ) or 0)
+    carry_on.carry_on(example_sweep)
+    assert submitted["MLFLOW_TRACKING_PASSWORD"] == "x"
 
 
 def test_repeats_that_are_in_the_plan_are_not_added_by_another_head(example_sweep):

@@ -7,7 +7,16 @@ import sys
 import pytest
 from example_sweep import config_of
 
-from accelsweep.core.cells.cell import PLAN_KEYS, cell_name, in_short, label, scientific, shared_devices
+from accelsweep.core.cells.cell import (
+    PLAN_KEYS,
+    cell_name,
+    frozen_paths,
+    in_short,
+    label,
+    placed_paths,
+    scientific,
+    shared_devices,
+)
 from accelsweep.core.cells.config import CellConfig
 
 CONFIG = {"accelerator": "cpu", "batch_size": 32, "model": {"_target_": "m.Net", "width": 8}, "site": {"name": "local"}}
@@ -23,10 +32,46 @@ def test_every_other_key_is(change):
     assert cell_name(CONFIG | change) != cell_name(CONFIG)
 
 
-def test_the_root_of_an_absolute_path_does_not_count_but_its_last_part_does():
-    here, there = {"data": {"root": "/scratch/me/imagenet"}}, {"data": {"root": "/data/imagenet"}}
-    assert cell_name(here) == cell_name(there)
-    assert cell_name(here) != cell_name({"data": {"root": "/data/cifar"}})
+def in_a_mapping(path):
+    return {"data": {"root": path}}
+
+
+def in_a_list(path):
+    return {"data": {"roots": ["other", {"train": path}]}}
+
+
+def in_a_variable(path):
+    return {"env": {"DATA": path}}
+
+
+@pytest.mark.parametrize("at", [in_a_mapping, in_a_list, in_a_variable])
+def test_a_path_counts_in_full_wherever_it_stands(at):
+    paths = ["/nfs/imagenet", "/nvme/imagenet", "/nfs/cifar", "/nfs/a/imagenet", "/imagenet"]
+    assert len({cell_name(at(path)) for path in paths}) == len(paths)
+
+
+@pytest.mark.parametrize("at", [in_a_mapping, in_a_list, in_a_variable])
+def test_a_path_below_the_working_folder_is_the_same_after_the_project_moved_and_whole_again_in_a_run(at, tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    for home in (old, new):
+        home.mkdir()
+    frozen = frozen_paths(at(f"{old}/sets/a/"), old)
+    assert frozen == at("{home}/sets/a/")
+    assert frozen == frozen_paths(at(f"{new}/sets/a/"), new)
+    assert placed_paths(frozen, new) == at(f"{new}/sets/a/")
+
+
+def test_a_path_through_a_link_to_the_working_folder_lies_below_it(tmp_path):
+    (home := tmp_path / "real" / "project").mkdir(parents=True)
+    (tmp_path / "logical").symlink_to(tmp_path / "real")
+    assert frozen_paths(f"{tmp_path}/logical/project/sets", home) == "{home}/sets"
+    assert frozen_paths(str(home), home) == "{home}"
+
+
+@pytest.mark.parametrize("text", ["/{}/../data", "/{}-of-another", "{}", "sets/a", "file:///{}/sets", "/{}/a\nb", ""])
+def test_what_is_no_path_below_the_working_folder_stays_as_it_is(text, tmp_path):
+    whole = text.format(str(tmp_path).lstrip("/"))
+    assert frozen_paths({"key": whole}, tmp_path) == {"key": whole}
 
 
 def test_a_cells_name_is_the_same_in_another_process_with_another_hash_seed():

@@ -82,10 +82,20 @@ def test_rows_stand_one_below_the_other_where_a_table_does_not_fit(capsys, monke
     )
 
 
-def test_a_table_that_fits_stays_a_table_in_a_narrow_terminal(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    show(Listing("t", ("setting", "rate"), (("a", "1"), ("b", "2"))))
-    assert "│ a       │ 1    │" in capsys.readouterr().out
+@pytest.mark.parametrize(("width", "is_table"), [("40", False), ("59", False), ("60", True)])
+def test_a_narrow_terminal_gets_a_list_also_of_a_small_table(width, is_table, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", width)
+    show(Listing("a-title-that-is-wider-than-its-table", ("setting", "rate"), (("a", "1"), ("b", "2"))))
+    shown = capsys.readouterr().out
+    assert ("│ a       │ 1    │" in shown) is is_table
+    assert ("a-title-that-is-wider-than-its-table\na\n  rate  1\n" in shown) is not is_table
+
+
+def test_a_word_that_is_longer_than_a_line_is_not_broken(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    long = "sweeps/quickstart/runs/ad6e3bc83738-r0"
+    show(Listing(long, ("setting", "folder"), ((f"{long} x", f"in {long} there"),)))
+    assert capsys.readouterr().out == f"{long}\n{long}\nx\n  folder\n    in\n    {long}\n    there\n"
 
 
 def in_a_terminal(code, width, **variables):

@@ -25,7 +25,6 @@ from accelsweep.drive.detached.tmux import Tmux
 from accelsweep.drive.head import refuse_while_run
 from accelsweep.engines.engine import JobOffer
 from accelsweep.engines.slurm import queue
-from accelsweep.engines.slurm.this_job import outside_of_jobs
 from accelsweep.state.folders import SweepFolder
 
 WORDS = ("two words", "a'b\"c", "$HOME;`id`", "", "#{pane_pid}", "é%d")
@@ -296,15 +295,6 @@ def test_a_head_that_waits_is_ended_by_a_plain_scancel_and_one_that_runs_as_by_c
     assert first == "end it while it waits: scancel 12"
     assert then == "end it once it runs, as Ctrl-C would: scancel --batch --signal=INT 12"
     assert ways_to_end(HeadJob(), "12", waits=False) == ["end it, as Ctrl-C would: scancel --batch --signal=INT 12"]
-
-
-def test_what_a_head_submits_knows_nothing_of_the_heads_own_job(monkeypatch):
-    monkeypatch.setenv("SLURM_CONF", "/etc/here")
-    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
-    assert outside_of_jobs() == dict(os.environ), "on a login node nothing is taken away"
-    for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_MEM_PER_NODE"):
-        monkeypatch.setenv(name, "1")
-    assert {name for name in outside_of_jobs() if name.startswith("SLURM")} == {"SLURM_CONF"}
 
 
 @pytest.fixture

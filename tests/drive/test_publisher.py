@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 
 import pytest
 from patience import until
@@ -24,8 +25,9 @@ STRUCK = "import os, signal; signal.signal(signal.SIGINT, signal.default_int_han
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize(("struck", "told"), [(2, 0), (9, 1)])
 def test_publishers_that_signals_end_early_are_followed_by_others_a_few_times(
-    example_sweep: SweepFolder, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, struck: int, told: int
-) -> None:
+    example_sweep: SweepFolder, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, struck: int, told: int,
+    last_line: Callable[[str, str], None],
+) -> None:  # fmt: skip
     left = [STRUCK.format(int(number))] * struck
 
     def start(folder: SweepFolder, *_options: str | None) -> Child:
@@ -35,10 +37,13 @@ def test_publishers_that_signals_end_early_are_followed_by_others_a_few_times(
 
     monkeypatch.setattr(publisher, "_start", start)
     monkeypatch.setattr(publisher, "_has_all", lambda *_: False)
-    lines: list[str] = []
-    publisher.finish(start(example_sweep), example_sweep, None, lines.append)
-    assert len(lines) == told
-    assert all("accelsweep publish" in line for line in lines)
+    publisher.finish(start(example_sweep), example_sweep, None)
+    line, copied = publisher.last_line(example_sweep, None)
+    assert not copied
+    assert (f"the process that copies was ended by {number.name}" in line) is bool(told)
+    assert line.endswith(f"To catch up: accelsweep publish {example_sweep.name}")
+    if told:
+        last_line(f"publishing interrupted by {number.name}, again and again", line)
 
 
 @pytest.mark.parametrize(
@@ -62,11 +67,47 @@ def test_what_keeps_a_publisher_from_its_work_is_told_while_it_works_and_what_it
 
 def test_the_last_line_leads_to_mlflow_only_where_everything_is_there(example_sweep: SweepFolder) -> None:
     name, uri = example_sweep.name, "http://me:hunter2@mlflow.example"
-    assert publisher.last_line(example_sweep, None) == f"MLflow has not got everything: accelsweep publish {name}"
+    assert publisher.last_line(example_sweep, None) == (
+        f"MLflow has not got everything: nothing was copied yet. To catch up: accelsweep publish {name}",
+        False,
+    )
     records = {path.parent.name: sha256_file(path) for path in example_sweep.root.glob("runs/*/record.json")}
     digests = run_digests(Manifest.read(example_sweep.manifest), records)
     copied = Copied(experiment_id="1", active_runs=0, records=digests, report=report_digest(example_sweep), views=True)
     remember(example_sweep, uri, copied)
     assert publisher.last_line(example_sweep, uri) == (
-        "MLflow: accelsweep ui --tracking-uri 'http://***@mlflow.example'"
+        "MLflow: accelsweep ui --tracking-uri 'http://***@mlflow.example'",
+        True,
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "error: /w/mlflow.db: MLflow's store is damaged. All records are safe",
+            "/w/mlflow.db: MLflow's store is damaged",
+        ),
+        ("MLflow at http://h does not answer (gone); the sweep goes on", "MLflow at http://h does not answer (gone)"),
+        ("3 runs\n\nerror: no room\n\n", "no room"),
+    ],
+)
+def test_the_last_line_holds_the_last_reason_that_the_publisher_gave(
+    example_sweep: SweepFolder, said: str, reason: str, last_line: Callable[[str, str], None]
+) -> None:
+    example_sweep.publish_log.parent.mkdir(exist_ok=True)
+    example_sweep.publish_log.write_text(said)
+    line, copied = publisher.last_line(example_sweep, None)
+    assert f"MLflow has not got everything: {reason}" in line
+    assert line.endswith(". To catch up: accelsweep publish example")
+    assert not copied
+    last_line(f"publishing ended by {reason.partition(':')[2] or reason}", line)
+
+
+def test_where_mlflow_is_not_installed_nobody_waits_for_a_copy(
+    example_sweep: SweepFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    line, copied = publisher.last_line(example_sweep, None)
+    assert "it is not installed here (pip install mlflow)" in line
+    assert copied

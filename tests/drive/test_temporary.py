@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from accelsweep.drive.children import temporary
 from accelsweep.drive.children.temporary import own_temporary_folder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take
+from accelsweep.state.leftovers import sweep_up_temporary
 from accelsweep.supervise.ends.disk import check_temporary_folder
 
 LOCAL = Site(name="here", scheduler="local")
@@ -65,6 +67,45 @@ def test_files_of_a_supervisor_that_outlived_its_head_stay_until_it_has_ended(fo
     assert left() == []
 
 
+@pytest.mark.parametrize("lost", ["nothing", "the sweep's folder"])
+def test_any_command_sweeps_up_what_a_killed_head_of_another_sweep_left(folder: SweepFolder, lost: str) -> None:
+    with own_temporary_folder(folder, LOCAL):
+        given = Path(os.environ["TMPDIR"])
+        shutil.copytree(given.parent, folder.home / "as it was")
+    shutil.copytree(folder.home / "as it was", given.parent, dirs_exist_ok=True)
+    (given / "pymp-left").mkdir()
+    if lost != "nothing":
+        shutil.rmtree(folder.root)
+    sweep_up_temporary()
+    assert left() == []
+
+
+@pytest.mark.parametrize("held", ["head", "block"])
+def test_what_a_living_process_of_another_sweep_owns_stays(folder: SweepFolder, held: str) -> None:
+    hold = folder.of_head("claim") if held == "head" else folder.hold("b000000000000")
+    with own_temporary_folder(folder, LOCAL):
+        given = Path(os.environ["TMPDIR"])
+        holder = take(hold, held)
+        assert isinstance(holder, Holder)
+        os.environ["TMPDIR"] = str(given.parent)
+        sweep_up_temporary()
+        assert given.exists()
+        holder.release()
+        sweep_up_temporary()
+        assert not given.exists()
+
+
+def test_an_owner_file_that_names_another_place_or_nothing_moves_nobody(folder: SweepFolder) -> None:
+    with own_temporary_folder(folder, LOCAL):
+        given = Path(os.environ["TMPDIR"])
+        forged = given.parent / "accelsweep-0123456789ab"
+        forged.mkdir()
+        forged.with_suffix(".owner").write_text(str(folder.root))
+        (given.parent / "accelsweep-ba9876543210.owner").write_text("no path")
+    sweep_up_temporary()
+    assert forged.exists()
+
+
 def test_on_a_cluster_the_folder_is_made_but_no_variable_takes_it_to_the_jobs(folder: SweepFolder) -> None:
     before = os.environ["TMPDIR"]
     with own_temporary_folder(folder, Site(name="there", scheduler="slurm")) as given:
@@ -112,7 +153,7 @@ def test_where_no_place_is_short_enough_the_variable_is_named_before_anything_ru
     folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/" + "y" * 144)
-    monkeypatch.setattr(temporary, "_SHORT", ("/proc/nowhere",))
+    monkeypatch.setattr(temporary, "SHORT_PLACES", ("/proc/nowhere",))
     with (
         pytest.raises(InputError, match=r"has a path of 145 characters, .* set TMPDIR to a shorter path"),
         own_temporary_folder(folder, LOCAL),

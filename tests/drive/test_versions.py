@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from own_repository import FILES, MODULE, commit, git, repository, write
 from tiny_sweep import plan_sweep
 
-from accelsweep.base.errors import InputError
+from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.cells.versions import Tree
 from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.versions.repository import Repository
@@ -196,3 +197,19 @@ def test_a_command_given_in_a_folder_of_the_repository_finds_that_folder_in_each
 def test_a_hooks_variables_do_not_lead_to_another_repository(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", os.devnull)
     assert len(made(home, "HEAD~1", "HEAD")) == 2
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_link_that_the_disk_cannot_hold_is_named_and_no_edit_is_blamed(
+    number: int, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "link.py").symlink_to("own.py")
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "symlink", refused)
+    with pytest.raises(
+        AccelsweepError, match=r"link\.py is a symbolic link, and the disk of .* has none: give the command"
+    ):
+        made(home, ".", "HEAD")

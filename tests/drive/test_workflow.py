@@ -1,5 +1,6 @@
 """What the Snakefile is told of a sweep, and how it is named on Snakemake's command line."""
 
+import os
 import re
 import subprocess
 import sys
@@ -154,6 +155,33 @@ def test_snakemake_alone_keeps_to_the_sites_limits(tmp_path, monkeypatch):
     no_limits = main_snakemake(tmp_path, ("site.slurm.max_gpus=null", "site.slurm.max_jobs=null"), nodes=50)
     assert no_limits.nodes == 50
     assert GPUS_HELD not in no_limits.global_resources
+
+
+def test_jobs_get_no_secrets_but_those_listed_and_sbatch_no_orders_and_the_user_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    given = {"HF_TOKEN": "x", "WANDB_API_KEY": "x", "STORE": "postgresql://me:pass@h/db", "TOKENIZERS_PARALLELISM": "0"}
+    os.environ |= given | {"SBATCH_WAIT": "1", "SQUEUE_SORT": "i", "SNAKEMAKE_SLURM_PARTITIONS": "theirs.yaml"}
+    config = {
+        "experiment": "quickstart",
+        "overrides": "site=slurm_example accelerator=cpu site.slurm.secrets=[HF_TOKEN]",
+    }
+    sweep = sweep_of_config(config, plan_if_asked=True)
+    assert {"SBATCH_WAIT", "SQUEUE_SORT", "SNAKEMAKE_SLURM_PARTITIONS"}.isdisjoint(os.environ)
+    assert given.items() <= os.environ.items(), "data may be downloaded yet"
+    capsys.readouterr()
+    sweep.leave_secrets_behind()
+    assert given.keys() & os.environ.keys() == {"HF_TOKEN", "TOKENIZERS_PARALLELISM"}
+    told = capsys.readouterr().err
+    assert "jobs do not get STORE, WANDB_API_KEY: if they need one, list it in site.slurm.secrets" in told
+
+
+def test_on_this_machine_the_runs_keep_all_variables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    os.environ |= {"HF_TOKEN": "x", "SBATCH_ACCOUNT": "mine"}
+    sweep_of_config({"experiment": "quickstart"}, plan_if_asked=True).leave_secrets_behind()
+    assert {"HF_TOKEN", "SBATCH_ACCOUNT"} <= os.environ.keys()
 
 
 def test_the_limits_of_a_kind_of_node_bound_its_jobs_alone():

@@ -8,6 +8,7 @@ verdicts are known. Two devices beat one, bf16-mixed loses to 32-true, batch 128
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import tempfile
@@ -53,7 +54,7 @@ def build_example_sweep(home: Path, name: str = "example", repeats: int = 3) -> 
 @cache
 def _first(name: str, repeats: int) -> tempfile.TemporaryDirectory[str]:
     """Write the sweep into a folder of this process, once: a hundred tests want a copy."""
-    home = tempfile.TemporaryDirectory(prefix="example-")
+    home = tempfile.TemporaryDirectory(prefix="example-", dir=os.environ.get("TESTS_SHARED_FOLDER"))
     folder = SweepFolder(Path(home.name), name)
     configs = {cell_name(config_of(axes)): config_of(axes) for axes in _grid() if axes["precision"] != "16-mixed"}
     axes_of = {cell: {key: config[key] for key in AXES} for cell, config in configs.items()}

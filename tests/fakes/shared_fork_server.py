@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import socket
-import tempfile
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from filelock import FileLock
 
 from accelsweep.base.documents import sha256_text
 from accelsweep.drive.children.fork_server import JOB_VARIABLES, start
+from accelsweep.state.leftovers import sweep_up_temporary, temporary_folder
 from accelsweep.supervise.fork_server.surroundings import surroundings
 from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE, address
 
 CANARY = "canary7f3a91"
 
-_COMPILED = str(Path(tempfile.gettempdir()) / "accelsweep-tests-compiled")
+SHARED_VARIABLE = "TESTS_SHARED_FOLDER"
+"""Names the folder that all workers of a suite share; the process that made it removes it at its end."""
 
 _ALIKE = {
     "PYTHONUNBUFFERED": "1",
@@ -29,8 +32,8 @@ _ALIKE = {
     "KMP_DUPLICATE_LIB_OK": "True",
     "KMP_INIT_AT_FORK": "FALSE",
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-    "TORCHINDUCTOR_CACHE_DIR": _COMPILED,
-    "TRITON_CACHE_DIR": _COMPILED,
+    "TORCHINDUCTOR_CACHE_DIR": "compiled",
+    "TRITON_CACHE_DIR": "compiled",
     "_MLFLOW_TELEMETRY_SESSION_ID": "tests",
 }
 """What the server and all who ask it have in common, with secrets that nothing may write down.
@@ -39,15 +42,23 @@ scikit-learn, XGBoost, torch and MLflow set the last six in the workers that imp
 """
 
 
-@cache
+@contextlib.contextmanager
+def shared_folder() -> Iterator[None]:
+    """Make the folder for this suite, and remove those of suites that were killed."""
+    sweep_up_temporary(("suite",))
+    with temporary_folder("suite") as made, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SHARED_VARIABLE, str(made))
+        yield
+
+
 def _folder() -> Path:
-    """The folder that all workers of these tests know, or one of this process alone."""
-    shared = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    if shared is None:
-        return Path(tempfile.mkdtemp(prefix="accelsweep-tests-"))
-    folder = Path(tempfile.gettempdir()) / f"accelsweep-tests-{shared}"
-    folder.mkdir(exist_ok=True)
-    return folder
+    """The folder that all workers of these tests know."""
+    return Path(os.environ[SHARED_VARIABLE])
+
+
+def _alike() -> dict[str, str]:
+    compiled = str(_folder() / "compiled")
+    return {name: compiled if text == "compiled" else text for name, text in _ALIKE.items()}
 
 
 def _server(alike: str) -> str:
@@ -56,7 +67,7 @@ def _server(alike: str) -> str:
     with FileLock(f"{known}.lock"):
         if known.exists() and _is_there(known.read_text()):
             return known.read_text()
-        name, server = start(_folder(), known.with_suffix(".log"), {**JOB_VARIABLES, **_ALIKE})
+        name, server = start(_folder(), known.with_suffix(".log"), {**JOB_VARIABLES, **_alike()})
         known.write_text(name)
         atexit.register(server.finish)
         return name
@@ -74,4 +85,4 @@ def beside_the_server() -> dict[str, str]:
     """
     names = {f"variable {name}" for name in _ALIKE}
     alike = sorted((name, value) for name, value in surroundings().items() if name not in names)
-    return {**_ALIKE, FORK_SERVER_VARIABLE: _server(sha256_text(repr(alike))[:16])}
+    return {**_alike(), FORK_SERVER_VARIABLE: _server(sha256_text(repr(alike))[:16])}

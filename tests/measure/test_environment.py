@@ -59,3 +59,15 @@ def test_a_device_is_read_as_the_window_opens_and_as_it_closes(monkeypatch):
         "opened": {"devices": [{"uuid": "GPU-0", "reading": 1}]},
         "closed": {"devices": [{"uuid": "GPU-0", "reading": 2}]},
     }
+
+
+def test_variables_that_name_a_secret_are_not_kept_and_addresses_lose_their_login(monkeypatch):
+    hidden = ["TORCH_HUB_TOKEN", "NCCL_AUTH_KEY", "PYTORCH_SECRET_FILE", "OMP_PASSWORD", "TORCH_CREDENTIAL_PATH"]
+    for name in hidden:
+        monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("TORCH_KEYED_CACHE", "1")
+    monkeypatch.setenv("TORCH_MIRROR", "https://me:hunter2@host/hub")
+    variables = host_state()["variables"]
+    assert not variables.keys() & set(hidden)
+    assert variables["TORCH_KEYED_CACHE"] == "1"
+    assert variables["TORCH_MIRROR"] == "https://***@host/hub"

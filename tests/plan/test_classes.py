@@ -76,6 +76,138 @@ def test_a_class_that_is_missing_below_the_data_is_named_by_its_key(mods):
         plan(mods, "data=dataset", "data.train._target_=mods.Sett")
 
 
+TAKES = """
+import torch
+from typing import Unpack, TypedDict
+from bases import Base, imported as handed_on
+import bases as other
+from bases import Keys
+
+class Plain(torch.nn.Module):
+    def __init__(self, net, width=4, *, depth=1, name): ...
+
+class Same(Plain):
+    training = True
+    def forward(self, x): ...
+
+class Other(other.Base): pass
+class Imported(Base): pass
+class Handed(torch.nn.Module):
+    def __init__(self, net, **keys: Unpack[Keys]): ...
+class AnyName(torch.nn.Module):
+    def __init__(self, net, **rest): ...
+class None_: ...
+
+def made(net, width=1): ...
+
+class OfTorch(torch.nn.Module): ...
+class Two(Plain, other.Base): ...
+class Meta(metaclass=type):
+    def __init__(self, net): ...
+@other.decorated
+class Decorated:
+    def __init__(self, net): ...
+class Wrapped:
+    @other.decorated
+    def __init__(self, net): ...
+class New:
+    def __new__(cls, *args): ...
+class Late(torch.nn.Module):
+    if torch.cuda:
+        def __init__(self, net): ...
+if torch.cuda:
+    class Twice: ...
+else:
+    class Twice:
+        def __init__(self, net): ...
+"""
+BASES = """
+from typing import TypedDict
+class Base:
+    def __init__(self, net, vv=1): ...
+class Keys(TypedDict, total=False):
+    vv: int
+def decorated(x): return lambda *a, **k: x
+def imported(net, vv=1): ...
+"""
+
+
+@pytest.fixture
+def takes(tmp_path):
+    (tmp_path / "takes.py").write_text(f"raise SystemExit('imported!')\n{TAKES}")
+    (tmp_path / "bases.py").write_text(BASES)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("takes.Plain model.net=1 model.name=a model.vv=1,2", "model.vv: takes.Plain has no such argument; it"),
+        ("takes.Plain model.net=1 model.name=a model.widht=2", r"model.widht: .*\(did you mean 'width'\?\)"),
+        ("takes.Plain model.name=a", r"model: takes.Plain needs net: give it, \+model.net=VALUE"),
+        ("takes.Plain model.net=1", "takes.Plain needs name"),
+        ("takes.Same model.net=1 model.name=a model.vv=1", "model.vv: takes.Same has no such argument"),
+        ("takes.Other", "takes.Other needs net"),
+        ("takes.Imported model.net=1 model.v=1", r"model.v: takes.Imported .*\(did you mean 'vv'\?\)"),
+        ("takes.Handed model.net=1 model.v=1", r"model.v: takes.Handed .*; it takes net, vv"),
+        ("takes.AnyName model.vv=1", "takes.AnyName needs net"),
+        ("takes.None_ model.net=1", "model.net: takes.None_ has no such argument; it takes none"),
+        ("takes.made model.vv=1", "model.vv: takes.made has no such argument"),
+        ("takes.handed_on", "takes.handed_on needs net"),
+        ("accelsweep.workloads.models.SmalCNN", r"models.py has no 'SmalCNN' \(did you mean 'SmallCNN'\?\)"),
+        ("accelsweep.workloads.model.SmallCNN", "has no 'model'"),
+        ("accelsweep.workloads.models.SmallCNN model.widht=8", "model.widht: .*did you mean 'width'"),
+    ],
+)  # fmt: skip
+def test_an_argument_that_a_run_would_refuse_is_refused_while_planning(given, said, takes, last_line):
+    with pytest.raises(InputError, match=said) as told:
+        plan(takes, *f"model._target_={given}".split(" "))
+    last_line(f"model._target_={given}", str(told.value))
+
+
+UNTOLD = ("OfTorch", "Two", "Meta", "Decorated", "Wrapped", "New", "Late", "Twice")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("takes.Plain model.net=1 model.name=a model.depth=1,2", "takes.Handed model.net=1 model.vv=1"),
+        *("takes.AnyName model.net=1 model.vv=1", "takes.None_", "takes.made model.net=1", "takes.Other model.net=1"),
+        *(f"takes.{name} model.vv=1" for name in UNTOLD),
+        "takes.Plain model._args_=[1] model.name=a",
+    ],
+)  # fmt: skip
+def test_what_a_class_takes_or_may_take_is_planned(given, takes):
+    assert plan(takes, *f"model._target_={given}".split(" ")).cells
+
+
+@pytest.mark.parametrize("inner", ["torch.optim.Adam", "takes.made", "torch.optim.lr_scheduler.StepLR"])
+def test_a_class_within_another_that_only_its_owner_can_complete_is_told_to_be_partial(inner, takes, last_line):
+    own = ["model._target_=takes.AnyName", "model.net=1", f"+model.inner._target_={inner}"]
+    with pytest.raises(InputError, match=r"model.inner: .*where takes.AnyName gives it itself, add ") as told:
+        plan(takes, *own)
+    assert "model.inner._partial_=true (`_partial_: true` in a file)" in str(told.value)
+    last_line("nested `_target_` without `_partial_`", str(told.value))
+    assert plan(takes, *own, "+model.inner._partial_=true").cells
+    assert plan(takes, *own, "+model._recursive_=false").cells
+
+
+def test_what_accelsweep_itself_gives_is_not_missing(takes):
+    (takes / "sets.py").write_text("class Data:\n    def __init__(self, batch_size, seed, device, net): ...\n")
+    with pytest.raises(InputError, match=r"sets\.Data needs net"):
+        plan(takes, "data._target_=sets.Data")
+    assert plan(takes, "data._target_=sets.Data", "data.net=1").cells
+    (takes / "attribute.py").write_text("class Data:\n    def __init__(self): self.batch_size = 1\n")
+    assert plan(takes, "data._target_=attribute.Data", "data.batch_size=64", "devices=2").cells
+
+
+def test_an_argument_of_a_callback_and_of_an_optimizer_are_looked_at_too(takes):
+    with pytest.raises(InputError, match=r"trainer.callbacks.0.vv: takes.made has no such argument"):
+        plan(takes, "+trainer.callbacks=[{_target_: takes.made, net: 1, vv: 2}]")
+    with pytest.raises(InputError, match=r"optimizer\.vv: takes.made has no such argument"):
+        plan(takes, "optimizer=own", "optimizer._target_=takes.made", "optimizer.vv=1", "~optimizer.lr")
+
+
 @pytest.mark.parametrize(
     "name", ["lightning.py", "queue.py", "accelsweep/__init__.py", "hydra.py", "torch/__init__.py"]
 )

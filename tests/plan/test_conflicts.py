@@ -131,7 +131,7 @@ def test_a_swept_group_of_ones_own_that_nothing_refers_to_is_refused(home, own_c
         ["+width=4,8", "model=small_cnn,mlp", "model.width=${width}"],
         ["+flavour=a"],
         ["+env.FLAVOUR=a,b"],
-        ["+model.flavour=a,b"],
+        ["model._target_=torch.nn.Identity", "model.flavour=a,b"],
         ["+flavour=a,b", "exclude=[{when: {flavour: b}, because: one is enough}]"],
     ],
 )

@@ -276,8 +276,8 @@ def test_a_large_sweep_on_a_cluster_gives_work_to_all_nodes(nodes, repeats, size
 def test_names_do_not_depend_on_limits_but_on_runs_and_configs():
     names = {block.name for block in design(task("abc"), []).new}
     assert names == {block.name for block in design(task("abc", run_seconds=5), []).new}
-    moved = [c.model_copy(update={"config": config_with(**c.config.raw, root="/x")}) for c in map(cell, "abc")]
-    assert names.isdisjoint(block.name for block in design(task(moved), []).new)
+    other = [c.model_copy(update={"config": config_with(**c.config.raw, root="/x")}) for c in map(cell, "abc")]
+    assert names.isdisjoint(block.name for block in design(task(other), []).new)
     assert all(len(name) == 13 and name.startswith("b") for name in names)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -12,13 +13,23 @@ from hypothesis import strategies as st
 
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import EXIT_INPUT, DamagedFile, InputError
+from accelsweep.base.shipped import shipped_root
 from accelsweep.core.planned.plans import Block, Manifest
+from accelsweep.core.planned.settings import Fleet
 from accelsweep.core.sites.device import Device
 from accelsweep.machine import devices
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
+from accelsweep.supervise.frozen import frozen_spec
 
 QUICKSTART = ["experiment=quickstart"]
+
+
+def write_conf(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def files(home):
@@ -190,18 +201,49 @@ def test_a_profile_is_kept_until_another_one_is_given_and_costs_no_run(home):
     assert "profile" not in local.manifest.body()
 
 
-def test_data_that_moved_to_another_folder_keeps_its_runs(home):
-    first = planned(home, "+data.root=/old/digits", "batch_size=32,64")
-    second = planned(home, "+data.root=/new/digits", "batch_size=32,64")
-    assert second.manifest.wanted_runs() == first.manifest.wanted_runs()
-    assert all(config.data["root"] == "/new/digits" for block in second.new_blocks for config in block.configs.values())
-    assert not {block.name for block in second.new_blocks} & {block.name for block in first.new_blocks}
-    assert planned(home, "+data.root=/old/digits", "batch_size=32,64").new_blocks == ()
+def test_data_in_another_folder_is_another_setting_whatever_the_last_part_of_its_path(home):
+    first = planned(home, "data=mnist", "data.root=/old/digits", "batch_size=32,64")
+    second = planned(home, "data=mnist", "data.root=/new/digits", "batch_size=32,64")
+    assert set(second.manifest.wanted_runs()).isdisjoint(first.manifest.wanted_runs())
+    assert planned(home, "data=mnist", "data.root=/old/digits", "batch_size=32,64").new_blocks == ()
 
 
-def test_cells_that_differ_only_in_a_root_are_refused(home):
-    with pytest.raises(InputError, match="/a/set"):
-        make_plan(home, ["+data.root=/a/set,/b/set"])
+def test_two_folders_with_one_last_part_are_an_axis(home):
+    plan = make_plan(home, ["data=mnist", "data.root=/nfs/x,/nvme/x"])
+    assert [cell.axes["data.root"] for cell in plan.cells] == ["/nfs/x", "/nvme/x"]
+    assert len({cell.name for cell in plan.cells}) == 2
+
+
+def test_a_moved_project_keeps_its_runs_and_its_blocks(home, two_cores):
+    for place in ("first", "second"):
+        (home / place).mkdir()
+    old = planned(
+        home / "first",
+        "data=mnist",
+        f"data.root={home}/first/sets/digits",
+        f"+env.DATA={home}/first",
+        "batch_size=32,64",
+    )
+    shutil.copytree(home / "first" / "sweeps", home / "second" / "sweeps")
+    here = home / "second"
+    new = make_plan(here, ["data=mnist", f"data.root={here}/sets/digits", f"+env.DATA={here}", "batch_size=32,64"])
+    assert new.new_blocks == ()
+    assert new.manifest.wanted_runs() == old.manifest.wanted_runs()
+    run = frozen_spec(SweepFolder(here, "sweep"), new.cells[1].name, here, "profile").config
+    assert (run.data["root"], run.env["DATA"]) == (f"{here}/sets/digits", str(here))
+
+
+def test_a_path_in_the_baseline_or_a_rule_is_found_as_it_was_typed(home, own_conf):
+    own_conf({
+        "experiment/disks.yaml": "# @package _global_\n"
+        f"hydra: {{sweeper: {{params: {{data: mnist, data.root: '{home}/a/x,{home}/b/x,/c/x'}}}}}}\n"
+        f"baseline: {{data.root: {home}/b/x}}\n"
+        f"exclude: [{{when: {{data.root: {home}/a/x}}, because: slow}}]\n"
+    })  # fmt: skip
+    plan = make_plan(home, ["experiment=disks"])
+    roots = {cell.name: cell.axes["data.root"] for cell in plan.cells}
+    assert sorted(roots.values()) == sorted([f"{home}/b/x", "/c/x"])
+    assert roots[plan.manifest.baseline] == f"{home}/b/x"
 
 
 def test_duplicates_in_the_grid_are_planned_once_and_said(home):
@@ -352,6 +394,110 @@ def test_the_config_of_another_program_is_recognised(home, own_conf):
         make_plan(home, [])
 
 
+@pytest.mark.parametrize(
+    ("words", "options", "said"),
+    [
+        (["batch_size=range(1,100000)"], {}, "more than 10000 settings .*raise limits.max_settings=10000"),
+        (["seed=range(1,102)", "batch_size=range(1,102)"], {}, "more than 10000 settings"),
+        (["repeats=100000000"], {}, "100000000 repeats .* more than limits.max_repeats=1000: .* raise it"),
+        ([], {"add_repeats": 1_000_000}, "1000003 repeats .* limits.max_repeats=1000"),
+        (["repeats=auto"], {"decided": 5000}, "5000 repeats .* limits.max_repeats=1000"),
+        (["seed=range(0,200)", "repeats=900"], {}, "200 settings with 900 repeats are 180000 runs"),
+        (["limits.max_settings=3", "seed=range(0,4)"], {}, "more than 3 settings"),
+        ([], {"fleet": Fleet(nodes=("n1", "n2"), each=600)}, "1200 repeats .* limits.max_repeats=1000"),
+    ],
+)  # fmt: skip
+def test_a_plan_that_is_a_slip_of_the_keyboard_is_refused_at_once(home, words, options, said, last_line):
+    with pytest.raises(InputError, match=said) as told:
+        make_plan(home, words, **options)
+    last_line(" ".join([*words, *map(str, options)]), str(told.value))
+
+
+def test_who_means_it_lifts_the_bound(home):
+    lifted = ["limits.max_settings=20", "limits.max_repeats=1100", "repeats=1001", "seed=range(0,12)"]
+    with pytest.raises(InputError, match=r"limits\.max_settings=10 "):
+        make_plan(home, ["limits.max_settings=10", *lifted[1:]])
+    assert len(make_plan(home, lifted).manifest.blocks) == 1001
+    assert make_plan(home, ["seed=1,2"]).cells[0].name == make_plan(home, ["seed=1,2", *lifted[:2]]).cells[0].name
+
+
+MNIST = "_target_: torch.nn.Identity\nmine: true\n"
+
+
+def told_twice(plan):
+    return [note for note in plan.notes if "so rename one to use the other" in note]
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [("conf", []), ("configs", ["hydra.searchpath=[file://configs]"]), ("configs", ["hydra.searchpath=[configs]"])],
+)
+def test_a_file_of_the_users_wins_over_ours_of_its_name_and_a_note_names_both(home, folder, words):
+    write_conf(home / folder, {"data/mnist.yaml": MNIST, "model/unused.yaml": "a: 1\n", "data/wine.yaml": MNIST})
+    plan = make_plan(home, [*words, "data=mnist"])
+    assert plan.cells[0].config.data == {"_target_": "torch.nn.Identity", "mine": True}
+    (note,) = told_twice(plan)
+    assert note.startswith(f"{home}/{folder}/data/mnist.yaml is used, and not {shipped_root()}/conf/data/mnist.yaml: ")
+    assert "mine" not in make_plan(home, [*words, "data=cifar10"]).cells[0].config.data
+
+
+def test_a_file_that_nobody_asked_for_is_named_where_it_replaces_ours_and_in_what_it_causes(home, own_conf):
+    own_conf({"trainer/default.yaml": "strategy: auto\ndeterministic: true\n"})
+    plan = make_plan(home, [])
+    assert plan.cells[0].config.trainer == {"strategy": "auto", "deterministic": True}
+    assert "conf/trainer/default.yaml is used, and not " in told_twice(plan)[0]
+    own_conf({"trainer/default.yaml": "max_epochs: 10\n"})
+    both = rf"trainer\.max_epochs.*{home}/conf/trainer/default\.yaml is used, and not {shipped_root()}/conf/trainer/"
+    with pytest.raises(InputError, match=both):
+        make_plan(home, [])
+    own_conf({"trainer/default.yaml": "default_root_dir: ${paths.output_dir}\n"})
+    with pytest.raises(InputError, match=r"trainer\.default_root_dir.*is used, and not"):
+        make_plan(home, [])
+
+
+def test_a_file_that_another_one_of_the_users_includes_is_named_too(home, own_conf):
+    own_conf(
+        {"optimizer/mine.yaml": "defaults: [sgd]\nlr: 1.0\n", "optimizer/sgd.yaml": "_target_: torch.optim.Adam\n"}
+    )
+    plan = make_plan(home, ["optimizer=mine"])
+    assert plan.cells[0].config.optimizer == {"_target_": "torch.optim.Adam", "lr": 1.0}
+    assert [note.split(" ")[0] for note in told_twice(plan)] == [f"{home}/conf/optimizer/sgd.yaml"]
+
+
+def test_each_file_of_a_swept_group_is_named_and_an_experiments_as_well(home, own_conf):
+    name = "# @package _global_\nhydra: {sweeper: {params: {data: 'mnist,wine,digits'}}}\n"
+    own_conf({"experiment/quickstart.yaml": name, "data/mnist.yaml": MNIST, "data/wine.yaml": MNIST + "more: 1\n"})
+    found = [note.split(" ")[0].removeprefix(f"{home}/conf/") for note in told_twice(make_plan(home, QUICKSTART))]
+    assert found == ["data/mnist.yaml", "data/wine.yaml", "experiment/quickstart.yaml"]
+
+
+def test_the_users_conf_comes_before_the_search_path_and_neither_replaces_what_a_sweep_begins_with(home, own_conf):
+    own_conf({"data/mnist.yaml": MNIST})
+    foreign = {"config.yaml": "learning_rate: 1\n", "data/mnist.yaml": "x: 1\n", "callbacks/theirs.yaml": "y: 2\n"}
+    write_conf(home / "configs", foreign)
+    plan = make_plan(home, ["hydra.searchpath=[file://configs]", "data=mnist", "+callbacks=theirs"])
+    assert plan.cells[0].config.data["mine"]
+    assert plan.cells[0].config.raw["callbacks"] == {"y": 2}
+    assert plan.cells[0].config.batch_size == 32
+    ours, conf = shipped_root() / "conf", f"{home}/conf/data/mnist.yaml"
+    assert [note.partition(":")[0] for note in told_twice(plan)] == [
+        f"{ours}/config.yaml is used, and not {home}/configs/config.yaml",
+        f"{conf} is used, and not {home}/configs/data/mnist.yaml or {ours}/data/mnist.yaml",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("hydra.searchpath=[file://nowhere]", "there is no folder .*/nowhere"),
+        ("hydra.searchpath=configs", "a list of folders is wanted"),
+    ],
+)
+def test_a_search_path_that_leads_nowhere_is_refused(home, words, said):
+    with pytest.raises(InputError, match=said):
+        make_plan(home, [words])
+
+
 def test_keys_of_ones_own_are_part_of_the_identity(home):
     names = [make_plan(home, [f"+flavour={value}"]).cells[0].name for value in ("a", "b")]
     assert names[0] != names[1]
@@ -443,7 +589,7 @@ hostile = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(
 )
 def test_hostile_values_stay_values(home, values):
     quoted = ",".join(QuotedString(value, Quote.single).with_quotes() for value in values)
-    plan = planned(home, f"+model.note={quoted}", name="hostile")
+    plan = planned(home, "model._target_=torch.nn.Identity", f"model.note={quoted}", name="hostile")
     folder = SweepFolder(home, "hostile")
     manifest = Manifest.read(folder.manifest)
     assert [cell.config.model["note"] for cell in plan.cells] == list(dict.fromkeys(values))
@@ -457,7 +603,8 @@ def test_hostile_values_stay_values(home, values):
 def test_the_same_plan_comes_out_of_any_process(home, two_cores):
     code = (
         "import json, sys; from pathlib import Path; from accelsweep.plan.make import make_plan\n"
-        "plan = make_plan(Path(sys.argv[1]), ['experiment=quickstart', 'site=gpu_node', '+model.note=\"ä\",b'])\n"
+        "words = ['experiment=quickstart', 'site=gpu_node', 'model._target_=torch.nn.Identity', 'model.note=\"ä\",b']\n"
+        "plan = make_plan(Path(sys.argv[1]), words)\n"
         "print(json.dumps(plan.manifest.model_dump(mode='json')))"
     )
     seen = set()

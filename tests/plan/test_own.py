@@ -30,7 +30,7 @@ def composed(home, *overrides):
 
 
 def cells(home, *overrides):
-    grid = checked_grid(Composer(config_folders(home)), overrides)
+    grid = checked_grid(Composer(config_folders(home)), overrides, home)
     return [cell.config.raw for cell in grid.cells.values()], grid
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from accelsweep.commands.exchange.publishing import publish_now
 from accelsweep.publish.publisher import publish
 from accelsweep.publish.state import up_to_date
 from accelsweep.publish.store.store import StoreDamaged
@@ -38,7 +39,9 @@ def test_it_is_named_at_once_and_left_as_it_is(
     shutil.copy(empty_database, store)
     damage(store)
     before = store.lstat()
-    with pytest.raises(StoreDamaged, match="move it away, and the same command fills a new one"):
+    with pytest.raises(StoreDamaged, match="accelsweep publish example --anew sets it aside"):
         publish(example_sweep, patience_seconds=600.0)
     assert store.lstat().st_mtime_ns == before.st_mtime_ns
     assert not up_to_date(example_sweep)
+    assert "runs in MLflow" in publish_now(example_sweep.home, "example", None, anew=True)
+    assert store.with_name("mlflow.db.1").lstat().st_mtime_ns == before.st_mtime_ns

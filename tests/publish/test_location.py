@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from mlflow.store.db.utils import _make_parent_dirs_if_sqlite, create_sqlalchemy_engine
+from mlflow.utils.file_utils import local_file_uri_to_path
 
+from accelsweep.base.errors import InputError
 from accelsweep.base.secrets import masked
 from accelsweep.publish.store.location import artifact_location, database_file, is_server, resolve
 from accelsweep.state.folders import SweepFolder
@@ -44,6 +47,81 @@ def test_a_relative_sqlite_path_is_below_the_working_directory() -> None:
     assert resolve(HOME, "sqlite:////else/my.db") == "sqlite:////else/my.db"
     assert database_file("sqlite:////else/my.db") == Path("/else/my.db")
     assert database_file("http://host") is None
+
+
+ODD_NAMES = [
+    "x?y",
+    "a#b",
+    "c%20d",
+    "e f",
+    "g'h",
+    'i"j',
+    "k&l=m",
+    "n%3Fo?p=q",
+    "-r",
+    "s\nt",
+    "u\\v",
+    "{w}[x]*$H`",
+    "ü",
+    "?uri=true",
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_folder_may_have_any_name_and_its_store_lies_in_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    home, elsewhere = tmp_path / "homes" / name, tmp_path / "elsewhere"
+    home.mkdir(parents=True)
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for asked, file in ((None, "mlflow.db"), ("sqlite:///my.db", "my.db"), ("sqlite:///with.db?timeout=5", "with.db")):
+        uri = resolve(home, asked)
+        assert resolve(home, uri) == uri
+        assert database_file(uri) == home / file
+        _make_parent_dirs_if_sqlite(uri)
+        engine = create_sqlalchemy_engine(uri)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("create table t (x)")
+        engine.dispose()
+        assert (home / file).stat().st_size > 0
+    assert local_file_uri_to_path(str(artifact_location(SweepFolder(home, "q"), uri))) == str(
+        home / "mlartifacts" / "q"
+    )
+    assert list(home.parent.iterdir()) == [home], "no neighbour was written into"
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["sqlite:////a/x?y/mlflow.db", "sqlite:///x?y&z=1"])
+def test_a_question_mark_in_an_address_that_begins_no_options_is_refused_with_the_address_that_was_meant(
+    address: str,
+) -> None:
+    with pytest.raises(
+        InputError, match=r"'y.*' is none\. Where it belongs to the path, write sqlite:///file:"
+    ) as caught:
+        resolve(HOME, address)
+    meant = str(caught.value).rpartition(" ")[2]
+    assert str(database_file(meant)) == address.removeprefix("sqlite:///")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://me:pa/hunter2@host:5000", "https://me:pa?hunter2@host", "https://me:#hunter2@host",
+     "postgresql://me:pa@hunter2@host/db", "mysql+pymysql://me:p@/hunter2@host/db"],
+)  # fmt: skip
+def test_a_password_that_its_reader_would_cut_is_refused_without_a_part_of_it(address: str) -> None:
+    with pytest.raises(InputError, match="write / as %2F, @ as %40") as caught:
+        resolve(HOME, address)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://me:p'a\"@s%s@host:5000", "postgresql://me:pa/s's?w%d@host:5432/db", "https://host/?token=a/b@c"],
+)
+def test_a_password_that_its_reader_understands_is_taken_as_it_is(address: str) -> None:
+    assert resolve(HOME, address) == address
 
 
 def test_artifacts_lie_below_the_working_directory_unless_a_server_decides() -> None:

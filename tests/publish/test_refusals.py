@@ -13,8 +13,8 @@ URI = "http://bob:hunter2@mlflow.example"
 
 
 def test_a_wrong_password_is_told_from_a_missing_permission() -> None:
-    unknown = refusal(URI, MlflowException("401", UNAUTHENTICATED), None)
-    lacking = refusal(URI, MlflowException("403", PERMISSION_DENIED), "quick")
+    unknown = refusal(URI, MlflowException("401", UNAUTHENTICATED), None, "quick")
+    lacking = refusal(URI, MlflowException("403", PERMISSION_DENIED), "quick", "quick")
     assert unknown is not None
     assert lacking is not None
     assert "no user 'bob' with this password" in unknown
@@ -27,7 +27,7 @@ def test_a_wrong_password_is_told_from_a_missing_permission() -> None:
 
 
 def test_before_there_is_an_experiment_it_is_the_making_of_one_that_is_refused() -> None:
-    said = refusal(URI, MlflowException("403", PERMISSION_DENIED), None)
+    said = refusal(URI, MlflowException("403", PERMISSION_DENIED), None, "quick")
     assert said is not None
     assert "'bob' may not make an experiment. " in said
 
@@ -35,14 +35,14 @@ def test_before_there_is_an_experiment_it_is_the_making_of_one_that_is_refused()
 def test_artifacts_are_refused_by_the_same_sentence() -> None:
     answer = requests.Response()
     answer.status_code = 403
-    said = refusal(URI, requests.HTTPError("403 Client Error", response=answer), "quick")
+    said = refusal(URI, requests.HTTPError("403 Client Error", response=answer), "quick", "quick")
     assert said is not None
     assert "'bob' may not write to the experiment 'quick'" in said
 
 
 @pytest.mark.parametrize("error", [ConnectionError("gone"), MlflowException("500"), requests.HTTPError("no response")])
 def test_any_other_error_is_no_refusal(error: Exception) -> None:
-    assert refusal(URI, error, "quick") is None
+    assert refusal(URI, error, "quick", "quick") is None
 
 
 @pytest.mark.parametrize(

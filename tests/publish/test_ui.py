@@ -35,12 +35,24 @@ SERVE = (
 )
 
 
+OF_A_GROUPS_SERVER = {
+    "MLFLOW_HOST": "0.0.0.0",
+    "MLFLOW_STATIC_PREFIX": "/elsewhere",
+    "MLFLOW_ARTIFACTS_ONLY": "true",
+    "MLFLOW_GUNICORN_OPTS": "--timeout 1",
+    "MLFLOW_SERVER_ALLOWED_HOSTS": "group.example",
+    "MLFLOW_EXPOSE_PROMETHEUS": "/nowhere",
+}
+"""What stands in the environment of somebody who runs another server."""
+
+
 @pytest.fixture
 def ui(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A process that serves the results of a folder with an empty store, or with none, and its port."""
     if request.param == "store":
         shutil.copy(request.getfixturevalue("empty_database"), tmp_path / "mlflow.db")
     environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    environment |= OF_A_GROUPS_SERVER
     command = [sys.executable, "-u", "-c", SERVE]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

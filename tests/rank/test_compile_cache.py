@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.rank.compile_cache import CACHE_VARIABLES, fresh_caches, remove_abandoned
+from accelsweep.rank.compile_cache import CACHE_VARIABLES, fresh_caches
+from accelsweep.state.leftovers import sweep_up_temporary
 
 HOLDER = """
 import sys
@@ -88,11 +89,11 @@ def test_what_may_be_in_the_making_or_is_not_ours_is_left_alone(temporary, monke
         grow_old(folder)
     (temporary / "accelsweep-compile-link").symlink_to(link)
     os.utime(young)
-    remove_abandoned()
+    sweep_up_temporary()
     assert {path.name for path in temporary.iterdir()} == {
         "accelsweep-compile-1", "torchinductor_me", "real", "accelsweep-compile-link"
     }  # fmt: skip
     grow_old(young)
     monkeypatch.setattr(os, "getuid", lambda: -1)
-    remove_abandoned()
+    sweep_up_temporary()
     assert young.exists()

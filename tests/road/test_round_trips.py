@@ -46,7 +46,9 @@ def written(folder, block, run, outcome, reason, found):
     result = RankResult(rank=0, outcome=outcome, reason=reason, error_kind="none", metrics=metrics_found)
     known = Circumstances("fork", "then", 1.0, Fingerprint(hardware={}, software={}, builds={}, sources={}), {})
     spec = RunSpec.read(folder.root / "spec.json")
-    make_record(spec, Conclusion(outcome, reason), {0: result}, known).write(folder.record(run.name))
+    make_record(spec, block.configs[run.cell], Conclusion(outcome, reason), {0: result}, known).write(
+        folder.record(run.name)
+    )
     return Record.read(folder.record(run.name))
 
 

@@ -1,5 +1,6 @@
 """One command from the login node: blocks become jobs, and the same records, report and MLflow runs come back."""
 
+import os
 import re
 import shlex
 import shutil
@@ -41,8 +42,34 @@ def told_of_jobs(home):
     assert (job.number, job.state, job.energy_reason) == (*home.submitted(), "COMPLETED", NO_ENERGY)
 
 
+ORDERS = {
+    "SBATCH_WAIT": "1",
+    "SBATCH_PARTITION": "cpu",
+    "SBATCH_MEM_PER_NODE": "1",
+    "SQUEUE_STATES": "SUSPENDED",
+    "SQUEUE_USERS": "nobody",
+    "SLURM_TIME_FORMAT": "relative",
+    "SLURM_CLUSTERS": "another",
+    "SNAKEMAKE_SLURM_PARTITIONS": "/nowhere",
+}
+"""What a user's shell may say to Slurm's commands, and to Snakemake's plugin for it."""
+
+
+def stored_environment(job):
+    """What Slurm stores of the environment of a job, and shows to its staff."""
+    root = Path(os.environ.get("ACCELSWEEP_SLURM_ROOT") or Path(os.environ.get("TMPDIR") or "/tmp", "accelsweep-slurm"))
+    (stored,) = root.glob(f"state/hash.*/job.{job}/environment")
+    return {part.partition(b"=")[0].decode("utf-8", "replace") for part in stored.read_bytes().split(b"\0")}
+
+
 def test_a_sweep_goes_through_slurm_to_its_report(home):
-    """Settings of one and of two ranks share the job of a whole node, in which each has the threads of its own."""
+    """Settings of one and of two ranks share the job of a whole node, in which each has the threads of its own.
+
+    The user's variables and default profile say otherwise, and hold secrets.
+    """
+    home.environment |= ORDERS | {"HF_TOKEN": "x", "STORE": "https://me:pass@host", "TOKENIZERS_PARALLELISM": "false"}
+    (home.path / "profiles" / "default").mkdir(parents=True)
+    (home.path / "profiles" / "default" / "profile.yaml").write_text("dry-run: true\n")
     sizes = ("threads=null", "devices=1,2", "site.inventory=[{accelerator: cpu, model: virtual, count: 2}]")
     output = home.run(*sizes)
     assert "[5/5]" in output
@@ -51,9 +78,14 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     assert (home.folder.report / "index.html").exists()
     assert (home.path / "mlflow.db").exists()
     assert len(home.submitted()) == 1
+    assert "jobs do not get HF_TOKEN, STORE; if they need one, list it in site.slurm.secrets" in output
+    assert "sbatch does not get SBATCH_MEM_PER_NODE, SBATCH_PARTITION, SBATCH_WAIT: the site file decides" in output
     gpus = set()
     for job in home.submitted():
         told = home.told(job)
+        kept = stored_environment(job)
+        assert {"TOKENIZERS_PARALLELISM", "PATH"} <= kept
+        assert kept.isdisjoint({"HF_TOKEN", "STORE", *ORDERS})
         (block,) = [
             path.name.removesuffix(".done.json")
             for path in home.folder.root.glob("blocks/*.done.json")
@@ -74,6 +106,47 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     assert "0 new" in home.run(*sizes)  # nothing is submitted again
     assert {run: record.started_at for run, record in home.records().items()} == before
     assert home.submitted() == jobs
+
+
+OWN_DATA = """
+from accelsweep.workloads.digits import Digits
+
+class Rooted(Digits):
+    def __init__(self, root, **arguments):
+        super().__init__(**arguments)
+        with open(f"{root}/kind") as file:
+            print("reading the", file.read(), "set")
+"""
+
+
+@pytest.mark.long  # three jobs, one after another; supervise/test_audit.py has the same in milliseconds
+def test_on_a_cluster_too_results_are_reused_only_with_the_same_paths_and_links(home):
+    for kind in ("fast", "slow"):
+        (home.path / kind / "x").mkdir(parents=True)
+        (home.path / kind / "x" / "kind").write_text(kind)
+    (home.path / "set").symlink_to("fast/x")
+    (home.path / "own_data.py").write_text(OWN_DATA)
+    own = ("data._target_=own_data.Rooted",)
+
+    def logs():
+        return "".join((home.folder.run(run) / "run.log").read_text() for run in home.records())
+
+    home.run(*own, f"data.root={home.path}/set")
+    assert "reading the fast set" in logs()
+    jobs, before = home.submitted(), home.records()
+    home.run(*own, f"data.root={home.path}/set")
+    assert (home.submitted(), home.records()) == (jobs, before)
+    (home.path / "set").unlink()
+    (home.path / "set").symlink_to("slow/x")
+    home.run(*own, f"data.root={home.path}/set")
+    assert len(home.submitted()) == len(jobs) + 1
+    assert "reading the slow set" in logs()
+    assert {record.attempt for record in home.records().values()} == {2}
+    home.run(*own, f"data.root={home.path}/fast/x,{home.path}/slow/x", "batch_size=16")
+    assert len(home.submitted()) == len(jobs) + 2
+    assert {record.outcome for record in home.records().values()} == {Outcome.measured}
+    assert "reading the fast set" in logs()
+    assert "reading the slow set" in logs()
 
 
 @pytest.mark.long  # plan/test_nodes.py sends settings to their kind; only here Slurm has three kinds of node

@@ -7,19 +7,26 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from patience import PATIENCE_SECONDS, until
 from tiny_supervisor import Supervised
+from tiny_sweep import CONFIG
 
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.planned.plans import Done, Hold
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Record
+from accelsweep.core.sites.site import Site
+from accelsweep.core.sites.slurm import Slurm
+from accelsweep.rank.spec import RunSpec
+from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import DEAD_AFTER_SECONDS
 from accelsweep.state.status import status
 from accelsweep.supervise.standing.audit import audit
+from accelsweep.supervise.standing.skips import Present, standing
 
 
 @pytest.fixture
@@ -150,6 +157,92 @@ def test_records_made_on_other_hardware_reopen_their_block_only_where_asked(fini
     done.model_copy(update={"records": {**done.records, record.run: digest}}).write(path)
     assert audit(finished.folder).reopened == ()
     assert audit(finished.folder, check_present=True).reopened == (finished.block.stem,)
+
+
+CLUSTER = Site(name="box", scheduler="slurm")
+
+
+def linked(supervised: Supervised, **data: str) -> Path:
+    """Measure a sweep with these paths in its config, on a cluster; return the link to one of two folders."""
+    for name in ("one", "two"):
+        (supervised.home / name / "part").mkdir(parents=True)
+    (link := supervised.home / "set").symlink_to(supervised.home / "one")
+    supervised.plan("measured", config={"data": {**CONFIG["data"], **data}}, site=CLUSTER)
+    supervised.run()
+    return link
+
+
+def test_a_run_gets_the_path_where_the_project_lies_now_and_its_record_names_it_from_there(
+    supervised: Supervised,
+) -> None:
+    """The project was moved after it was planned."""
+    supervised.plan("measured", config={"data": {**CONFIG["data"], "root": "{home}/set"}, "env": {"SET": "{home}"}})
+    now = supervised.home.rename(supervised.home.with_name("moved"))
+    moved = Supervised(now, supervised.leases)
+    moved.folder, moved.block = (
+        SweepFolder(now, supervised.folder.name),
+        now / supervised.block.relative_to(supervised.home),
+    )
+    moved.run()
+    (spec,) = moved.folder.root.rglob("run-spec.json")
+    given = RunSpec.read(spec).config
+    assert (given.data["root"], given.env["SET"]) == (f"{now}/set", str(now))
+    assert moved.record().config.data["root"] == "{home}/set"
+
+
+PATHS = {"marked": "{home}/set/part", "relative": "set/part", "a word": "set", "through others": "one/../set"}
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+def test_a_link_that_leads_elsewhere_reopens_its_block_on_a_cluster_too(supervised: Supervised, path: str) -> None:
+    link = linked(supervised, root=path)
+    assert audit(supervised.folder, check_present=True).reopened == ()
+    link.unlink()
+    link.symlink_to(supervised.home / "two")
+    assert audit(supervised.folder, check_present=True).reopened == (supervised.block.stem,)
+    place = "/part" if path.endswith("part") else ""
+    assert f"links data.root: {{home}}/one{place} then, {{home}}/two{place} now" in supervised.run()[1]
+    assert supervised.record().attempt == 2
+    assert audit(supervised.folder, check_present=True).reopened == ()
+
+
+def test_the_head_of_a_cluster_leaves_links_elsewhere_and_the_hardware_to_the_nodes(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    """A node may mount the same folder at another place."""
+    (elsewhere := tmp_path / "elsewhere").symlink_to(tmp_path / "there")
+    linked(supervised, root=str(elsewhere))
+    record = supervised.record()
+    assert record.fingerprint.links == {"data.root": str(tmp_path / "there")}
+    there = {"hardware": {"host": "a node's"}, "links": {"data.root": "/mnt/there"}}
+    path = supervised.folder.record(record.run)
+    record.model_copy(update={"fingerprint": record.fingerprint.model_copy(update=there)}).write(path)
+    Done(block=supervised.block.stem, records={record.run: sha256_file(path)}).write(
+        supervised.folder.done(supervised.block.stem)
+    )
+    assert audit(supervised.folder, check_present=True).reopened == ()
+
+
+def test_other_sources_reopen_a_block_on_a_cluster_and_those_of_a_container_are_left_to_it(
+    supervised: Supervised,
+) -> None:
+    supervised.home.mkdir()
+    (supervised.home / "own_net.py").write_text("class Net: ...\n")
+    contained = CLUSTER.model_copy(update={"slurm": Slurm(container="apptainer exec image.sif")})
+    model = {"_target_": "own_net.Net", "inner": {"_target_": "torchmetrics.Metric"}}
+    for number, site in enumerate((CLUSTER, contained)):
+        supervised.plan("measured", config={"model": model}, site=site, name=f"sweep{number}")
+        supervised.run()
+        record = supervised.record()
+        sources = record.fingerprint.sources | {"torchmetrics": "that of the container"}
+        software = {"torch": "that of the container"}
+        other = record.fingerprint.model_copy(update={"sources": sources, "software": software})
+        present = Present(supervised.home, None, site)
+        assert (present.why_again(record.model_copy(update={"fingerprint": other})) is None) == (site is contained)
+        assert standing([record], supervised.folder, site) == {record.run}
+        (supervised.home / "own_net.py").write_text(f"class Net: x = {number}\n")
+        assert standing([record], supervised.folder, site) == set()
+        assert audit(supervised.folder, check_present=True).reopened == (supervised.block.stem,)
 
 
 def test_a_block_that_a_living_supervisor_works_on_is_reopened_but_its_records_are_left_to_it(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from accelsweep.drive.versions.repository import Repository
 from accelsweep.supervise.git import git_state
 
 
@@ -36,3 +37,20 @@ def test_a_plain_folder_has_a_reason_instead(tmp_path: Path) -> None:
 def test_a_machine_without_git_has_a_reason_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git_state(tmp_path) == {"commit": None, "dirty": None, "reason": "git is not installed"}
+
+
+def test_a_hook_of_another_repository_does_not_change_whose_commit_is_recorded(tmp_path: Path, monkeypatch) -> None:
+    for name in ("ours", "theirs"):
+        folder = tmp_path / name
+        folder.mkdir()
+        git(folder, "init")
+        git(folder, "commit", "--allow-empty", "-m", name)
+    ours = git(tmp_path / "ours", "rev-parse", "HEAD").strip()
+    theirs = str(tmp_path / "theirs" / ".git")
+    for name in ("GIT_DIR", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"):  # the first by any hook, the others by worktrees
+        monkeypatch.setenv(name, theirs if name != "GIT_OBJECT_DIRECTORY" else f"{theirs}/objects")
+    monkeypatch.setenv("GIT_INDEX_FILE", f"{theirs}/index.lock")
+    assert git_state(tmp_path / "ours") == {"commit": ours, "dirty": False, "reason": None}
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
+    assert git_state(tmp_path / "ours")["commit"] == ours
+    assert Repository.around(tmp_path / "ours").checkout == tmp_path / "ours"

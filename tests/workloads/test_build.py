@@ -5,10 +5,13 @@ from __future__ import annotations
 import lightning.pytorch as pl
 import pytest
 import torch
+from hydra.errors import HydraException
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.workloads.building.build import build_data, build_module, prepare_once
+from accelsweep.workloads.building.build import build_data, build_module, converted, prepare_once
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.25}
 HERE = "accelsweep_own_code"
@@ -31,6 +34,15 @@ class Bare(pl.LightningModule):
 class Own(Bare):
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=0.5)
+
+class Configured(Bare):
+    def __init__(self, cfg=None, inner=None, sizes=()):
+        super().__init__()
+        self.cfg, self.inner, self.sizes = cfg, inner, sizes
+
+class ConfiguredNet(torch.nn.Linear):
+    def __init__(self, cfg):
+        super().__init__(cfg.width, cfg["width"])
 
 class Data(pl.LightningDataModule):
     def __init__(self, batch_size, seed=None):
@@ -166,6 +178,51 @@ def test_an_argument_that_the_class_needs_is_asked_for():
     for name in ("Sized", "SizedByName"):
         with pytest.raises(InputError, match=rf"{name} needs width: give it, \+model.width=VALUE"):
             build_module(config(name))
+
+
+@pytest.mark.parametrize("convert", [None, "none", "partial", "object", "all"])
+def test_a_mapping_and_a_list_reach_a_class_of_the_users_as_hydra_gives_them(convert):
+    inner = {"_target_": f"{HERE}.Configured", "cfg": {"width": 2}, "sizes": [1, 2]}
+    given = {"cfg": {"width": 8, "deep": [{"a": 1}]}, "sizes": [3, 4], "inner": inner}
+    if convert is not None:
+        given["_convert_"] = convert
+    ours = build_module(config("Configured", of_model=given))
+    theirs = instantiate(OmegaConf.create({"_target_": f"{HERE}.Configured", **given}))
+    for name in ("cfg", "sizes"):
+        assert type(getattr(ours, name)) is type(getattr(theirs, name))
+        assert type(getattr(ours.inner, name)) is type(getattr(theirs.inner, name))
+    if convert in (None, "none"):
+        assert (ours.cfg.width, ours.cfg.deep[0].a, ours.inner.cfg.width) == (8, 1, 2)
+
+
+def test_a_network_of_the_users_within_a_class_of_ours_gets_its_config_as_hydra_gives_it():
+    net = {"_target_": f"{HERE}.ConfiguredNet", "cfg": {"width": 3}}
+    own = {"_target_": "accelsweep.workloads.supervised.Supervised", "network": net, "inputs": ["x"]}
+    module = build_module(config_with(model=own, optimizer=SGD))
+    assert module.network.in_features == 3
+    with pytest.raises(HydraException, match="has no attribute 'width'"):
+        build_module(config_with(model={**own, "network": {**net, "_convert_": "all"}}, optimizer=SGD))
+
+
+def test_a_callback_of_the_users_gets_its_config_as_hydra_gives_it():
+    trainer = {"strategy": "auto", "callbacks": [{"_target_": f"{HERE}.Configured", "cfg": {"width": 3}}]}
+    found = instantiate(converted(trainer))
+    assert (type(found), found["callbacks"][0].cfg.width) == (dict, 3)
+
+
+def test_what_is_not_to_be_built_is_handed_over_as_it_was_written():
+    given = {"_recursive_": False, "inner": {"_target_": "torch.optim.Adam", "lr": 1}}
+    assert build_module(config("Configured", of_model=given)).inner == {"_target_": "torch.optim.Adam", "lr": 1}
+
+
+def test_an_optimizer_within_a_module_is_told_to_be_partial():
+    given = {"inner": {"_target_": "torch.optim.Adam", "lr": 1}}
+    with pytest.raises(
+        InputError, match=r"model.inner: torch.optim.Adam needs params: .* add model.inner._partial_=true"
+    ):
+        build_module(config("Configured", of_model=given))
+    partial = {"inner": {**given["inner"], "_partial_": True}}
+    assert build_module(config("Configured", of_model=partial)).inner([torch.nn.Parameter()]).defaults["lr"] == 1
 
 
 def test_data_gets_the_batch_size_and_the_seed_of_the_run():

@@ -121,6 +121,17 @@ def test_a_pass_is_counted_where_the_set_can_tell():
     assert DataSets(4, Counting()).epoch_samples is None
 
 
+def test_a_pass_has_the_samples_of_its_whole_batches_on_all_ranks_and_workers(monkeypatch):
+    """40 rows in batches of 12: three of them, and on two ranks one each."""
+    assert DataSets(12, rows()).epoch_samples == 36
+    assert DataSets(12, Sized()).epoch_samples == 36
+    assert DataSets(6, Sized(), num_workers=2).epoch_samples == 36, "three batches from each worker's 20"
+    assert DataSets(6, Sized(), num_workers=2, shard=False).epoch_samples is None, "40 may be those of one worker"
+    as_rank(monkeypatch, 0, 2)
+    assert DataSets(12, rows()).epoch_samples == 24
+    assert len(set(flat(batches(DataSets(12, rows()), 1)))) == 12
+
+
 def test_own_collate_and_sets_that_fetch_several_rows_at_once():
     asked = []
 

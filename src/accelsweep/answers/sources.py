@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.archive.check import checked
 from accelsweep.state.file_names import SWEEPS_FOLDER
 from accelsweep.state.folders import SweepFolder, known_sweeps
+from accelsweep.state.leftovers import temporary_folder
 
 if TYPE_CHECKING:
     from accelsweep.analyse.merge import Part
@@ -52,9 +52,9 @@ def _of_sweep(home: Path, name: str) -> Part:
 
 def _of_archive(path: Path) -> Part:
     """Return the sweep of an archive by the name of its file. Files outside of this folder stay as they are."""
-    with tempfile.TemporaryDirectory(prefix="accelsweep-history-") as folder, checked(path) as archive:
+    with temporary_folder("archive") as folder, checked(path) as archive:
         needed = [place for place in archive.contents.files if place.startswith("sweep/") and place.endswith(".json")]
-        place = SweepFolder(Path(folder), archive.contents.name)
+        place = SweepFolder(folder, archive.contents.name)
         archive.unpack(needed, place.root)
         return _part(path.name.removesuffix(_ENDING), place)
 

@@ -8,11 +8,15 @@ Only regular files are read, so that a FIFO or a device in the place of one stop
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
+import secrets
 import stat
-import tempfile
+import time
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
@@ -106,25 +110,88 @@ def _finite(text: str) -> float:
     return number
 
 
-def write_bytes_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
+def write_bytes_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write `content` to `path` atomically: a reader, also after a power loss, sees the old file or the new one.
 
-    It has `mode` before it has its name.
+    Its permissions are `mode` without the bits of the umask, as those of any file that a program makes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    descriptor, temporary = open_beside(path, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:  # a write names no file
             error.filename = str(path)
         raise
+
+
+def open_beside(path: Path, mode: int = 0o666) -> tuple[int, Path]:
+    """Make a new file in the folder of `path`, to be renamed to it; return its descriptor and its temporary name.
+
+    Other than with `tempfile`, the umask, or a default ACL of the folder, decides who else may read and write it:
+    members of a group take turns in one folder.
+    """
+    made = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(made, flags, mode), made
+
+
+NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
+"""What file systems without hard links, or without symbolic ones, answer where one is to be made.
+
+Such are FAT, SMB shares, 9p, and folders that a container shares with a Mac."""
+
+_GUARD_SECONDS = 10.0
+_LOOK_SECONDS = 0.02
+
+
+def put_in_place(made: Path, target: Path) -> None:
+    """Give the file `made`, which is complete, the name `target` as well. Of several processes that try, one succeeds.
+
+    A file system without hard links loses the name `made` to `target`. Raises FileExistsError where `target` exists.
+    """
+    try:
+        target.hardlink_to(made)
+    except OSError as error:
+        if error.errno not in NO_HARD_LINKS:
+            raise
+        with _guarded(target):
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+            made.rename(target)
+
+
+@contextlib.contextmanager
+def _guarded(target: Path) -> Iterator[None]:
+    """Keep every process that asks for `target`, on any machine, out of the with-block, which takes milliseconds.
+
+    The guard is a folder: every file system lets one process alone make it. One that stands unchanged for seconds was
+    left by a killed process.
+    """
+    guard, since, seen = target.with_name(f".{target.name}.guard"), time.monotonic(), None
+    while True:
+        try:
+            guard.mkdir()
+            break
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                now = guard.stat()
+                if seen != (seen := (now.st_ino, now.st_mtime_ns)):
+                    since = time.monotonic()
+            if time.monotonic() - since > _GUARD_SECONDS:
+                with contextlib.suppress(OSError):
+                    guard.rmdir()
+            time.sleep(_LOOK_SECONDS)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            guard.rmdir()
 
 
 class Frozen(BaseModel):
@@ -138,7 +205,7 @@ class Document(Frozen):
 
     kind: ClassVar[str]
     format: ClassVar[int] = 1
-    mode: ClassVar[int] = 0o644
+    mode: ClassVar[int] = 0o666
 
     def write(self, path: Path) -> None:
         """Write the sealed document to `path`, atomically; what stands there and is no file is set aside."""

@@ -19,6 +19,6 @@ def shipped_root() -> Path:
 
 
 def config_folders(home: Path) -> tuple[Path, ...]:
-    """Return the folders on Hydra's search path: the user's `conf/` in `home` if there is one, then the shipped one."""
+    """Return the folders of config files: the user's `conf/` in `home` if there is one, then the shipped one."""
     own, shipped = home / "conf", shipped_root() / "conf"
     return (own, shipped) if own.is_dir() and own.resolve() != shipped.resolve() else (shipped,)

@@ -125,12 +125,18 @@ def advise(
 
 
 @app.command()
-def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
+def publish(
+    name: SweepName,
+    tracking_uri: TrackingUri = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="set the old copy aside first, and fill a new one from the records")
+    ] = False,
+) -> None:
     """Copy the sweep's records to MLflow. Only missing and changed runs are sent."""
     from accelsweep.commands.exchange.publishing import publish_now
     from accelsweep.drive.terminal.console import say
 
-    say(publish_now(Path.cwd(), name, tracking_uri))
+    say(publish_now(Path.cwd(), name, tracking_uri, anew=anew))
 
 
 @app.command()

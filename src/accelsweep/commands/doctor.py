@@ -16,7 +16,7 @@ from accelsweep.answers.checks.machine_now import machine_now
 from accelsweep.answers.forms.checked import CheckResult, DoctorAnswer
 from accelsweep.base.digits import gib
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
-from accelsweep.base.shipped import config_folders, shipped_root
+from accelsweep.base.shipped import shipped_root
 from accelsweep.core.sites.site import Site
 from accelsweep.drive.terminal.console import say, say_marked
 from accelsweep.drive.terminal.tones import Tone
@@ -63,7 +63,7 @@ def _site(home: Path, overrides: Sequence[str], job_minutes: float | None) -> Si
     from accelsweep.plan.cells import site_of
     from accelsweep.plan.grid.compose import Composer
 
-    return site_of(Composer(config_folders(home)), overrides)
+    return site_of(Composer.of(home, overrides), overrides)
 
 
 def _all(home: Path, site: Site | None, job_minutes: float | None) -> Iterator[CheckResult]:

@@ -13,6 +13,7 @@ from accelsweep.core.planned.plans import Hold
 from accelsweep.drive.detached.handed import handed_head
 from accelsweep.drive.detached.places import detached
 from accelsweep.drive.detached.slurm_job import HeadJob
+from accelsweep.drive.ready import refuse_unwritable
 from accelsweep.drive.terminal.console import warn
 from accelsweep.machine import linux
 from accelsweep.state.folders import SweepFolder
@@ -45,8 +46,11 @@ def refuse_while_run(folder: SweepFolder) -> None:
 def held(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holder]:
     """Be the head of this sweep for the length of the block. Raises AccelsweepError if another head lives.
 
+    Raises InputError where another user made the sweep and we may not write to it.
+
     With `cancel_old` another head, and every supervisor that a dead one left behind on this machine, is ended first.
     """
+    refuse_unwritable(folder)
     if cancel_old:
         end_old(folder)
     head = take(folder.of_head("claim"), "head")

@@ -31,10 +31,14 @@ _MOST_REASONS = 3
 
 @dataclass(frozen=True)
 class Told:
-    """The end as the user was told it: how many runs are unsettled, and whether each that did not run has a reason."""
+    """The end as the user was told it: how many runs are unsettled, and whether each that did not run has a reason.
+
+    `copied` says whether MLflow has got everything.
+    """
 
     unsettled: int
     explained: bool
+    copied: bool
 
 
 def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
@@ -60,11 +64,12 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
     for refusal in findings.refusals[:3]:
         say(f"refused: {refusal}")
     say(f"report: {folder.page}")
-    say(last_line(folder, tracking_uri))
-    return _print_unsettled(folder, findings)
+    line, copied = last_line(folder, tracking_uri)
+    say(line)
+    return _print_unsettled(folder, findings, copied=copied)
 
 
-def _print_unsettled(folder: SweepFolder, findings: Findings) -> Told:
+def _print_unsettled(folder: SweepFolder, findings: Findings, *, copied: bool) -> Told:
     """Say last how many runs have no final outcome, and what kept them from it."""
     manifest = Manifest.read(folder.manifest)
     unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
@@ -81,7 +86,7 @@ def _print_unsettled(folder: SweepFolder, findings: Findings) -> Told:
     kept = reasons_not_run(folder, manifest)
     for line in _lines(kept):
         say(line)
-    return Told(unsettled, bool(kept) and sum(kept.values()) >= findings.outcomes.get(Outcome.not_run, 0))
+    return Told(unsettled, bool(kept) and sum(kept.values()) >= findings.outcomes.get(Outcome.not_run, 0), copied)
 
 
 def _lines_of_failures(folder: SweepFolder, manifest: Manifest, findings: Findings) -> list[str]:

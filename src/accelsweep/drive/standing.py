@@ -77,7 +77,7 @@ def stands(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
             return False
     except (FileNotFoundError, DamagedFile):
         return False
-    found = audit(folder, check_present=sweep.manifest.site.scheduler == "local")
+    found = audit(folder, check_present=True)
     return not (found.reopened or found.damaged or found.unsettled)
 
 

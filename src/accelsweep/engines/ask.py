@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.engines.engine import Engine
+from accelsweep.engines.environment import for_commands
 
 _PATIENCE_SECONDS = 60.0
 
@@ -35,20 +36,23 @@ def ask(
 ) -> str:
     """Return what an engine's command prints; `environment` are further variables, `base` stands in place of ours.
 
+    It heeds none of the variables by which a user changes what Slurm's commands do or print.
     Raises AccelsweepError where it fails, is missing, or does not answer.
     """
-    answer = _answer(command, patience_seconds, {**(os.environ if base is None else base), **(environment or {})})
+    answer = _answer(
+        command, patience_seconds, {**for_commands(os.environ if base is None else base), **(environment or {})}
+    )
     if answer.returncode != 0:
         raise AccelsweepError(f"{command[0]} failed: {answer.stderr.strip() or answer.stdout.strip()}")
     return answer.stdout
 
 
-def answered(*command: str, base: Mapping[str, str] | None = None) -> tuple[bool, str]:
-    """Return whether an engine's command said yes, and all that it said; `base` stands in place of our environment.
+def answered(*command: str) -> tuple[bool, str]:
+    """Return whether an engine's command said yes, and all that it said.
 
     Raises AccelsweepError where it is missing, or does not answer.
     """
-    answer = _answer(command, _PATIENCE_SECONDS, os.environ if base is None else base)
+    answer = _answer(command, _PATIENCE_SECONDS, for_commands(os.environ))
     return answer.returncode == 0, f"{answer.stdout}\n{answer.stderr}"
 
 

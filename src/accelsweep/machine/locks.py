@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import AccelsweepError
 
 FOLDER_VARIABLE = "ACCELSWEEP_LEASES"
 """Environment variable that names another node-local folder."""
+
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 
 def lease_folder() -> Path:
@@ -28,10 +32,26 @@ def lease_folder() -> Path:
     return folder
 
 
+def lock(file: int | IO[bytes] | IO[str], how: int = fcntl.LOCK_EX) -> None:
+    """Lock a file of the node-local folder (`man 2 flock`). Raises BlockingIOError where `how` says not to wait.
+
+    Raises AccelsweepError where the folder's file system has no locks.
+    """
+    try:
+        fcntl.flock(file, how)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise AccelsweepError(
+            f"{lease_folder()} lies on a disk that has no file locks ({error.strerror}), by which runs take turns: set "
+            f"{FOLDER_VARIABLE} to a folder of this machine's own disk"
+        ) from None
+
+
 @contextlib.contextmanager
 def alone_with(purpose: str, path: Path) -> Iterator[None]:
     """Wait until no other process of this user on this machine is in the same with-block for `path`."""
-    lock = lease_folder() / f"{purpose}-{sha256_text(str(path.resolve()))[:16]}.lock"
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    path = lease_folder() / f"{purpose}-{sha256_text(str(path.resolve()))[:16]}.lock"
+    with path.open("w") as file:
+        lock(file)
         yield

@@ -5,9 +5,8 @@ An archive is checked as a whole, then unpacked to a temporary folder that goes 
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from accelsweep.notebook.opened import OpenedSweep
 from accelsweep.state.archive.check import checked
 from accelsweep.state.archive.unpack import unpacked
 from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps
+from accelsweep.state.leftovers import temporary_folder
 
 Source: TypeAlias = str | os.PathLike[str]
 """A sweep's folder `sweeps/NAME`, its name in the working directory, or an archive's file."""
@@ -33,22 +33,16 @@ def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not sources:
         raise InputError('there is nothing to open: give a folder, an archive or a list, as in open("sweeps/NAME")')
-    made: list[Path] = []
-    try:
+    with contextlib.ExitStack() as made:
         folders = [_folder(Path(one), made) for one in sources]
         _refuse_doubles([folder.name for folder in folders])
         opened = OpenedSweep(folders)
-    except BaseException:
-        for folder in made:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    for path in made:
-        weakref.finalize(opened, shutil.rmtree, path, ignore_errors=True)
+        weakref.finalize(opened, made.pop_all().close)
     return opened
 
 
-def _folder(path: Path, made: list[Path]) -> SweepFolder:
-    """Return the folder of a sweep; that of an archive is a new temporary one, which joins `made`."""
+def _folder(path: Path, made: contextlib.ExitStack) -> SweepFolder:
+    """Return the folder of a sweep; that of an archive is a new temporary one, which goes with `made`."""
     here = known_sweeps(Path.cwd())
     if str(path) in here:
         return existing_sweep(Path.cwd(), str(path))
@@ -57,8 +51,7 @@ def _folder(path: Path, made: list[Path]) -> SweepFolder:
         return existing_sweep(folder.home, folder.name)
     if path.exists():
         with checked(path) as archive:
-            made.append(Path(tempfile.mkdtemp(prefix="accelsweep-")))
-            return unpacked(archive, made[-1], archive.contents.name)
+            return unpacked(archive, made.enter_context(temporary_folder("opened")), archive.contents.name)
     listing = f"; the sweeps here are: {', '.join(here)}" if here else ""
     raise InputError(f"there is no sweep and no archive at {path.absolute()}{listing}")
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
 
 from accelsweep.base.errors import InputError, nearest
-from accelsweep.core.cells.cell import PLAN_KEYS, Cell, cell_name
+from accelsweep.core.cells.cell import PLAN_KEYS, Cell, cell_name, frozen_paths
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Excluded
 from accelsweep.core.planned.settings import Settings
@@ -47,23 +49,41 @@ class CheckedGrid:
     notes: tuple[str, ...]
 
 
-def checked_grid(composer: Composer, overrides: Sequence[str], batches: automatic.Batches | None = None) -> CheckedGrid:
+def checked_grid(
+    composer: Composer, overrides: Sequence[str], home: Path, batches: automatic.Batches | None = None
+) -> CheckedGrid:
     """Return the cells of these Hydra overrides; raise InputError for anything that is wrong with them.
 
-    `batches` are those that searches have found for `batch_size: auto`.
+    `home` is the folder in which the runs will work, and `batches` are those that searches have found for
+    `batch_size: auto`.
     """
+    try:
+        return _checked_grid(composer, overrides, home, batches)
+    except InputError as error:  # a file that nobody expected to be read explains many of them
+        words = set(re.findall(r"\w+", str(error)))
+        twice = [note for name, note in composer.files_named_twice().items() if name.partition("/")[0] in words]
+        raise (InputError(". ".join([str(error), *twice])) if twice else error) from None
+
+
+def _checked_grid(
+    composer: Composer, overrides: Sequence[str], home: Path, batches: automatic.Batches | None
+) -> CheckedGrid:
     master = composer.master(with_own_targets(composer, overrides))
     _refuse_foreign_config(composer, master)
     grid = composer.grid(master)
     choices = dict(master.hydra.runtime.choices)
     file_of = cache(partial(defining_file, folders=composer.folders, choices=choices))
     steering = steering_of(composer, grid.jobs[0])
-    settings, site, exclude = check.steering(steering, file_of)
+    compared: dict[str, Any] = {
+        key: frozen_paths(steering[key], home) for key in ("baseline", "exclude") if key in steering
+    }
+    settings, site, exclude = check.steering({**steering, **compared}, file_of)
     site = site.model_copy(update={"inventory": devices.inventory()}) if site.probe else site
     auto = rules.resolve_auto(site)
     ladder = ladder_notes(composer, grid, settings.report.ladder, file_of)
     expanded = fitted(composer, grid, auto, settings.report.ladder)
-    points = _points(expanded, composer, steering, file_of, _Automatic(batches or {}, settings.report.ladder))
+    freeze = _Freezer(composer.loader.get_group_options("", results_filter=ObjectType.GROUP), file_of, home)
+    points = _points(expanded, steering, freeze, _Automatic(batches or {}, settings.report.ladder))
     every = list(points.values())
     dropped = _dropped(points, exclude, file_of)
     select.refuse_unknown_keys(settings.baseline, every, "baseline", file_of)
@@ -79,6 +99,7 @@ def checked_grid(composer: Composer, overrides: Sequence[str], batches: automati
         settings=settings,
         site=site,
         notes=(
+            *composer.files_named_twice().values(),
             *ladder,
             *_notes(len(grid.jobs), points, exclude),
             *without_effect([composer.parse(line) for line in overrides]),
@@ -104,20 +125,31 @@ class _Automatic:
     ladder: str | None
 
 
+@dataclass(frozen=True)
+class _Freezer:
+    """Checks scientific configs and freezes their paths. `groups` are the names of all config groups."""
+
+    groups: Sequence[str]
+    file_of: FileOf
+    home: Path
+
+    def __call__(self, science: dict[str, Any], added: frozenset[str]) -> CellConfig:
+        return check.science(frozen_paths(science, self.home), added, self.groups, self.file_of)
+
+
 def _points(
-    expanded: Iterable[GridPoint], composer: Composer, steering: dict[str, Any], file_of: FileOf, auto: _Automatic
+    expanded: Iterable[GridPoint], steering: dict[str, Any], freeze: _Freezer, auto: _Automatic
 ) -> dict[str, CheckedPoint]:
     """Return the grid's distinct points, checked, by the names of their cells."""
-    groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
     points: dict[str, CheckedPoint] = {}
     for point in expanded:
         _refuse_other_steering(steering, point)
-        config = check.science(point.science, point.added, groups, file_of)
+        config = freeze(point.science, point.added)
         checked = CheckedPoint(point.axes, config, point.choices, point.added, point.lacks)
         if point.with_batch is not None:
             automatic.refuse_unsearchable(config, auto.ladder)
-            checked = automatic.decided(checked, auto.batches, partial(_with_batch, point, groups, file_of))
-        _add(points, checked)
+            checked = automatic.decided(checked, auto.batches, partial(_with_batch, point, freeze))
+        points.setdefault(cell_name(checked.config.raw), checked)
     return automatic.with_batch_axis(points)
 
 
@@ -131,9 +163,9 @@ def _dropped(points: dict[str, CheckedPoint], exclude: Sequence[check.Rule], fil
     return dropped
 
 
-def _with_batch(point: GridPoint, groups: Sequence[str], file_of: FileOf, batch: int) -> CellConfig:
+def _with_batch(point: GridPoint, freeze: _Freezer, batch: int) -> CellConfig:
     assert point.with_batch is not None, "asked of a point with an automatic batch only"
-    return check.science(point.with_batch(batch), point.added, groups, file_of)
+    return freeze(point.with_batch(batch), point.added)
 
 
 def _refuse_what_measures_nothing(left: Sequence[CheckedPoint], settings: Settings, file_of: FileOf) -> None:
@@ -169,15 +201,6 @@ def _refuse_other_steering(steering: dict[str, Any], point: GridPoint) -> None:
         f"'{keys[0]}' differs between settings ({steering.get(keys[0])!r}, {point.steering.get(keys[0])!r}), "
         "but it steers the whole sweep: sweep nothing that changes it, or plan one sweep per value with --name"
     )
-
-
-def _add(points: dict[str, CheckedPoint], point: CheckedPoint) -> None:
-    name = cell_name(point.config.raw)
-    if points.setdefault(name, point).config != point.config:
-        raise InputError(
-            f"the settings {points[name].axes} and {point.axes} differ only in the folder that a path begins with. "
-            "That is no part of a setting's identity: give the last part of the path another name"
-        )
 
 
 def _notes(jobs: int, points: dict[str, CheckedPoint], exclude: Sequence[check.Rule]) -> tuple[str, ...]:

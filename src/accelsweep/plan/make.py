@@ -21,7 +21,7 @@ from accelsweep.core.planned.plans import Block, FoundBatch, Manifest
 from accelsweep.core.planned.settings import Fleet, Settings
 from accelsweep.plan import automatic, select
 from accelsweep.plan.blocks import earlier
-from accelsweep.plan.blocks.repeats import BlocksAsked, with_repeats
+from accelsweep.plan.blocks.repeats import BlocksAsked, refuse_too_many, with_repeats
 from accelsweep.plan.cells import CheckedGrid
 from accelsweep.plan.manifest import manifest_of, once_each, planned_blocks
 from accelsweep.plan.published import with_published
@@ -140,6 +140,7 @@ def _task(
 def _made(home: Path, overrides: Sequence[str], task: _Task, asked: BlocksAsked) -> Plan:
     grid, past = task.grid, task.past
     settings = with_repeats(grid.settings, past.manifest.settings if past.manifest else None, asked)
+    refuse_too_many(settings, len(grid.cells))
     settings = with_published(settings, home)
     baseline, notes = choose_baseline(grid)
     if task.trees:  # each setting has a baseline of its own, and none of them stands in every block

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import InputError
-from accelsweep.base.shipped import config_folders
 from accelsweep.core.planned.plans import FoundBatch
 from accelsweep.plan import automatic
 from accelsweep.plan.cells import CheckedGrid, checked_grid
@@ -55,8 +54,9 @@ def with_batches(
 def grid_of(home: Path, overrides: Sequence[str], batches: automatic.Batches) -> tuple[CheckedGrid, dict[str, str]]:
     """Return the grid of the working directory, and the digests of the sources that it measures."""
     classes.refuse_shadows(home)
-    grid = checked_grid(Composer(config_folders(home)), overrides, batches)
+    grid = checked_grid(Composer.of(home, overrides), overrides, home, batches)
     path = ImportPath.of_home(home)
     configs = [cell.config for cell in grid.cells.values()]
     classes.refuse_missing(configs, path)
+    classes.refuse_wrong_arguments(configs, path)
     return grid, source_digests(sorted({pair for config in configs for pair in targets(config)}), path)

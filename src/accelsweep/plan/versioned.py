@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import InputError
 from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
-from accelsweep.base.shipped import config_folders
 from accelsweep.core.cells.cell import Cell, as_typed, cell_name
 from accelsweep.core.cells.versions import VERSION, Tree, Version
 from accelsweep.core.planned.plans import Excluded, in_any_version
@@ -42,7 +41,7 @@ def usual_name(home: Path, overrides: Sequence[str], command: str = "ab") -> str
 
     Or it compares nodes, and the `command` is another one. A sweep of the same experiment alone keeps its own name.
     """
-    composer = Composer(config_folders(home))
+    composer = Composer.of(home, overrides)
     master = composer.master(with_own_targets(composer, overrides))
     chosen = OmegaConf.select(master, "name") or master.hydra.runtime.choices.get("experiment") or "sweep"
     return f"{command}-{chosen}".replace("/", "-")
@@ -87,8 +86,10 @@ def _of_version(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> Ch
     home = folder.version(tree.version.id) / tree.place if tree.checkout else folder.home
     try:
         classes.refuse_shadows(home)
-        grid = checked_grid(Composer(config_folders(home)), overrides)
-        classes.refuse_missing((cell.config for cell in grid.cells.values()), path)
+        grid = checked_grid(Composer.of(home, overrides), overrides, folder.home)
+        configs = [cell.config for cell in grid.cells.values()]
+        classes.refuse_missing(configs, path)
+        classes.refuse_wrong_arguments(configs, path)
     except InputError as error:
         raise InputError(f"in {tree.version.in_words}: {error}") from None
     points = {name: _with_version(point, tree.version) for name, point in grid.points.items()}

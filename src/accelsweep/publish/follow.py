@@ -63,7 +63,7 @@ class Follower:
             self._pause = POLL_SECONDS
             self.silent = False
         except store_errors() as error:
-            refuse_damaged(self._uri, error)
+            refuse_damaged(self._uri, error, self._folder.name)
             self._writer = None
             self._snapshot = None
             self.silent = True
@@ -71,7 +71,8 @@ class Follower:
             self._not_before = time.monotonic() + self._pause
             if not self._told:
                 self._told = True
-                said = refusal(self._uri, error, self._store.experiment if self._store else None)
+                experiment = self._store.experiment if self._store else None
+                said = refusal(self._uri, error, experiment, self._folder.name)
                 said = said or f"MLflow at {masked(self._uri)} does not answer ({why(error)})"
                 self._tell(f"{said}{GOES_ON}")
 

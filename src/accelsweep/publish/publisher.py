@@ -10,8 +10,9 @@ import accelsweep.publish.store.mlflow_settings  # noqa: F401 - before mlflow
 
 # isort: split
 import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +27,8 @@ from accelsweep.publish.snapshot import Snapshot, report_digest, run_digest, tak
 from accelsweep.publish.state import Copied, remember, run_digests
 from accelsweep.publish.store.experiment import mark_of
 from accelsweep.publish.store.location import database_file, resolve
-from accelsweep.publish.store.refusals import refusal, why
-from accelsweep.publish.store.store import Store, connect, refuse_damaged, store_errors
+from accelsweep.publish.store.refusals import refusal, too_large_remedy, why
+from accelsweep.publish.store.store import Store, connect, refuse_damaged, set_aside, store_errors
 from accelsweep.publish.views.views import show_first
 from accelsweep.state.folders import SweepFolder
 
@@ -39,12 +40,17 @@ Tell = Callable[[str], None]
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
 _MAX_PASSES = 5
+_MOST_NAMED = 5
 _DRIVERS = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 """The packages of database drivers that are not named as their modules."""
 
 
 class StoreUnreachable(AccelsweepError):
     """MLflow did not answer, or refused. The records are safe; publishing can be repeated at any time."""
+
+
+class ArtifactsTooLarge(AccelsweepError):
+    """All was copied but files that the server, or a proxy in front of it, found too large."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,8 @@ def publish(
     """Copy missing and different runs to the store, and return the result; the store itself is always asked.
 
     A store that does not answer is tried again for `patience_seconds`; `tell` reports that once. Raises
-    StoreUnreachable after that, and where a server refuses the user; NewerFile for the plan of a later version.
+    StoreUnreachable after that, and where a server refuses the user; NewerFile for the plan of a later version;
+    ArtifactsTooLarge after all else was copied.
     """
     from accelsweep.publish.store.writer import Writer
 
@@ -84,6 +91,7 @@ def publish(
         mark_of(folder)  # here, so that a folder that cannot be written to is not taken for a silent store
     written = 0
     store: Store | None = None
+    left_out: dict[str, list[str]] = {}
 
     def converge() -> Publication:
         nonlocal written, store
@@ -92,17 +100,42 @@ def publish(
             report = report_digest(folder)  # taken first: a later change is published next time
             snapshot = take(folder)  # and before the store: where the plan cannot be read, none is made
             store = store or connect(folder, uri, snapshot.records)
-            writer = Writer(store, store.look())
+            writer = Writer(store, store.look(), left_out)
             bring_about_all(writer, snapshot, report)
             written += writer.written
             if not writer.written:
                 show_first(store, snapshot)
-                _remember(folder, store, writer, snapshot, report)
+                if not left_out:
+                    _remember(folder, store, writer, snapshot, report)
                 break
         assert store is not None, "the first pass connects"
         return Publication(folder.name, store.experiment, uri, written, len(snapshot.finished), snapshot.damaged)
 
-    return _patiently(converge, uri, patience_seconds, tell, lambda: store.experiment if store else None)
+    done = _patiently(converge, uri, patience_seconds, tell, lambda: store.experiment if store else None, folder.name)
+    if left_out:
+        raise ArtifactsTooLarge(f"{done}. Not copied: {_listed(left_out)}: {too_large_remedy()}")
+    return done
+
+
+def start_anew(folder: SweepFolder, tracking_uri: str | None, tell: Tell = print) -> None:
+    """Empty the store for copies made from the records: a file is set aside, of a server our runs of this sweep go.
+
+    The runs can be restored in MLflow. Raises StoreUnreachable where a server does not answer, or refuses the user.
+    """
+    uri = resolve(folder.home, tracking_uri)
+    path = database_file(uri)
+    if path is None:
+        store = connect(folder, uri, take(folder).records)
+        for run in (run for same in store.look().values() for run in same):
+            store.client.delete_run(run.run_id)
+    elif os.path.lexists(path):
+        tell(f"the old store is kept as {set_aside(path)}; delete it when nothing of your own is in it")
+
+
+def _listed(left_out: Mapping[str, Sequence[str]]) -> str:
+    names = [name for some in left_out.values() for name in some]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def bring_about_all(writer: Writer, snapshot: Snapshot, digest: str) -> None:
@@ -174,6 +207,7 @@ def _patiently(
     patience_seconds: float,
     tell: Tell,
     experiment: Callable[[], str | None],
+    sweep: str,
 ) -> Publication:
     deadline, pause, told = math.inf, _FIRST_PAUSE_SECONDS, False
     while True:
@@ -182,8 +216,8 @@ def _patiently(
         except ModuleNotFoundError as error:
             raise InputError(_lacks(uri, str(error.name))) from error
         except store_errors() as error:
-            refuse_damaged(uri, error)
-            if refused := refusal(uri, error, experiment()):
+            refuse_damaged(uri, error, sweep)
+            if refused := refusal(uri, error, experiment(), sweep):
                 raise StoreUnreachable(refused) from error
             deadline = min(deadline, time.monotonic() + patience_seconds)  # the time before the first failure is free
             if time.monotonic() + pause > deadline:

@@ -102,7 +102,7 @@ def _still_there(uri: str, copied: Copied) -> bool:
         " and runs.lifecycle_stage = 'active' and experiments.lifecycle_stage = 'active'"
     )
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
             (active,) = connection.execute(count, (int(copied.experiment_id),)).fetchone()
     except (sqlite3.Error, ValueError):
         return False

@@ -7,22 +7,14 @@ machine can remove them.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from accelsweep.rank.spec import RunSpec
+from accelsweep.state.leftovers import sweep_up_temporary, temporary_folder
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """The variables of the caches' folders; a cell that sets one in its `env` asks for a warm cache."""
-
-_PREFIX = "accelsweep-compile-"
-_SETTLED_SECONDS = 60.0
-"""A younger folder may have been made by a rank that does not hold it yet."""
 
 
 def is_warm(spec: RunSpec) -> bool:
@@ -36,28 +28,7 @@ def fresh_caches(spec: RunSpec) -> Iterator[None]:
     if is_warm(spec):
         yield
         return
-    remove_abandoned()
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as caches, _held(Path(caches)):
-        os.environ |= {name: str(Path(caches, name.lower())) for name in CACHE_VARIABLES}
+    sweep_up_temporary()
+    with temporary_folder("compile") as caches:
+        os.environ |= {name: str(caches / name.lower()) for name in CACHE_VARIABLES}
         yield
-
-
-def remove_abandoned() -> None:
-    """Remove our caches that no process holds: those of ranks that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            made = folder.lstat()
-            if made.st_uid == os.getuid() and time.time() - made.st_mtime > _SETTLED_SECONDS:
-                with _held(folder):
-                    shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold a folder until the block ends, or this process does; raise BlockingIOError if another process holds it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)

@@ -36,6 +36,10 @@ class Why(StrEnum):
         "the disk of {folder} has {free:.0f} MB free, limits.free_disk_bytes asks for {asked:.0f} MB; make room or "
         "lower it"
     )
+    no_inodes = (
+        "the disk of {folder} has room for {free} more files (inodes), limits.free_disk_inodes asks for {asked}; "
+        "remove files there, or lower it"
+    )
     disk_refused = "{where}: {error}; make the folder writable or make room on its disk"
     budget_spent = "the time budget was spent before it began ({stop} stands)"
     block_spent = "the {seconds:g} s of its block (limits.block_seconds) were spent before it began"

@@ -1,7 +1,7 @@
 """The way a hold is taken, renewed and given back, for a sweep's head and for a block's supervisor alike.
 
-A hold is put into its place by a hard link, which fails if another hold is there. So one of many takers comes first, on
-any machines. Nothing is locked on the sweep's own file system. Takers on one machine look in turn, by a lock on a
+A hold is put into its place by `put_in_place`, which fails if another hold is there. So one of many takers comes first,
+on any machines. Nothing is locked on the sweep's own file system. Takers on one machine look in turn, by a lock on a
 node-local path. Two machines may clear the same dead hold away in the same millisecond. Then a third may lose its new
 hold. It finds that out when it next beats, and stops.
 """
@@ -9,7 +9,6 @@ hold. It finds that out when it next beats, and stops.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import socket
@@ -19,12 +18,12 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.base.documents import clear_place, sha256_text
+from accelsweep.base.documents import clear_place, put_in_place, sha256_text
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.planned.plans import Hold
 from accelsweep.core.recorded.record import now
 from accelsweep.engines.this_job import this_job
-from accelsweep.machine.locks import lease_folder
+from accelsweep.machine.locks import lease_folder, lock
 from accelsweep.state.living import BEAT_SECONDS, DEAD_AFTER_SECONDS, living, read_hold
 
 
@@ -117,7 +116,7 @@ def _holder(hold: Hold) -> tuple[str, int, float, int]:
 def _in_turn(path: Path) -> Iterator[None]:
     name = f"claim-{sha256_text(str(path.resolve()))[:16]}"
     with open(lease_folder() / name, "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # held for milliseconds
+        lock(file)  # held for milliseconds
         yield
 
 
@@ -125,7 +124,7 @@ def _placed(path: Path, hold: Hold) -> bool:
     own = _beside(path)
     hold.write(own)
     try:
-        path.hardlink_to(own)
+        put_in_place(own, path)
     except FileExistsError:
         return False
     finally:
@@ -141,7 +140,7 @@ def _clear(path: Path, dead: Hold | None) -> None:
     with contextlib.suppress(FileNotFoundError, FileExistsError):
         path.rename(aside)
         if read_hold(aside) != dead:
-            path.hardlink_to(aside)
+            put_in_place(aside, path)
     aside.unlink(missing_ok=True)
 
 

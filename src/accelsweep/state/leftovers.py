@@ -1,28 +1,44 @@
-"""Files that a kill left half written: swept up once no process can still be writing them.
+"""Files that a kill left behind: swept up once no process can still be writing them, or needs them.
 
 Every file is written under a temporary name first and then renamed (`base.documents`, `rank.steps`, `report.write`). A
 SIGKILL between the two leaves the temporary file behind. It is never read. It is removed here if its name, its owner
 and its kind show that it is ours. It must also be old by the clock of its own file system.
+
+Temporary folders say who owns them. One of a process is locked by it, and the lock ends with it. One of a sweep has a
+file beside it that names the sweep, whose holds end with their processes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from accelsweep.base.documents import sha256_text
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import living_hold, now_on
 
 STALE_SECONDS = 3600.0
 """No write takes so long; a younger file may still be written."""
 
 NEW_DATABASE = "new.db"
 """The name of a database until it is whole."""
+
+SETTLED_SECONDS = 60.0
+"""A younger temporary folder may have been made by a process that does not lock it yet."""
+
+SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 - a folder of ours is made there, which nobody else may write to
+"""Where the folder for a sweep's temporary files lies if TMPDIR is too long for the sockets in it."""
+
+_PURPOSES = ("compile", "debugging", "archive", "opened")
 
 _RANDOM = r"[a-z0-9_]{8}"
 _FILE = re.compile(rf"\.[\w.-]+\.(json\.{_RANDOM}(\.part\.{_RANDOM})?|parquet(\.{_RANDOM})?)\.part", re.ASCII)
@@ -53,16 +69,88 @@ def sweep_up_databases(path: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def now_on(folder: Path) -> float | None:
-    """Return the time by the clock that stamps the files of `folder`, in seconds since 1970; None if it is read-only.
+@contextlib.contextmanager
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """Make a folder below TMPDIR that is gone after the with-block, or swept up after this process was killed."""
+    with (
+        tempfile.TemporaryDirectory(prefix=f"accelsweep-{purpose}-", ignore_cleanup_errors=True) as made,
+        _locked(Path(made), or_not=True),
+    ):
+        yield Path(made)
 
-    On a shared file system that is the server's clock, which may differ much from the machine's own.
+
+def sweep_folder_name(folder: SweepFolder) -> str:
+    """Return the name of the folder for a sweep's temporary files."""
+    return f"accelsweep-{sha256_text(str(folder.root.resolve()))[:12]}"
+
+
+def own(folder: SweepFolder, place: Path) -> None:
+    """Write beside `place`, the folder for a sweep's temporary files, whose it is, before it is made."""
+    with open(_owner(place), "w", encoding="utf-8", opener=_opened_by_us) as owner:
+        owner.write(str(folder.root.resolve()))
+
+
+def remove_sweep_folder(folder: SweepFolder, place: Path) -> None:
+    """Remove `place`, the folder for a sweep's temporary files, unless a supervisor still works there."""
+    if not any(map(living_hold, folder.holds())):
+        _remove(place)
+
+
+def sweep_up_temporary(purposes: tuple[str, ...] = _PURPOSES) -> None:
+    """Remove this user's temporary folders that no living process owns, whatever sweep they belonged to."""
+    base = Path(tempfile.gettempdir())
+    for purpose in purposes:
+        for folder in base.glob(f"accelsweep-{purpose}-*"):
+            with contextlib.suppress(OSError):  # BlockingIOError: a living process holds it
+                made = folder.lstat()
+                if made.st_uid == os.getuid() and time.time() - made.st_mtime > SETTLED_SECONDS:
+                    with _locked(folder):
+                        shutil.rmtree(folder)
+    for owner in [one for place in {str(base), *SHORT_PLACES} for one in Path(place).glob("accelsweep-*.owner")]:
+        with contextlib.suppress(OSError, ValueError, AccelsweepError):
+            if owner.lstat().st_uid == os.getuid() and stat.S_ISREG(owner.lstat().st_mode):
+                _remove_ownerless(SweepFolder.of(Path(owner.read_text("utf-8"))), owner)
+
+
+def _remove_ownerless(folder: SweepFolder, owner: Path) -> None:
+    place = owner.with_suffix("")
+    if place.name == sweep_folder_name(folder) and not any(
+        map(living_hold, (folder.of_head("claim"), *folder.holds()))
+    ):
+        _remove(place)
+
+
+def _remove(place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)  # of a link it removes nothing
+    if not os.path.lexists(place):
+        _owner(place).unlink(missing_ok=True)
+
+
+def _owner(place: Path) -> Path:
+    return place.with_name(f"{place.name}.owner")
+
+
+def _opened_by_us(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, *, or_not: bool = False) -> Iterator[None]:
+    """Hold a folder until the block ends, or this process does; raise BlockingIOError if another process holds it.
+
+    Where its disk cannot lock folders, as NFS, this raises OSError; with `or_not` the block goes on without a hold, and
+    nobody will remove the folder after a kill.
     """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.json.", suffix=".part") as made:
-            return os.fstat(made.fileno()).st_mtime
-    except OSError:
-        return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if not or_not or isinstance(error, BlockingIOError):
+                raise
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _files(folder: SweepFolder) -> Iterator[tuple[Path, float]]:

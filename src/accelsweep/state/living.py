@@ -7,7 +7,9 @@ own clocks may differ.
 
 from __future__ import annotations
 
+import os
 import socket
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -15,7 +17,6 @@ import psutil
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.planned.plans import Hold
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.leftovers import now_on
 
 BEAT_SECONDS = 20.0
 DEAD_AFTER_SECONDS = 5 * BEAT_SECONDS
@@ -69,3 +70,15 @@ def _heard_of(path: Path) -> bool:
         return False
     now = now_on(path.parent)
     return now is None or abs(now - beaten) < DEAD_AFTER_SECONDS  # beaten in the future: before a clock was set back
+
+
+def now_on(folder: Path) -> float | None:
+    """Return the time by the clock that stamps the files of `folder`, in seconds since 1970; None if it is read-only.
+
+    On a shared file system that is the server's clock, which may differ much from the machine's own.
+    """
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.json.", suffix=".part") as made:
+            return os.fstat(made.fileno()).st_mtime
+    except OSError:
+        return None

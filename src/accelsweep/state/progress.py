@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import struct
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.file_names import LOG_FILE, PROGRESS_FILE
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.pulse import Heard
+from accelsweep.state.pulse import Heard, shared_memory
 
 _COUNT = struct.Struct("<q")
 
@@ -20,10 +19,10 @@ class StepCount:
     """Call it with the number of finished steps; readers of the file see it at once, without a system call here."""
 
     def __init__(self, path: Path) -> None:
-        """Make the file, with 0 in it."""
+        """Make the file, with 0 in it, which it keeps on a disk without shared memory maps."""
         path.write_bytes(_COUNT.pack(0))
         with path.open("r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), _COUNT.size)
+            self._memory = shared_memory(file.fileno(), _COUNT.size)
 
     def __call__(self, steps: int) -> None:
         """Show `steps` finished steps."""

@@ -6,10 +6,28 @@ step of a phase is done, and whenever something else than a step is to come.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
 from pathlib import Path
+
+_NO_MAPS = frozenset({errno.ENODEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+"""What file systems answer that have no shared memory maps, such as 9p, and FUSE with direct input and output."""
+
+
+def shared_memory(file: int, size: int) -> mmap.mmap | bytearray:
+    """Return the first `size` bytes of an open file as memory; on a disk without shared maps, memory of our own.
+
+    What is written to the latter nobody sees. A system call for each step would cost more than such a sign is worth.
+    """
+    try:
+        return mmap.mmap(file, size)
+    except OSError as error:
+        if error.errno not in _NO_MAPS:
+            raise
+        return bytearray(size)
+
 
 _PULSE = struct.Struct("<qq")  # process id, for whoever looks; steps since the last rest, 0 for a rest
 
@@ -18,14 +36,17 @@ class Pulse:
     """The writer's side. `beat` is a write to memory, without a system call; without a path nobody hears it."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Make the file, at rest, or take an earlier phase's over. Raises OSError where there is no room for it."""
+        """Make the file, at rest, or take an earlier phase's over. Raises OSError where there is no room for it.
+
+        On a disk without shared memory maps the rank stays at rest for all who listen.
+        """
         self._process, self._steps = os.getpid(), 0
         self._memory: mmap.mmap | bytearray = bytearray(_PULSE.size)
         if path is not None:
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 os.pwrite(file, _PULSE.pack(self._process, 0), 0)  # a hole could not be filled once the disk is full
-                self._memory = mmap.mmap(file, _PULSE.size)
+                self._memory = shared_memory(file, _PULSE.size)
             finally:
                 os.close(file)
 

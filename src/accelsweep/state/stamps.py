@@ -14,7 +14,7 @@ from pathlib import Path
 
 from accelsweep.base.durations import duration
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.leftovers import now_on
+from accelsweep.state.living import now_on
 
 _TOLERATED_SECONDS = 60.0
 

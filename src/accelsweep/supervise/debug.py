@@ -6,14 +6,13 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from accelsweep.base.errors import InputError
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.leftovers import temporary_folder
 from accelsweep.supervise.frozen import frozen_spec
 from accelsweep.supervise.leases import Lease, leased
 from accelsweep.supervise.processes.launchers import Launch, Launchers
@@ -30,8 +29,8 @@ def debug_cell(folder: SweepFolder, cell: str, launchers: Launchers | None = Non
     Raises InputError if no block of the sweep holds the cell, or if it takes several nodes.
     """
     launchers = launchers or Launchers()
-    with tempfile.TemporaryDirectory(prefix="accelsweep-debug-") as attempt:
-        spec = frozen_spec(folder, cell, Path(attempt), "debug")
+    with temporary_folder("debugging") as attempt:
+        spec = frozen_spec(folder, cell, attempt, "debug")
         spec.write(spec.file())
         holder, models = f"process {os.getpid()} (debugging {cell})", spec.device_models
         with leased(spec.config, holder, _pause, _say, models) as lease:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
+from accelsweep.core.cells.cell import placed
 from accelsweep.core.planned.plans import Manifest, Run
 from accelsweep.plan.blocks.resources import threads_per_rank
 from accelsweep.plan.nodes import models_for
@@ -32,7 +33,7 @@ def frozen_spec(
         run=Run.of(cell, 0, config.seed),
         position=0,
         attempt=1,
-        config=config,
+        config=placed(config, folder.home),
         axes=block.axes[cell],
         world_size=config.world_size,
         attempt_folder=str(attempt),

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 _PATIENCE_SECONDS = 10.0
+
+
+_OF_A_REPOSITORY = re.compile(
+    "GIT_(DIR|WORK_TREE|IMPLICIT_WORK_TREE|INDEX_FILE|COMMON_DIR|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|PREFIX"
+    "|NAMESPACE|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE|NO_REPLACE_OBJECTS|EXTERNAL_DIFF|[A-Z]+_PATHSPECS)"
+)
+"""Variables that a hook or `git rebase --exec` sets, and by which git would tell of another repository than the one
+around a folder. Those of its config (GIT_CONFIG_*) stay: they may say that a group's repository is safe."""
+
+
+def of_the_folder(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for a git that looks at the repository around its working directory, and changes nothing."""
+    kept = {name: value for name, value in variables.items() if not _OF_A_REPOSITORY.fullmatch(name)}
+    return {**kept, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 
 def git_state(folder: Path) -> dict[str, Any]:
@@ -29,7 +45,7 @@ def _git(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
         ["git", *arguments],  # noqa: S607 - the user's own git, wherever it is installed
         cwd=folder,
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+        env=of_the_folder(os.environ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.machine import devices
-from accelsweep.machine.locks import lease_folder
+from accelsweep.machine.locks import lease_folder, lock
 from accelsweep.machine.naming import meant
 from accelsweep.supervise.signals import Interrupted, Pause
 
@@ -115,7 +115,7 @@ def _wanted_devices(accelerator: str, count: int, models: Sequence[str]) -> _Wan
 def _try_lock(stack: ExitStack, name: str, holder: str, *, shared: bool = False) -> int | None:
     descriptor = os.open(lease_folder() / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        lock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None

@@ -49,7 +49,7 @@ def profile_setting(
     NotProfiled where its run failed, and KeyboardInterrupt.
     """
     signals, limits = Signals(), Manifest.read(folder.manifest).settings.limits
-    check_room(folder.root, limits.free_disk_bytes)
+    check_room(folder.root, limits)
     folder.profiles.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=folder.profiles) as attempt,

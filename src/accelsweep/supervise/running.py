@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from accelsweep.core.cells.cell import placed
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Block, Run
 from accelsweep.core.planned.settings import Limits
@@ -103,7 +104,7 @@ class Runner:
         return conclusion
 
     def _on(self, lease: Lease, run: Run, kind: LaunchKind) -> Conclusion | None:
-        check_room(self.folder.root, self.limits.free_disk_bytes)
+        check_room(self.folder.root, self.limits)
         place = self._place(run)
         number = place.begin(socket.gethostname(), now(), job_log())
         try:
@@ -127,7 +128,7 @@ class Runner:
         log = self._place(spec.run).log_file(spec.attempt)
         conclusion = classify(ending, results, last_words(log), self.limits)
         if conclusion.outcome is Outcome.crashed:
-            check_room(self.folder.root, self.limits.free_disk_bytes)  # a full disk is not the run's fault
+            check_room(self.folder.root, self.limits)  # a full disk is not the run's fault
         doubts = ending_doubts(ending, conclusion) + source_doubts(known.fingerprint, self.present.read(spec.config))
         self._conclude(spec, conclusion, results, replace(known, wall_seconds=ending.wall_seconds), doubts)
         return conclusion
@@ -142,7 +143,7 @@ class Runner:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
             return None
         if found.conclusion.outcome is Outcome.crashed:
-            check_room(self.folder.root, self.limits.free_disk_bytes)
+            check_room(self.folder.root, self.limits)
         doubts = source_doubts(known.fingerprint, self.present.read(spec.config))
         known = replace(known, wall_seconds=found.wall_seconds)
         self._conclude(spec, found.conclusion, found.results, known, doubts, found.frontier)
@@ -167,7 +168,8 @@ class Runner:
         kept = merge_steps(spec, steps)
         if conclusion.outcome is Outcome.measured and not kept and frontier is None:
             doubts = [*doubts, _NO_STEPS]
-        record = make_record(spec, conclusion, results, known, doubts, steps if kept else None, frontier)
+        config = self.block.configs[spec.run.cell]
+        record = make_record(spec, config, conclusion, results, known, doubts, steps if kept else None, frontier)
         record.write(place.record_file(spec.attempt))
         place.promote(spec.attempt)
         for rank in range(spec.world_size):
@@ -192,7 +194,7 @@ class Runner:
             run=run,
             position=self.block.runs.index(run),
             attempt=attempt,
-            config=config,
+            config=placed(config, self.folder.home),
             axes=self.block.axes[run.cell],
             world_size=config.world_size,
             attempt_folder=str(self._place(run).attempt(attempt)),

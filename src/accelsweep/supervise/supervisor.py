@@ -79,7 +79,7 @@ def supervise(
     folder, signals = SweepFolder.of_block(block_file), Signals()
     with halting(folder, block_file.stem, say):
         job = read_assignment(block_file)
-        check_room(folder.root, job.manifest.settings.limits.free_disk_bytes)
+        check_room(folder.root, job.manifest.settings.limits)
         check_temporary_folder()
         with signals.caught():
             why = _measure(job, signals, say, launchers or Launchers(), cancel_old=cancel_old)

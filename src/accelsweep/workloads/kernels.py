@@ -104,7 +104,7 @@ class Copy:
 
 def build_kernel(config: CellConfig) -> Kernel:
     """Return the kernel that `config.model` names. Raises InputError where it is none."""
-    kernel = instantiate(dict(config.model), _convert_="all")
+    kernel = instantiate({"_convert_": "all", **config.model})
     if not isinstance(kernel, Kernel):
         raise InputError(
             f"task=kernels: model._target_={config.model_target} is no kernel (it lacks flops, traffic or on): "

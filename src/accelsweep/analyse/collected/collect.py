@@ -81,7 +81,7 @@ class _LookUp:
 def _wanted(lookup: _LookUp, block: str, run: str) -> RunRow:
     folder, damage = lookup.folder, None
     try:
-        return _recorded(read_record(folder, run), sha256_file(folder.record(run)), lookup.once)
+        return _recorded(folder.name, read_record(folder, run), sha256_file(folder.record(run)), lookup.once)
     except FileNotFoundError:
         pass
     except DamagedFile as error:
@@ -122,9 +122,9 @@ def _why_absent(folder: SweepFolder, block: str, run: str, damage: DamagedFile |
     return f"its record was set aside as {damaged[-1].name} ({why}); the same command measures it again"
 
 
-def _recorded(record: Record, sha256: str, once: _Once) -> RunRow:
+def _recorded(sweep: str, record: Record, sha256: str, once: _Once) -> RunRow:
     return RunRow(
-        sweep=record.sweep,
+        sweep=sweep,
         cell=record.cell,
         outcome=record.outcome,
         axes=record.axes,

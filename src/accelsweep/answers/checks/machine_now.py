@@ -11,17 +11,22 @@ from typing import Any
 from accelsweep.answers.forms.checked import CheckResult
 from accelsweep.base.digits import gib
 from accelsweep.base.durations import duration
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.machine.cpu import allowed_cores
 from accelsweep.machine.devices import watched
+from accelsweep.machine.disk import Ability, free_inodes, lacking
+from accelsweep.machine.locks import FOLDER_VARIABLE, alone_with, lease_folder
 from accelsweep.measure.surroundings.busy_now import busy_now
 from accelsweep.measure.surroundings.device_state import device_state
 from accelsweep.measure.surroundings.doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.surroundings.doubts import governor as governor_doubt
 from accelsweep.measure.surroundings.environment import host_state
-from accelsweep.state.leftovers import now_on
+from accelsweep.state.living import now_on
 
 LEAST_FREE_BYTES = 2_000_000_000
 """Disk: a sweep with its records and report needs a part of this. Memory: a run with its libraries does."""
+LEAST_FREE_INODES = 2_000
+"""A sweep of some tens of runs makes fewer files."""
 MOST_LOAD = 2 * FOREIGN
 """The share of the cores that the load average of an idle machine stays below: twice what disturbs a run."""
 MOST_SECONDS_APART = 60.0
@@ -37,6 +42,7 @@ def machine_now(home: Path) -> Iterator[CheckResult]:
     """
     state = host_state()
     yield from _folder(home)
+    yield _turns()
     yield _memory(state)
     yield _load(state["load_average_1min"], len(allowed_cores()))
     yield _governor(state["governor"], state["cpu_mhz"])
@@ -53,11 +59,15 @@ def _folder(home: Path) -> Iterator[CheckResult]:
     free = shutil.disk_usage(home).free
     remedy = None if free > LEAST_FREE_BYTES else "free some, or work elsewhere"
     yield CheckResult(ok=remedy is None, what="free disk", found=f"{free / 1e9:.1f} GB in {home}", remedy=remedy)
+    if (files := free_inodes(home)) is not None:
+        remedy = None if files > LEAST_FREE_INODES else "remove files there, or work elsewhere"
+        yield CheckResult(ok=remedy is None, what="free inodes", found=f"{files} files in {home}", remedy=remedy)
     theirs = now_on(home)
     if theirs is None:
         remedy = "make it writable, or work elsewhere"
         yield CheckResult(ok=False, what="folder", found=f"{home} cannot be written", remedy=remedy)
         return
+    yield from _disk(home)
     apart = theirs - time.time()
     if abs(apart) < MOST_SECONDS_APART:
         yield CheckResult(ok=True, what="clock", found="this machine and its disk agree")
@@ -65,6 +75,38 @@ def _folder(home: Path) -> Iterator[CheckResult]:
     which = "ahead of" if apart > 0 else "behind"
     found = f"that of the disk is {duration(abs(apart))} {which} this machine's"
     yield CheckResult(ok=None, what="clock", found=found, remedy="let both follow a time server (NTP)")
+
+
+def _disk(home: Path) -> Iterator[CheckResult]:
+    """Tell what the disk of `home` lacks, and what follows from that; nothing of a disk that has all."""
+    for ability in lacking(home):
+        found, remedy = _WITHOUT[ability]
+        yield CheckResult(ok=None, what=f"{ability} in {home}", found=f"none: {found}", remedy=remedy)
+
+
+_WITHOUT: dict[Ability, tuple[str, str | None]] = {
+    Ability.hard_links: ("files are renamed into place instead, and logs of blocks begin anew with each command", None),
+    Ability.symbolic_links: ("`ab` cannot copy a repository that has some", "put such a repository on another disk"),
+    Ability.locks: (
+        "SQLite cannot write mlflow.db there; runs are measured all the same",
+        "name another store, such as --tracking-uri sqlite:////tmp/mlflow.db, or a server",
+    ),
+    Ability.shared_maps: (
+        "the steps of a run are not shown, and one that hangs is ended by limits.run_seconds alone",
+        "lower limits.run_seconds where runs are short",
+    ),
+    Ability.modes: ("files have the permissions that the disk's mount gives all of them", None),
+}
+
+
+def _turns() -> CheckResult:
+    """Check that runs can take turns on this machine, by locks in the node-local folder."""
+    try:
+        with alone_with("doctor", Path("/")):
+            return CheckResult(ok=True, what="runs take turns", found=f"by locks in {lease_folder()}")
+    except (AccelsweepError, OSError) as error:
+        remedy = f"set {FOLDER_VARIABLE} to a folder of this machine's own disk that only you can write to"
+        return CheckResult(ok=False, what="runs take turns", found=str(error), remedy=remedy)
 
 
 def _memory(state: dict[str, Any]) -> CheckResult:

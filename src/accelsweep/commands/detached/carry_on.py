@@ -50,6 +50,7 @@ def carry_on(folder: SweepFolder) -> int:
     """Do what the order of this sweep says; return the exit code."""
     order, began = HeadOrder.read(folder.of_head("order")).begun(folder), time.monotonic()
     order.write(folder.of_head("order"))
+    os.environ.update(order.secrets)
     if order.site.scheduler == "slurm":
         leave_when_told(lambda: HeadJob().cancelled(os.environ.get("SLURM_JOB_ID", "")))
     before = _stamps(folder, order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import time
@@ -13,12 +14,14 @@ from accelsweep.commands.detached.errand import Errand
 from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.running.request import Request
 from accelsweep.core.recorded.record import now
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.detached.handed import Handed, end_of_head
 from accelsweep.drive.detached.places import Place, detached, name_in, place_for, ways_to_end
 from accelsweep.drive.head import held
 from accelsweep.drive.jobs.queue import Queue
 from accelsweep.drive.jobs.settle import settle_old_jobs
 from accelsweep.drive.terminal.console import say
+from accelsweep.engines.environment import secrets_in
 from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
@@ -49,9 +52,15 @@ def hand_over(home: Path, request: Request) -> int:
             site=site,
             sweeps=errand.sweeps,
             revision=plan.manifest.revision if plan is not None else 1,
+            secrets={name: os.environ[name] for name in _left_behind(place, site)},
         ).write(folder.of_head("order"))
         handed = _started(place, folder)
     return _told(place, folder, handed)
+
+
+def _left_behind(place: Place, site: Site) -> list[str]:
+    """Return the names of the variables that a head's job does not get; a head on this machine gets all."""
+    return secrets_in(os.environ, site.slurm.secrets) if place.kind == "slurm" else []
 
 
 def _started(place: Place, folder: SweepFolder) -> Handed:

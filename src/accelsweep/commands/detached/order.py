@@ -1,7 +1,7 @@
 """The order to a detached head, in a file for its owner's eyes only.
 
 Arguments go by this file, not by a command line. So they arrive exactly, and no list of processes and no job shows the
-addresses of notices, which hold secrets.
+addresses of notices, which hold secrets. Nor does a job show the user's secrets, such as the password for MLflow.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from typing import ClassVar
+
+from pydantic import Field
 
 from accelsweep.base.documents import Document
 from accelsweep.base.errors import DamagedFile
@@ -22,7 +24,8 @@ class HeadOrder(Document):
     """The arguments of a command. `site` is where the sweep's jobs go, and where on Slurm its heads do.
 
     `sweeps` are those that the head drives. `revision` is the plan in which `--add-repeats` has done its part.
-    `starts` counts the heads that took the order up.
+    `starts` counts the heads that took the order up. `secrets` are variables of the user's that its job does not get
+    from Slurm, which would store them, and show them to its staff.
     """
 
     kind: ClassVar[str] = "order"
@@ -33,6 +36,7 @@ class HeadOrder(Document):
     sweeps: tuple[str, ...]
     revision: int
     starts: int = 0
+    secrets: dict[str, str] = Field(default_factory=dict)
 
     def begun(self, folder: SweepFolder) -> HeadOrder:
         """Return the order as the next head takes it up: what is in the plan already is not asked for again."""

@@ -60,10 +60,21 @@ def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
             if taken.exists() or taken.is_symlink():
                 raise InputError(f"{taken} is there already: bring the archive in under another name with --name")
         with tempfile.TemporaryDirectory(dir=home, prefix=".import.", suffix=".part") as made:
-            staged = unpacked(archive, Path(made), folder.name)
+            staged = unpacked(archive, Path(made), archive.contents.name)
             differing = list(_differing(archive, staged, finished_files(staged)))
-            _bring(staged, folder)
+            _bring(_renamed(staged, folder.name), folder)
         _tell(folder, archive, differing)
+    return folder
+
+
+def _renamed(staged: SweepFolder, name: str) -> SweepFolder:
+    """Give a sweep another name; its findings and its report, which state it, are made again."""
+    if name == staged.name:
+        return staged
+    folder = SweepFolder(staged.home, name)
+    shutil.rmtree(staged.report)
+    staged.root.rename(folder.root)
+    finished_files(folder)
     return folder
 
 

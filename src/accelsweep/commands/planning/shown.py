@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from accelsweep.base.durations import rough
 from accelsweep.commands.planning.made import table_of
 from accelsweep.core.cells.cell import shared_devices
 from accelsweep.drive.terminal.console import Listing, say, show
+from accelsweep.engines.environment import not_handed_on
 from accelsweep.engines.known import engine_of
 from accelsweep.plan.blocks.resources import held_in_words
 from accelsweep.plan.estimates.took import TimeLimits
@@ -71,7 +73,9 @@ def _jobs(home: Path, manifest: Manifest) -> list[str]:
         words = [f"{engine.name}: {count} x {engine.in_words(needs)}", *filter(None, [held]), engine.command(needs)]
         lines.append("\n       ".join(words))
     more = [f"{engine.name}: {len(lines) - _MOST_JOBS} more such lines"] if len(lines) > _MOST_JOBS else []
-    return [*lines[:_MOST_JOBS], *more]
+    slurm = manifest.site.slurm if manifest.site.scheduler == "slurm" else None
+    left = not_handed_on(os.environ, slurm.secrets) if slurm is not None else []
+    return [*lines[:_MOST_JOBS], *more, *(f"{engine.name}: {sentence}" for sentence in left)]
 
 
 def _print(table: PlanTable, devices: str) -> None:

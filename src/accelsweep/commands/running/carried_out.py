@@ -160,4 +160,4 @@ def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
     told = print_results(folder, tracking_uri)
     if code and not told.explained:
         warn(f"Snakemake ended early: {why}")
-    return EXIT_INCOMPLETE if told.unsettled or code else EXIT_OK
+    return EXIT_INCOMPLETE if told.unsettled or code or not told.copied else EXIT_OK

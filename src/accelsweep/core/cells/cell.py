@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from pathlib import PurePath
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelsweep.base.documents import Frozen, canonical_json, sha256_text
@@ -43,25 +46,65 @@ def scientific(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cell_name(config: Mapping[str, Any]) -> str:
-    """Return the 12 hexadecimal digits that name the cell with this resolved config.
+    """Return the 12 hexadecimal digits that name the cell with this frozen config.
 
-    An absolute path counts with its last part only, so that the same data under another root is the same cell.
+    Every path counts in full: another path may be another disk. One below the working folder is frozen as `HOME_MARK`
+    and the rest, so that a project that was moved as a whole has the same cells.
     """
-    science = scientific(config)
-    text = canonical_json(science)
-    if '"/' in text:  # else no text in it begins with a root, and copying ten thousand configs takes a second
-        text = canonical_json(_without_roots(science))
-    return sha256_text(text)[:12]
+    return sha256_text(canonical_json(scientific(config)))[:12]
 
 
-def _without_roots(value: Any) -> Any:
+HOME_MARK = "{home}"
+"""Stands for the working folder at the beginning of a path in a frozen config; a run gets the path in full."""
+
+
+def frozen_paths(config: Any, home: Path) -> Any:
+    """Return a config with each absolute path at or below the working folder `home` begun with `HOME_MARK`.
+
+    `home` is resolved. The path may lead to it through a symbolic link, as a shell's `$PWD` does.
+    """
+    return _each_text(config, lambda text: _from_home(text, str(home)))
+
+
+def placed_paths(config: Any, home: Path) -> Any:
+    """Return a frozen config with each path that begins with `HOME_MARK` in full: `frozen_paths` undone."""
+    return _each_text(config, lambda text: f"{home}{text.removeprefix(HOME_MARK)}" if _is_marked(text) else text)
+
+
+def placed(config: CellConfig, home: Path) -> CellConfig:
+    """Return the config that a run in the working folder `home` gets: its paths in full."""
+    found = placed_paths(config.raw, home)
+    return config if found is config.raw else CellConfig.model_validate(found)
+
+
+def _is_marked(text: str) -> bool:
+    return text == HOME_MARK or text.startswith(f"{HOME_MARK}/")
+
+
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """Return `value` with every text in it changed, keys apart; the very same object where nothing changes."""
+    if isinstance(value, str):
+        return change(value)
     if isinstance(value, Mapping):
-        return {key: _without_roots(item) for key, item in value.items()}
+        items = {key: _each_text(item, change) for key, item in value.items()}
+        return value if all(items[key] is value[key] for key in items) else items
     if isinstance(value, list | tuple):
-        return [_without_roots(item) for item in value]
-    if isinstance(value, str) and value.startswith("/") and "\n" not in value:
-        return PurePath(value).name
+        found = [_each_text(item, change) for item in value]
+        return value if all(new is old for new, old in zip(found, value, strict=True)) else found
     return value
+
+
+def _from_home(text: str, home: str) -> str:
+    if not text.startswith("/") or "\n" in text or "\0" in text or "/../" in f"{text}/" or home == "/":
+        return text
+    ends = [match.start() for match in re.finditer("/", text)][1:]
+    end = next((end for end in [*ends, len(text)] if _real(text[:end]) == home), None)
+    return text if end is None else f"{HOME_MARK}{text[end:]}"
+
+
+@lru_cache(maxsize=4096)
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 class Cell(Frozen):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
@@ -195,6 +196,18 @@ class Manifest(Document):
     found_batches: tuple[FoundBatch, ...] = ()
     searches_for: str | None = None
     fleet: Fleet | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the plan at `path`, which is called as its folder is: that may have been renamed, copied or imported.
+
+        Raises as `Document.read` does.
+        """
+        found = super().read(path)
+        root = path.absolute().parent
+        if root.parent.name != "sweeps" or root.name == found.sweep:
+            return found
+        return found.model_copy(update={"sweep": root.name})
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; a sweep without versions or a profile has the file that it always had."""

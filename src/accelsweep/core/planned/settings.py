@@ -35,6 +35,7 @@ class Limits(Frozen):
     `block_seconds` is for one supervisor of a block: once it is spent no further run of the block is started.
     `silence_seconds` bounds the time from one step to the next; None lets a silent run be until `run_seconds` are over.
     `queue_minutes` is for a job in a cluster's queue: one that waits longer is left out; None lets it wait.
+    `max_settings`, `max_repeats` and `max_runs` are those of a whole sweep: a larger plan is taken for a typing error.
     """
 
     run_seconds: Positive = 600.0
@@ -45,6 +46,10 @@ class Limits(Frozen):
     retries: AtLeast0 = 1
     log_bytes: AtLeast1 = 5_000_000
     free_disk_bytes: AtLeast0 = 200_000_000
+    free_disk_inodes: AtLeast0 = 300
+    max_settings: AtLeast1 = 10_000
+    max_repeats: AtLeast1 = 1_000
+    max_runs: AtLeast1 = 100_000
 
 
 class Analysis(Frozen):

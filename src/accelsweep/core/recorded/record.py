@@ -93,13 +93,16 @@ class Fingerprint(Frozen):
     """The hardware, software and sources that must be equal for an old record to stand for a new run.
 
     `hardware` is device model, driver and host model. `software` holds the public versions of torch and lightning;
-    their build tags are in `builds`. `sources` are the digests of the user's own packages.
+    their build tags are in `builds`. `sources` are the digests of the user's own packages. `links` says where the
+    symbolic links in the config's paths led, by key: what lies behind the same path may be another disk. It is empty
+    where no path goes through a link.
     """
 
     hardware: dict[str, str]
     software: dict[str, str]
     builds: dict[str, str]
     sources: dict[str, str]
+    links: dict[str, str] = Field(default_factory=dict, exclude_if=lambda links: not links)
 
     @property
     def hardware_kind(self) -> HardwareKind:

@@ -14,7 +14,8 @@ class Slurm(JobSettings):
     """The form in which blocks become Slurm jobs at a site.
 
     `partition` takes every block, or those with GPUs where `cpu_partition` takes the others. `gpu_request` is the
-    option of sbatch that asks for GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `head` is for heads that are
+    option of sbatch that asks for GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `secrets` are the names of
+    environment variables that jobs get although they tell of a secret. `head` is for heads that are
     handed over; without it they take the partition of CPU blocks, and `max_minutes`.
     """
 
@@ -24,6 +25,7 @@ class Slurm(JobSettings):
     qos: str | None = None
     constraint: str | None = None
     gpu_request: Literal["gpus", "gres", "per_node"] = "gpus"
+    secrets: tuple[str, ...] = ()
     head: DetachedHead | None = None
 
     @model_serializer(mode="wrap")

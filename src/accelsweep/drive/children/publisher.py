@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable
+from pathlib import Path
 
 from accelsweep.base.errors import DamagedFile
 from accelsweep.base.secrets import masked
@@ -24,10 +26,10 @@ def follow(folder: SweepFolder, tracking_uri: str | None) -> Child:
     return _start(folder, tracking_uri, "--follow", "--until-pid", str(os.getpid()))
 
 
-def finish(publisher: Child, folder: SweepFolder, tracking_uri: str | None, tell: Callable[[str], None]) -> None:
+def finish(publisher: Child, folder: SweepFolder, tracking_uri: str | None) -> None:
     """Have the publisher copy what is left, and end. Where a signal ends it early, another one does the rest.
 
-    After a few that ended so, `tell` gets a line, as for anything else that MLflow has not got.
+    After a few that ended so, its log says by which signal: `last_line` reads there why MLflow lacks something.
     """
     publisher.finish()
     for _ in range(_MOST_FOLLOWERS):
@@ -35,28 +37,38 @@ def finish(publisher: Child, folder: SweepFolder, tracking_uri: str | None, tell
             break
         with _start(folder, tracking_uri) as publisher:
             publisher.wait()
-    if publisher.code != 0:
-        catch_up = _command(tracking_uri, "publish", folder.name)
-        tell(f"MLflow has not got everything: {_why(publisher)}. To catch up: {catch_up}")
+    if publisher.code < 0:
+        with folder.publish_log.open("a", encoding="utf-8") as log:
+            log.write(f"\nthe process that copies was ended by {signal.Signals(-publisher.code).name}\n")
 
 
 def complaints(publisher: Child) -> list[str]:
     """Return what keeps the publisher from its work while the sweep is measured: the store, or its own early end."""
     if not publisher.running() and publisher.code > 0:
-        return [f"{_why(publisher)}{GOES_ON}"]
+        return [f"{_why(publisher.log) or f'the process that copies ended with {publisher.code}'}{GOES_ON}"]
     return [line for line in last_lines(publisher.log) if line.endswith(GOES_ON)]
 
 
-def _why(publisher: Child) -> str:
-    said = [line for line in last_lines(publisher.log) if line.strip()]
-    return said[-1].removeprefix("error: ") if said else f"the publisher ended with {publisher.code}"
+def _why(log: Path) -> str | None:
+    """Return the last that a publisher said, without the end of its sentence."""
+    said = [line for line in last_lines(log) if line.strip()]
+    return said[-1].removeprefix("error: ").removesuffix(GOES_ON).rstrip(".") if said else None
 
 
-def last_line(folder: SweepFolder, tracking_uri: str | None) -> str:
-    """Return where the results are in MLflow, or how they get there if it has not got all of them."""
+def last_line(folder: SweepFolder, tracking_uri: str | None) -> tuple[str, bool]:
+    """Return where the results are in MLflow, or why it has not got all of them; and whether the copy is complete.
+
+    Where MLflow is not installed, nobody expects them there.
+    """
     if _has_all(folder, tracking_uri):
-        return f"MLflow: {_command(tracking_uri, 'ui')}"
-    return f"MLflow has not got everything: {_command(tracking_uri, 'publish', folder.name)}"
+        return f"MLflow: {_command(tracking_uri, 'ui')}", True
+    installed = importlib.util.find_spec("mlflow") is not None
+    reason = _why(folder.publish_log) if installed else "it is not installed here (pip install mlflow)"
+    catch_up = _command(tracking_uri, "publish", folder.name)
+    return (
+        f"MLflow has not got everything: {reason or 'nothing was copied yet'}. To catch up: {catch_up}",
+        not installed,
+    )
 
 
 def _command(tracking_uri: str | None, *words: str) -> str:

@@ -2,28 +2,26 @@
 
 A process that is killed leaves its temporary files behind: Snakemake's, torch's, and those of the user's code. Nobody
 could tell later whose they were. So all children of a head have one folder below the user's TMPDIR, named by the sweep.
-Whoever holds the sweep empties it, unless a supervisor still works there that outlived its head.
+Whoever holds the sweep empties it, unless a supervisor still works there that outlived its head. After that the user's
+next command removes it, whatever that command is about.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import InputError
 from accelsweep.core.sites.site import Site
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import living_hold
+from accelsweep.state.leftovers import SHORT_PLACES, own, remove_sweep_folder, sweep_folder_name
 from accelsweep.supervise.ends.disk import LONGEST_TMPDIR, too_long
 
 _VARIABLE = "TMPDIR"
-_SHORT = ("/tmp", "/var/tmp")  # noqa: S108 - a folder of ours is made there, which nobody else may write to
 
 
 @contextlib.contextmanager
@@ -43,7 +41,7 @@ def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | Non
         with _told(place) if site.scheduler == "local" else contextlib.nullcontext():
             yield place
     finally:
-        _remove(folder, place)
+        remove_sweep_folder(folder, place)
 
 
 @contextlib.contextmanager
@@ -61,28 +59,24 @@ def _told(place: Path) -> Iterator[None]:
 
 def _place(folder: SweepFolder) -> Path:
     """Return the folder's path: below the user's TMPDIR, or below another place where that is too long for sockets."""
-    name = f"accelsweep-{sha256_text(str(folder.root.resolve()))[:12]}"
+    name = sweep_folder_name(folder)
     usual = tempfile.gettempdir()
     if len(usual) <= LONGEST_TMPDIR:
         return Path(usual, name)
-    if (short := next((place for place in _SHORT if os.access(place, os.W_OK | os.X_OK)), None)) is None:
+    if (short := next((place for place in SHORT_PLACES if os.access(place, os.W_OK | os.X_OK)), None)) is None:
         raise InputError(
-            f"{too_long(usual)}. Nor can {' or '.join(_SHORT)} be written to: set TMPDIR to a shorter path"
+            f"{too_long(usual)}. Nor can {' or '.join(SHORT_PLACES)} be written to: set TMPDIR to a shorter path"
         )
     return Path(short, name)
 
 
 def _emptied(folder: SweepFolder, place: Path) -> bool:
     """Return whether the folder is there, ours alone, and without files of the dead."""
-    _remove(folder, place)
+    remove_sweep_folder(folder, place)
     try:
+        own(folder, place)
         place.mkdir(mode=0o700, exist_ok=True)
         found = place.lstat()
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-
-
-def _remove(folder: SweepFolder, place: Path) -> None:
-    if not any(map(living_hold, folder.holds())):
-        shutil.rmtree(place, ignore_errors=True)  # of a link it removes nothing

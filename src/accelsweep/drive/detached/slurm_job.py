@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import time
@@ -13,9 +14,9 @@ from accelsweep.core.sites.head import DetachedHead
 from accelsweep.core.sites.slurm import Slurm
 from accelsweep.drive.detached.handed import PlaceKind, Whereabouts
 from accelsweep.engines.ask import ask
+from accelsweep.engines.environment import for_jobs
 from accelsweep.engines.slurm import queue
 from accelsweep.engines.slurm.refuse import full, keys_for
-from accelsweep.engines.slurm.this_job import outside_of_jobs
 from accelsweep.engines.slurm.trial import offer
 from accelsweep.state.folders import SweepFolder
 
@@ -106,7 +107,7 @@ class HeadJob:
             return there
         submit = ("sbatch", *self._options(folder, name, after), "--wrap", f"exec {shlex.join(command)}")
         try:
-            number = ask(*submit, base=outside_of_jobs()).strip().partition(";")[0]
+            number = ask(*submit, base=for_jobs(os.environ, self._slurm.secrets)).strip().partition(";")[0]
         except AccelsweepError as error:
             if full(str(error)) is None:
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 from accelsweep.base.shipped import shipped_root
 from accelsweep.drive.children.processes import Child
 from accelsweep.drive.snakemake.profiles import find_profile
+from accelsweep.engines.environment import undisturbed
 from accelsweep.engines.known import engine_of
-from accelsweep.engines.slurm.this_job import outside_of_jobs
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ def start_snakemake(folder: SweepFolder, options: Sequence[str], temporary: Path
         "--snakefile",
         str(shipped_root() / "Snakefile"),
         "--nolock",
+        *("--workflow-profile", "none"),  # else profiles/default, in the user's folder, would be one
         "--shared-fs-usage",
         *_SHARED,
         *options,
     ]
     # With its folder, because Snakemake reads a bare 1e3 or 007 as a number.
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "told"]
-    return Child.start(command, cwd=folder.home, log=folder.snakemake_log, environment=outside_of_jobs())
+    return Child.start(command, cwd=folder.home, log=folder.snakemake_log, environment=undisturbed(os.environ))

@@ -103,7 +103,7 @@ class Driving:
                 Halt(block=block.name, why=masked(why)).write(self.folder.halt(block.name))
         finish(self.folder)
         with publisher.follow(self.folder, self.tracking_uri) as following:
-            publisher.finish(following, self.folder, self.tracking_uri, warn)
+            publisher.finish(following, self.folder, self.tracking_uri)
 
     def _follow(self, options: Sequence[str], queue: Queue) -> int:
         """Run Snakemake and the publisher to their ends; Snakemake is ended where it waits for forgotten jobs."""
@@ -141,7 +141,7 @@ class Driving:
                 snakemake.kill()  # by Ctrl-C it would cancel its jobs, which another head waits for
                 following.finish()
                 raise
-            publisher.finish(following, self.folder, self.tracking_uri, warn)
+            publisher.finish(following, self.folder, self.tracking_uri)
         return snakemake.code
 
     def _tell_of_mlflow(self, following: Child) -> None:

@@ -23,11 +23,12 @@ from accelsweep.core.planned.settings import PILOT
 from accelsweep.drive.head import living_head
 from accelsweep.drive.jobs import retries
 from accelsweep.drive.jobs.failures import refuse_before_submission
-from accelsweep.drive.ready import make_ready
+from accelsweep.drive.ready import make_ready, refuse_unwritable
 from accelsweep.drive.slurm.job_status import follow_jobs, read_configuration_once
 from accelsweep.drive.snakemake.limits import limits, taken
 from accelsweep.drive.snakemake.profiles import check_executor
 from accelsweep.engines.engine import Engine, Value
+from accelsweep.engines.environment import secrets_in, undisturbed
 from accelsweep.engines.known import engine_of
 from accelsweep.engines.node import python
 from accelsweep.engines.slurm.options import keep_restarts
@@ -156,6 +157,22 @@ class Sweep:
                 given = workflow.global_resources.get(name)
                 workflow.register_resource(name, min(most, given.value) if given and given.value else most)
 
+    def leave_secrets_behind(self) -> None:
+        """Take variables that tell of a secret out of the environment, all of which sbatch hands to jobs; name them.
+
+        To be called when all has been done that may need them, such as the download of data.
+        """
+        site = self.manifest.site
+        if site.scheduler != "slurm":  # for Grid Engine our own program submits
+            return
+        sites = (site, *(site.of_kind(kind.name) for kind in site.kinds))
+        names = secrets_in(os.environ, (name for one in sites for name in one.slurm.secrets))
+        for name in names:
+            del os.environ[name]
+        if names:
+            kept = f"jobs do not get {', '.join(names)}: if they need one, list it in site.slurm.secrets"
+            print(kept, file=sys.stderr)  # noqa: T201 - what Snakemake's user reads
+
     def check_executor(self, workflow: Any) -> None:
         """Raise WorkflowError where blocks would run on this machine and must not, or the other way round.
 
@@ -213,11 +230,15 @@ def sweep_of_config(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
         if plan_if_asked:
             from accelsweep.supervise.standing.audit import audit
 
+            if manifest.site.scheduler == "slurm":
+                for name in os.environ.keys() - undisturbed(os.environ).keys():
+                    del os.environ[name]
             os.environ |= {SWEEP_VARIABLE: folder.name, PYTHON_VARIABLE: sys.executable}
             if living_head(folder) is None:
+                refuse_unwritable(folder)
                 make_ready(folder, lambda line: print(line, file=sys.stderr))  # noqa: T201 - what Snakemake's user reads
                 _tell_of_pilot(manifest)
-            audit(folder, check_present=manifest.site.scheduler == "local")
+            audit(folder, check_present=True)
             if manifest.site.scheduler == "slurm":
                 read_configuration_once()
         return Sweep(folder, manifest)

@@ -7,10 +7,12 @@ table, its rows are stacked. So nothing is ever cut. Colour stands beside words 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.measure import Measurement
 from rich.table import Table
@@ -22,6 +24,8 @@ from accelsweep.drive.terminal.tones import Tone
 _WIDTH_OF_A_FILE = 140
 WIDE = 100
 """From this width on, a table's names may take several lines; below, a table that does not fit is stacked."""
+_NARROW = 60
+"""Below this width, tables are stacked always: their title would be broken where it is longer than they are wide."""
 _SHORTEST_NAME = 12
 """The characters that a name has in a line of a table, however narrow it is."""
 
@@ -103,10 +107,11 @@ def show(listing: Listing) -> None:
     shown = console()
     table = _table(listing, shown)
     size = Measurement.get(shown, shown.options.update_width(10_000), table)
-    if size.maximum <= shown.width or (shown.width >= WIDE and _least_width(listing, shown) <= shown.width):
+    fits = size.maximum <= shown.width or (shown.width >= WIDE and _least_width(listing, shown) <= shown.width)
+    if fits and shown.width >= _NARROW:
         shown.print(table)
         return
-    shown.print(plain(listing.title))
+    _print_unbroken(shown, plain(listing.title))
     for row in listing.rows:
         _print_stacked(shown, listing.headings, row)
 
@@ -141,19 +146,29 @@ def _least_width(listing: Listing, shown: Console) -> int:
 
 def _print_stacked(shown: Console, headings: Sequence[str], row: Sequence[str | Marked]) -> None:
     """Print a row as its name, and a line for each heading below it; long texts go on under their beginning."""
-    shown.print(_text(row[0], shown))
+    _print_unbroken(shown, _text(row[0], shown))
     room = max(map(len, headings[1:]), default=0)
     for heading, item in zip(headings[1:], row[1:], strict=True):
         if not _bare(item):
             continue
         head, text = escaped(f"  {heading:<{room}}  " if heading else "  "), _text(item, shown)
         if len(head) + max(map(len, text.plain.split()), default=0) > shown.width:  # a word would be broken in two
-            shown.print(plain(f"  {heading}"))
+            _print_unbroken(shown, plain(heading), "  ")
             head = " " * 4
-        for line in text.wrap(shown, max(1, shown.width - len(head))):
-            line.rstrip()
-            shown.print(Text(head).append(line), soft_wrap=True)
-            head = " " * len(head)
+        _print_unbroken(shown, text, head)
+
+
+def _print_unbroken(shown: Console, text: Text, head: str = "") -> None:
+    """Print a text behind `head`, and its further lines below its beginning. A word that has no room is not broken."""
+    breaks, start = [], 0
+    for word in re.finditer(r"\S+", text.plain):
+        if word.start() > start and cell_len(text.plain[start : word.end()]) > shown.width - len(head):
+            start = word.start()
+            breaks.append(start)
+    for line in text.divide(breaks):
+        line.rstrip()
+        shown.print(Text(head).append(line), soft_wrap=True)
+        head = " " * len(head)
 
 
 def _bare(item: str | Marked) -> str:

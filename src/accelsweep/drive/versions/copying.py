@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from accelsweep.base.documents import sha256_text
+from accelsweep.base.documents import NO_HARD_LINKS, sha256_text
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.cells.versions import Version
 from accelsweep.drive.versions.repository import Repository
@@ -61,12 +61,22 @@ def _content(path: Path) -> str:
 
 
 def copy_working_tree(repository: Repository, version: Version, target: Path) -> None:
-    """Copy the working tree to `target`. Raises AccelsweepError if it changed after its digest was taken."""
+    """Copy the working tree to `target`.
+
+    Raises AccelsweepError if it changed after its digest was taken, and if it has links that the disk cannot hold.
+    """
     part = target.with_name(f".{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     for path in (files := working_files(repository)):
         (part / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(repository.checkout / path, part / path, follow_symlinks=False)
+        try:
+            shutil.copy2(repository.checkout / path, part / path, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in NO_HARD_LINKS or not (repository.checkout / path).is_symlink():
+                raise
+            raise AccelsweepError(
+                f"{path} is a symbolic link, and the disk of {target.parent} has none: give the command on another disk"
+            ) from None
     part.mkdir(parents=True, exist_ok=True)
     if digest_of(part, files) != version.digest:
         shutil.rmtree(part)

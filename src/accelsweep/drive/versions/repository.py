@@ -10,10 +10,9 @@ from pathlib import Path
 
 from accelsweep.base.errors import AccelsweepError, InputError, nearest
 from accelsweep.core.cells.versions import Version
+from accelsweep.supervise.git import of_the_folder
 
 _PATIENCE_SECONDS = 600.0
-_NOT_OURS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
-"""Variables that a hook inherits, and by which git would look at another repository than the one it is called in."""
 
 
 class GitFailed(AccelsweepError):
@@ -22,13 +21,12 @@ class GitFailed(AccelsweepError):
 
 def git(folder: Path, *arguments: str) -> str:
     """Return the output of git in `folder`. Raises GitFailed, InputError where git is not installed."""
-    environment = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
     command = ["git", "-c", "core.quotePath=false", *arguments]
     try:
         done = subprocess.run(
             command,
             cwd=folder,
-            env={**environment, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            env=of_the_folder(os.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,

@@ -171,8 +171,10 @@ def _change_modes(tree: Path, to: Callable[[int], int]) -> None:
     """Change the modes of a tree and all that is in it, links apart; folders first, so that those inside are found."""
     if not tree.is_dir() or tree.is_symlink():
         return
-    tree.chmod(to(tree.stat().st_mode))
-    for parent, folders, files in os.walk(tree):
-        for path in (Path(parent, name) for name in (*folders, *files)):
-            if not path.is_symlink():
+    for path in (
+        tree,
+        *(Path(parent, name) for parent, folders, files in os.walk(tree) for name in (*folders, *files)),
+    ):
+        if not path.is_symlink():
+            with contextlib.suppress(PermissionError):  # another user's, or on a disk without permission bits
                 path.chmod(to(path.stat().st_mode))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelsweep.base.entry import answer, parser_for
-from accelsweep.engines.grid_engine.environment import open_to_all
+from accelsweep.engines.environment import for_jobs
 from accelsweep.engines.grid_engine.options import IN_TURN, LOGS, job_name
 
 
@@ -43,7 +43,7 @@ def _submit(sweep: str, block: str, job: Sequence[str]) -> int:
     always = ("-terse", "-cwd", "-V", "-S", "/bin/bash", "-j", "y", "-w", "e", "-r", "n")
     log = ("-o", f"{home}/{LOGS}/$JOB_ID.log")
     command = ("qsub", *always, *log, "-N", name, *options, script)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=open_to_all(os.environ))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=for_jobs(os.environ))
     sys.stdout.write(done.stdout if done.returncode == 0 else f"{done.stdout}{done.stderr}")
     return done.returncode
 

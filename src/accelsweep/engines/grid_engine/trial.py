@@ -9,8 +9,8 @@ from pathlib import Path
 
 from accelsweep.engines.ask import answered, ask
 from accelsweep.engines.engine import JobOffer
+from accelsweep.engines.environment import for_jobs
 from accelsweep.engines.grid_engine.ends import away, full
-from accelsweep.engines.grid_engine.environment import open_to_all
 from accelsweep.engines.grid_engine.options import IN_TURN
 from accelsweep.engines.grid_engine.queue import reason
 
@@ -30,7 +30,7 @@ def submit(options: str, command: str, log: Path) -> str:
     """Submit a job with these `options`; return its number."""
     always = ("-terse", "-cwd", "-V", "-j", "y", "-w", "e", "-r", "n", "-N", "accelsweep-doctor", "-o", str(log))
     asked = (*always, *_of_qsub(options), *_COMMAND, "/bin/bash", "-c", command)
-    return ask("qsub", *asked, base=open_to_all(os.environ)).strip()
+    return ask("qsub", *asked, base=for_jobs(os.environ)).strip()
 
 
 def state(number: str) -> str | None:

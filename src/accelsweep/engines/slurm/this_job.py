@@ -56,16 +56,6 @@ class SlurmJob:
         return ("srun", *step, *python)
 
 
-def outside_of_jobs() -> dict[str, str]:
-    """Return our environment without what Slurm says of a job that we are in, if we are: as on a login node.
-
-    A job that is submitted with it is neither sized nor counted like ours.
-    """
-    if SlurmJob.found() is None:
-        return dict(os.environ)
-    return {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
-
-
 def node_name() -> str:
     """Return this node's name, by which others reach it."""
     return os.environ.get("SLURMD_NODENAME", socket.gethostname())

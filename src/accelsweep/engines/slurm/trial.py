@@ -9,7 +9,6 @@ from pathlib import Path
 from accelsweep.engines.ask import answered, ask
 from accelsweep.engines.engine import JobOffer
 from accelsweep.engines.slurm.refuse import full, keys_for, no_answer
-from accelsweep.engines.slurm.this_job import outside_of_jobs
 
 _CHATTER = re.compile(r"^(?:sbatch: (?:error: )?|allocation failure: )+", re.MULTILINE)
 _STARTS = re.compile(r"to start at (\S+) using .* on nodes? (\S+)")
@@ -19,7 +18,7 @@ _NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "R
 def offer(options: str) -> JobOffer:
     """Return whether Slurm would take a job with these `options` of sbatch, in its own words."""
     asked = ["sbatch", "--test-only", *shlex.split(options), "--wrap=true"]
-    taken, words = answered(*asked, base=outside_of_jobs())
+    taken, words = answered(*asked)
     command = f"sbatch --test-only {options} --wrap=true"
     if taken:
         starts = _STARTS.search(" ".join(words.split()))

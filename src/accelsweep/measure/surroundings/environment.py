@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from accelsweep.base.secrets import masked, names_a_secret
 from accelsweep.engines.this_job import RECORDED_VARIABLES
 from accelsweep.machine.cpu import allowed_cores
 from accelsweep.machine.devices import heeded
@@ -38,7 +39,11 @@ def host_state() -> dict[str, Any]:
         "governor": governor(),
         "cpu_mhz": _mhz(),
         "cpu_celsius": _celsius(),
-        "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_TELLING)},
+        "variables": {
+            name: masked(os.environ[name])
+            for name in sorted(os.environ)
+            if name.startswith(_TELLING) and not names_a_secret(name)
+        },
     }
 
 
@@ -55,10 +60,15 @@ _TELLING = (
     "PYTORCH_",
     "TORCH_",
     "LD_PRELOAD",
+    "PYTHONDEVMODE",
+    "PYTHONMALLOC",
+    "PYTHONTRACEMALLOC",
     *RECORDED_VARIABLES,
     *heeded(),
 )
-"""Beginnings of the environment variables that can change a measurement; others may hold secrets and are not kept."""
+"""Beginnings of the environment variables that can change a measurement; others may hold secrets and are not kept.
+
+Nor is one of these whose name tells of a secret, such as TORCH_HUB_TOKEN."""
 
 
 def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:

@@ -56,7 +56,7 @@ def design(task: Cutting, existing: Sequence[Block]) -> Design:
     """
     for cell in task.cells:
         most_runs_in_a_block(task, cell)
-    known = {block.name: block for block in (moved(block, task) for block in existing)}
+    known = {block.name: block for block in existing}
     wanted = _wanted_of(list(known.values()), task)
     numbers = Numbers(known.values())
     layers = list(_layers(task, wanted, numbers))
@@ -74,12 +74,6 @@ def design(task: Cutting, existing: Sequence[Block]) -> Design:
         planned=tuple(planned(block, wanted[block.name], task) for block in blocks),
         new=tuple(block for block in blocks if block.name not in on_disk),
     )
-
-
-def moved(block: Block, task: Cutting) -> Block:
-    """Return the block itself, or its twin if a frozen config names a file by a root that the plan has since left."""
-    now = {name: task.cells[name].config if name in task.cells else old for name, old in block.configs.items()}
-    return block if now == block.configs else _named(block.model_copy(update={"configs": now}))
 
 
 def _wanted_of(known: Sequence[Block], task: Cutting) -> dict[str, tuple[Run, ...]]:

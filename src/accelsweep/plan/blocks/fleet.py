@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from accelsweep.base.errors import InputError
 from accelsweep.core.planned.plans import Block
 from accelsweep.core.planned.settings import Fleet
-from accelsweep.plan.blocks.cut import Cutting, Design, most_runs_in_a_block, moved, new_block, planned
+from accelsweep.plan.blocks.cut import Cutting, Design, most_runs_in_a_block, new_block, planned
 from accelsweep.plan.blocks.numbers import Numbers
 from accelsweep.plan.blocks.resources import resource_class
 
@@ -24,7 +24,7 @@ def fleet_design(task: Cutting, fleet: Fleet, existing: Sequence[Block], measure
     broke since. Raises InputError where the settings cannot share one block of a node.
     """
     cells = _of_one_block(task)
-    known = {block.name: block for block in (moved(block, task) for block in existing)}
+    known = {block.name: block for block in existing}
     numbers, on_disk = Numbers(known.values()), {block.name for block in existing}
     have: Counter[str] = Counter()
     wanted = {}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import InputError
 from accelsweep.core.planned.plans import Block, Run
-from accelsweep.plan.blocks.cut import Cutting, Design, most_runs_in_a_block, moved, new_block, planned
+from accelsweep.plan.blocks.cut import Cutting, Design, most_runs_in_a_block, new_block, planned
 from accelsweep.plan.blocks.numbers import Numbers
 from accelsweep.plan.blocks.resources import resource_class
 
@@ -26,7 +26,7 @@ def paired_design(task: Cutting, units: Sequence[Unit], existing: Sequence[Block
 
     Raises InputError if a block cannot hold all versions of one setting.
     """
-    known = {block.name: block for block in (moved(block, task) for block in existing)}
+    known = {block.name: block for block in existing}
     have: Counter[Unit] = Counter()
     repeats = {unit: max(map(task.settings.repeats_of, unit[1:] or unit)) for unit in units}
     wanted = {name: _wanted(block, repeats, have) for name, block in known.items()}

@@ -39,6 +39,22 @@ def with_repeats(settings: Settings, before: Settings | None, asked: BlocksAsked
     return settings.model_copy(update={"repeats": asked.decided or kept})
 
 
+def refuse_too_many(settings: Settings, cells: int) -> None:
+    """Raise InputError where a sweep of so many settings is larger than its limits: planning it would take minutes."""
+    limits, runs = settings.limits, cells * settings.repeats
+    mended = "give fewer, or raise"
+    if settings.repeats > limits.max_repeats:
+        raise InputError(
+            f"{settings.repeats} repeats of each setting are more than limits.max_repeats={limits.max_repeats}: "
+            f"{mended} it if you mean it"
+        )
+    if runs > limits.max_runs:
+        raise InputError(
+            f"{cells} settings with {settings.repeats} repeats are {runs} runs, more than "
+            f"limits.max_runs={limits.max_runs}: {mended} it if you mean it"
+        )
+
+
 def _until_decided(settings: Settings, before: Settings | None, asked: BlocksAsked) -> Settings:
     """Return `settings` with the blocks of the present look: the first one, or that of the earlier plan."""
     if settings.auto_repeats or asked.add:

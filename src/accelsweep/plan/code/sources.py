@@ -30,6 +30,7 @@ FIRST_SOURCES = "c2b38fa8a9acb7e01846d30cbdf05135f69c5f7103bd9a0b5c081a04593bedb
 
 SAME_AS_FIRST = frozenset(
     {
+        "f25ce0b5d6e7b8d0633817c92de0813dc2ca5ccd80ac3edc944fc11a495a924e",
         "92adb23f3491b6a2f6b10303d4bc49a2f23c5ff595417b3235ef0e65eeac0563",
         "b86c33a1e5254b3e21c87d5a75c68d94cb0d9d5d904d608366f14e2ecad55acc",
         "5fd643dabc6ac7acb2a79b4291f30109db4b14266861b1d6523baa6deb08fa9b",

@@ -30,17 +30,17 @@ from pydantic import BaseModel
 from yaml import YAMLError
 
 from accelsweep.base.errors import InputError
+from accelsweep.base.shipped import config_folders
+from accelsweep.core.planned.settings import Limits
 from accelsweep.core.sites.grid_engine import GridEngine
 from accelsweep.core.sites.head import DetachedHead
 from accelsweep.core.sites.slurm import Slurm
 from accelsweep.plan.grid.expansion import refuse_endless_aliases, refuse_endless_interpolations
 from accelsweep.plan.grid.explain import explain
 from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables
-from accelsweep.plan.grid.loader import KeepingLoader
+from accelsweep.plan.grid.loader import SEARCHPATH, KeepingLoader
 
 CONFIG_NAME = "config"
-MOST_GRID_CELLS = 100_000
-"""A grid larger than this is taken for a typing error and refused before it fills the memory."""
 KEPT_COMPOSITIONS = 4
 """So many composed jobs are kept: the first job is asked for again and again, and Hydra takes a tenth of a second."""
 
@@ -69,26 +69,45 @@ class Grid:
 
 
 class Composer:
-    """Hydra set up for one working directory. `folders` is its search path, `parse` its override grammar, cached."""
+    """Hydra set up for one working directory. `folders` are searched for files, `parse` is its grammar, cached.
 
-    def __init__(self, folders: Sequence[Path]) -> None:
-        """`folders` hold the config files; the first that has a file wins."""
-        refuse_endless_aliases(folders[:-1])  # the last folder is the shipped one
+    `used` are the config files that the settings of a grid were composed of, as paths below the folders.
+    """
+
+    @classmethod
+    def of(cls, home: Path, overrides: Sequence[str]) -> Composer:
+        """Return a composer for overrides that are given in `home`; their `hydra.searchpath` counts."""
+        return cls(config_folders(home), overrides, home)
+
+    def __init__(self, folders: Sequence[Path], overrides: Sequence[str] = (), home: Path | None = None) -> None:
+        """`folders` hold the config files; the first that has a file wins. The last one is the shipped one.
+
+        What `hydra.searchpath` in `overrides` names is searched before it: what a user has wins over what we ship.
+        """
+        own, shipped = list(folders[:-1]), folders[-1]
+        places = [_placed(entry, home or Path.cwd()) for entry in _searchpath_in(overrides)]
+        own += [Path(place.removeprefix("file://")) for place in places if place.startswith("file://")]
+        refuse_endless_aliases(own)
         version.setbase("1.3")
         setup_globals()
         Plugins.instance()
         JobRuntime().set("name", "accelsweep")
         search_path = ConfigSearchPathImpl()
         search_path.append("hydra", "pkg://hydra.conf")
-        for number, folder in enumerate(folders):
-            search_path.append("accelsweep" if number else "main", f"file://{folder}")
+        for folder in folders[:-1]:
+            search_path.append("main", f"file://{folder}")
+        for place in places:
+            search_path.append(SEARCHPATH, place)
+        search_path.append("accelsweep" if folders[:-1] else "main", f"file://{shipped}")
         search_path.append("schema", "structured://")
-        self.folders = tuple(folders)
+        self.folders = (*own, shipped)
+        self.used: set[str] = set()
         self.loader = KeepingLoader(search_path)
         self._parser = OverridesParser(functions=_functions(), config_loader=self.loader)
         self._parsed: dict[str, Override] = {}
         self._groups: dict[str, bool] = {}
         self._hydra_lines: tuple[str, ...] = ()
+        self._files: dict[tuple[str, ...], frozenset[str]] = {}
         self._masters: dict[tuple[str, ...], DictConfig] = {}
         self._composed = lru_cache(KEPT_COMPOSITIONS)(self._read_only)
 
@@ -112,12 +131,29 @@ class Composer:
         """Compose one job through Hydra, read-only, `hydra` node included; raise InputError for what is wrong."""
         return self._composed((*self._hydra_lines, *lines), RunMode.RUN)
 
+    def compose_for_grid(self, lines: Sequence[str]) -> DictConfig:
+        """Compose a job of the grid, and note the files that it is made of in `used`."""
+        config = self.compose(lines)
+        self.used |= self._files[(*self._hydra_lines, *lines)]
+        return config
+
+    def files_named_twice(self) -> dict[str, str]:
+        """Return a sentence for each file in `used` that has a namesake: which one counts, and which do not."""
+        twice = {name: found for name in sorted(self.used) if len(found := self.loader.repository.places(name)) > 1}
+        return {
+            name: f"{one} is used, and not {' or '.join(others)}: each is '{name}', so rename one to use the other"
+            for name, (one, *others) in twice.items()
+        }
+
     def master(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `--multirun` reads before it sweeps, read-only; sweeping overrides are left out of it."""
         overrides = [self._settable(line) for line in overrides]
         refuse_launcher([self.parse(line) for line in overrides])
-        self._hydra_lines = tuple(line for line in overrides if self.parse(line).is_hydra_override())
-        if (key := tuple(overrides)) not in self._masters:  # a composition takes Hydra a tenth of a second
+        hydra_lines = (line for line in overrides if self.parse(line).is_hydra_override())
+        self._hydra_lines = tuple(line for line in hydra_lines if not _names_places(line))
+        if (
+            key := tuple(line for line in overrides if not _names_places(line))
+        ) not in self._masters:  # a composition takes Hydra a tenth of a second
             master = self._read_only(key, RunMode.MULTIRUN)
             refuse_variables(master)
             self._masters[key] = master
@@ -147,27 +183,28 @@ class Composer:
         task: Any = OmegaConf.to_container(master.hydra.overrides.task, resolve=False)
         lines = [f"{key}={value}" for key, value in params.items()] + list(task)
         overrides = [self.parse(line) for line in lines]
-        lengths = {override.get_key_element(): self._length(override) for override in overrides}
-        _refuse_size(lengths)
+        most = _most_settings(master)
+        _refuse_size({override.get_key_element(): self._length(override, most) for override in overrides}, most)
         with self._explained(lines):
             (jobs,) = BasicSweeper.split_arguments(overrides, None)
         sweeps = {override.get_key_element(): override.is_sweep_override() for override in overrides}
         swept = tuple(index for index, several in enumerate(sweeps.values()) if several)
         return Grid(jobs=tuple(map(tuple, jobs)), swept=swept)
 
-    def _length(self, override: Override) -> int:
-        """Return the number of an override's values, counted no further than the limit."""
+    def _length(self, override: Override, most: int) -> int:
+        """Return the number of an override's values, counted no further than one more than `most`."""
         if override.is_interval_sweep():
             hint = f"write {override.key_or_group}=a,b,c or range()"
             raise InputError(f"'{override.input_line}': interval() has no list of values; {hint}")
         if not override.is_sweep_override():
             return 1
         with self._explained((override.input_line or "",)):
-            return sum(1 for _ in itertools.islice(override.sweep_iterator(), MOST_GRID_CELLS + 1))
+            return sum(1 for _ in itertools.islice(override.sweep_iterator(), most + 1))
         raise AssertionError("unreachable: errors leave the block above")
 
     def _read_only(self, lines: tuple[str, ...], mode: RunMode) -> DictConfig:
         config = self._load(lines, mode)
+        self._files[lines] = self.loader.composed_of
         for node in (config, config.hydra):
             OmegaConf.set_readonly(node, True)
         return config
@@ -206,6 +243,36 @@ _SITE_KEYS = frozenset(
 )
 
 
+def _names_places(line: str) -> bool:
+    return line.partition("=")[0].strip() == "hydra.searchpath"
+
+
+def _searchpath_in(overrides: Sequence[str]) -> list[str]:
+    """Return the entries of the last `hydra.searchpath=[...]`; raise InputError where it is no list of texts."""
+    found: list[str] = []
+    for line in filter(_names_places, overrides):
+        try:
+            (override,) = OverridesParser.create().parse_overrides([line])
+            value = override.value()
+        except HydraException:
+            value = None
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+            raise InputError(f"{line}: a list of folders is wanted: 'hydra.searchpath=[file://configs]'")
+        found = [str(entry) for entry in value]
+    return found
+
+
+def _placed(entry: str, home: Path) -> str:
+    """Return an entry of the search path, a folder as an absolute `file://`; raise InputError if it is not there."""
+    scheme, separator, rest = entry.rpartition("://")
+    if separator and scheme != "file":
+        return entry  # pkg://, which Hydra looks up
+    folder = home / rest
+    if not folder.is_dir():
+        raise InputError(f"hydra.searchpath: there is no folder {folder}")
+    return f"file://{folder.resolve()}"
+
+
 def _functions() -> Any:
     functions = create_functions()
 
@@ -216,10 +283,20 @@ def _functions() -> Any:
     return functions
 
 
-def _refuse_size(lengths: Mapping[str, int]) -> None:
-    cells = math.prod(lengths.values())
-    if cells > MOST_GRID_CELLS:
-        raise InputError(f"the grid has more than {MOST_GRID_CELLS} settings; sweep fewer values at once")
-    if not cells:
+def _most_settings(master: DictConfig) -> int:
+    """Return `limits.max_settings`, which is checked before the other limits; its default where it is no number."""
+    found = OmegaConf.select(master, "limits.max_settings")
+    return found if isinstance(found, int) and found > 0 else Limits().max_settings
+
+
+def _refuse_size(lengths: Mapping[str, int], most: int) -> None:
+    settings = math.prod(lengths.values())
+    if settings > most:
+        longest = max(lengths, key=lambda key: lengths[key])
+        raise InputError(
+            f"the grid has more than {most} settings ('{longest}' has the most values): sweep fewer at once, or raise "
+            f"limits.max_settings={most} if you mean it"
+        )
+    if not settings:
         empty = next(key for key, length in lengths.items() if not length)
         raise InputError(f"'{empty}' is swept over no value at all, so there is no setting to run; give it one")

@@ -186,7 +186,7 @@ class _Base:
     """One composition by Hydra, from which the points that differ in plain values only are derived."""
 
     def __init__(self, composer: Composer, lines: tuple[str, ...]) -> None:
-        config = composer.compose(lines)
+        config = composer.compose_for_grid(lines)
         self.choices = dict(config.hydra.runtime.choices)
         added = [composer.parse(line) for line in lines]
         self.added = frozenset(o.key_or_group.split(".")[0] for o in added if o.is_add() or o.is_force_add())
@@ -231,7 +231,7 @@ class _Base:
 
 def steering_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
     """Return the resolved plan-level part of the config of one job; raise InputError for a resolver in it."""
-    config = composer.compose(job)
+    config = composer.compose_for_grid(job)
     steering = ((key, node) for key, node in nodes(config) if key.partition(".")[0] in PLAN_KEYS)
     refuse_resolvers({key: str(node._value()) for key, node in steering if node._is_interpolation()})
     return {key: plain_data(config, key) for key in PLAN_KEYS & set(config)}

@@ -15,11 +15,18 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_d
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ResultDefault
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig
+
+SEARCHPATH = "hydra.searchpath"
+"""The provider of the places that a user names. Those of the main folders are `main` and `accelsweep`."""
+
+OURS = frozenset({"config", "base"})
+"""The files that a sweep begins with. A folder on the search path may have some of these names for other programs."""
 
 
 class KeptFiles(ConfigRepository):
@@ -38,6 +45,21 @@ class KeptFiles(ConfigRepository):
             self._read[config_path] = super().load_config(config_path)
         return self._read[config_path]
 
+    def places(self, config_path: str) -> list[str]:
+        """Return all files of this name, the one that is read first; Hydra's own are none of them."""
+        having = [source for source in self.sources if source.is_config(config_path)]
+        if config_path in OURS:
+            having.sort(key=lambda source: source.provider == SEARCHPATH)
+        outside = [source for source in having if source.provider in ("main", "accelsweep", SEARCHPATH)]
+        return [f"{source.path}/{config_path}.yaml" for source in outside]
+
+    def _find_object_source(self, config_path: str, object_type: ObjectType | None) -> ConfigSource | None:
+        found = super()._find_object_source(config_path, object_type)
+        if found is None or found.provider != SEARCHPATH or config_path not in OURS:
+            return found
+        others = (source for source in self.sources if source.provider != SEARCHPATH)
+        return next((source for source in others if source.is_config(config_path)), found)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> KeptFiles:
         """Return a repository that may look elsewhere later."""
         return copy.copy(self)
@@ -46,11 +68,15 @@ class KeptFiles(ConfigRepository):
 class KeepingLoader(ConfigLoaderImpl):
     """Composes as Hydra does; a test holds both to the same configs."""
 
+    repository: KeptFiles
+
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         """`config_search_path` has the folders to look in; the first that has a file wins."""
         super().__init__(config_search_path)
         self.repository = KeptFiles(config_search_path)
-        self._chosen: dict[tuple[str, ...], DictConfig] = {}
+        self._chosen: dict[tuple[str, ...], tuple[DictConfig, frozenset[str]]] = {}
+        self._loaded: set[str] = set()
+        self.composed_of: frozenset[str] = frozenset()
 
     def _load_configuration_impl(
         self,
@@ -66,13 +92,23 @@ class KeepingLoader(ConfigLoaderImpl):
         single = [override for override in parsed if not override.is_sweep_override()]
         choices = tuple(override.input_line or "" for override in single if self._is_choice(override))
         if choices not in self._chosen:
-            self._chosen[choices] = super()._load_configuration_impl(config_name, list(choices), RunMode.MULTIRUN)
-        config = copy.deepcopy(self._chosen[choices])
+            self._chosen[choices] = self._by_hydra(config_name, list(choices), RunMode.MULTIRUN, False)
+        kept, self.composed_of = self._chosen[choices]
+        config = copy.deepcopy(kept)
         if config.hydra.searchpath or "???" in config.hydra.runtime.choices.values():
-            return super()._load_configuration_impl(config_name, overrides, run_mode, from_shell)
+            config, self.composed_of = self._by_hydra(config_name, overrides, run_mode, from_shell)
+            return config
         self._apply_overrides_to_config([override for override in single if not self._is_choice(override)], config)
         _note(parsed, config)
         return config
+
+    def _by_hydra(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, from_shell: bool
+    ) -> tuple[DictConfig, frozenset[str]]:
+        """Return what Hydra itself composes, and the files that it is made of, as paths below the folders."""
+        self._loaded = set()
+        config = super()._load_configuration_impl(config_name, overrides, run_mode, from_shell)
+        return config, frozenset(self._loaded)
 
     def _is_choice(self, override: Override) -> bool:
         """Return whether Hydra itself has to compose with this override: it chooses a file, or is about Hydra."""
@@ -80,6 +116,7 @@ class KeepingLoader(ConfigLoaderImpl):
         return override.is_hydra_override() or (is_group and not isinstance(override.value(), dict))
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
+        self._loaded.add(str(default.config_path))
         loaded = copy.copy(super()._load_single_config(default, repo))
         loaded.config = copy.deepcopy(loaded.config)  # merging takes nodes out of it
         return loaded

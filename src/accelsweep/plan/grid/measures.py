@@ -8,7 +8,6 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from accelsweep.base.errors import InputError
-from accelsweep.base.shipped import config_folders
 from accelsweep.core.cells.config import Measure
 from accelsweep.plan.grid.compose import Composer
 
@@ -21,7 +20,7 @@ def measure_options(home: Path, overrides: Sequence[str]) -> dict[str, Measure]:
     The sweep's other overrides stay, so a key that one of them sets has its value in every option. A sweep over keys of
     `measure` has no single answer, so nothing is returned.
     """
-    composer = Composer(config_folders(home))
+    composer = Composer.of(home, overrides)
     parsed = [composer.parse(line) for line in overrides]
     if any(one.is_sweep_override() and one.key_or_group.split(".")[0] == MEASURE_GROUP for one in parsed):
         return {}

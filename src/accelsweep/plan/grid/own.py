@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
 
+from accelsweep.core.cells.arguments import OUR_PACKAGE
+
 if TYPE_CHECKING:
     from accelsweep.core.cells.config import CellConfig
     from accelsweep.plan.grid.compose import Composer
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 GROUPS = ("model", "data", "optimizer")
 """The nodes whose keys are arguments of a class; a key added elsewhere is checked where it is read."""
 
-OUR_PACKAGE = "accelsweep."
 _BELOW = tuple(f"{group}." for group in GROUPS)
 OWN = "own"
 """The file `conf/GROUP/own.yaml`: a `_target_` that the user must give, and none of its arguments."""

@@ -1,7 +1,7 @@
-"""The existence of each `_target_`, read in the sources of the working directory. Nothing is imported.
+"""The existence of each `_target_` and its arguments, read in the sources of the user's and ours. Nothing is imported.
 
-A name is refused only where the source shows for certain that it is missing. A module that makes its names while it is
-imported is left to the runs, and so is an installed one.
+A name or an argument is refused only where the source shows for certain that a run would refuse it. A module that makes
+its names while it is imported is left to the runs, and so is an installed one.
 """
 
 from __future__ import annotations
@@ -9,17 +9,22 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from accelsweep.base.errors import InputError, nearest
+from accelsweep.core.cells.arguments import OUR_PACKAGE, Arguments, refuse_arguments
+from accelsweep.core.cells.cell import brings_own_data
 from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.learning_rate import LearningRate
 from accelsweep.plan.code.import_path import ImportPath
 from accelsweep.plan.code.sources import find_package, places_of, stated_targets
 
 _FORM = "`_target_` is package.module.Class"
+_OURS = OUR_PACKAGE.removesuffix(".")
 
 
 def refuse_missing(configs: Iterable[CellConfig], path: ImportPath) -> None:
@@ -34,16 +39,232 @@ def refuse_missing(configs: Iterable[CellConfig], path: ImportPath) -> None:
         _look_up(key, target, path)
 
 
+def refuse_wrong_arguments(configs: Iterable[CellConfig], path: ImportPath) -> None:
+    """Raise InputError, naming the key, for an argument that a class does not take, or that it needs and does not get.
+
+    Only the names of arguments count, so settings that differ in values are looked at once.
+    """
+    seen: set[str] = set()
+    for config in configs:
+        for built in _built(config):
+            names = sorted(map(str, built.given))
+            form = repr((built.place, built.given["_target_"], names, built.within, built.given.get("_partial_")))
+            if form not in seen:
+                seen.add(form)
+                _check(built, path)
+
+
+class _Built(NamedTuple):
+    """A `_target_` that a run builds: its key, its config, and the target that gets it. Some arguments come from us."""
+
+    place: str
+    given: Mapping[str, Any]
+    within: str | None = None
+    from_us: tuple[str, ...] = ()
+
+
+def _built(config: CellConfig) -> Iterator[_Built]:
+    if config.task != "boosting":  # whose model gets more than its config says
+        yield from _built_in("model", config.model, ("batch_size",) if brings_own_data(config) else ())
+    data = {key: value for key, value in config.data.items() if key != "batch_size"}
+    yield from _built_in("data", data, ("batch_size", "seed", "device"))
+    if config.optimizer:
+        ours = LearningRate.model_fields
+        own = {key: value for key, value in config.optimizer.items() if key not in ours}
+        yield from _built_in("optimizer", {**own, "_partial_": True}, ())
+    yield from _built_below("trainer", config.trainer, "the Trainer")
+
+
+def _built_in(place: str, node: Mapping[str, Any], from_us: tuple[str, ...]) -> Iterator[_Built]:
+    target = node.get("_target_")
+    if isinstance(target, str):
+        yield _Built(place, node, None, from_us)
+        yield from _built_below(place, node, target)
+
+
+def _built_below(place: str, node: Any, within: str) -> Iterator[_Built]:
+    if isinstance(node, Mapping):
+        items: Iterable[tuple[Any, Any]] = node.items() if node.get("_recursive_", True) else ()
+    else:
+        items = enumerate(node) if isinstance(node, list | tuple) else ()
+    for key, value in items:
+        target = value.get("_target_") if isinstance(value, Mapping) else None
+        if isinstance(target, str):
+            yield _Built(f"{place}.{key}", value, within)
+        yield from _built_below(f"{place}.{key}", value, target if isinstance(target, str) else within)
+
+
+def _check(built: _Built, path: ImportPath) -> None:
+    target = str(built.given["_target_"])
+    takes = _arguments(target, path, _DEEPEST)
+    if takes is None:
+        first = _FIRST_OF_TORCH.get(target.rpartition(".")[0])
+        if first is None or built.within is None or first in built.given:
+            return
+        takes = Arguments(target, (first,), (first,), any_name=True)
+    needed = tuple(name for name in takes.needed if name not in built.from_us)
+    refuse_arguments(built.given, built.place, takes._replace(target=target, needed=needed), built.within)
+
+
+_FIRST_OF_TORCH = {"torch.optim": "params", "torch.optim.lr_scheduler": "optimizer"}
+"""The argument that only the code around an optimiser or a schedule can give, where such a one stands in a config."""
+
+_DEEPEST = 20
+"""Imports and base classes are followed no further."""
+
+
+def _arguments(target: str, path: ImportPath, deepest: int) -> Arguments | None:
+    """Return what the class or function `target` takes; None where its source does not tell for certain."""
+    found = _module_of(target, path, deepest)
+    return None if found is None else found.arguments(target.rpartition(".")[2], path, deepest)
+
+
+def _module_of(target: str, path: ImportPath, deepest: int) -> _Module | None:
+    """Return the module, of the user's or of ours, that binds the last part of `target` at its top."""
+    package, *parts = target.split(".")
+    spec = find_package(package, path)
+    places = places_of(spec) if spec is not None and deepest else []
+    if not parts or not places or not (path.is_users(places[0]) or package == _OURS):
+        return None
+    place = places[0]
+    for number, part in enumerate(parts):
+        source = place / "__init__.py" if place.is_dir() else place
+        if source.suffix == ".py" and source.is_file() and part in _defined(source.read_bytes(), package):
+            name = ".".join([package, *parts[:number]])
+            return _Module(source, name, place.is_dir(), package) if number == len(parts) - 1 else None
+        inner = _module_in(place, part)
+        if inner is None:
+            return None
+        place = inner
+    return None
+
+
+def _defined(source: bytes, package: str) -> frozenset[str]:
+    return _bound_at_top(source, package) or frozenset()
+
+
+class _Module(NamedTuple):
+    """A module's source, its dotted name, whether it is a package's `__init__.py`, and its top-level package."""
+
+    source: Path
+    name: str
+    is_package: bool
+    package: str
+
+    def arguments(self, name: str, path: ImportPath, deepest: int) -> Arguments | None:
+        """Return what the class or function `name` of this module takes; None where that cannot be told."""
+        text = self.source.read_bytes()
+        tree = ast.parse(text)
+        bound = [one for one in _bound(tree.body, self.package) if one == name]
+        if len(bound) != 1 or re.search(rb"__(init|new|signature)__\s*=", text):
+            return None
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                return self._of_class(node, tree, path, deepest)
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                return None if node.decorator_list else self._of_function(node, path, deepest, skip=0)
+        imported = self._imported(name, tree)
+        return None if imported is None else _arguments(imported, path, deepest - 1)
+
+    def _of_class(self, node: ast.ClassDef, tree: ast.Module, path: ImportPath, deepest: int) -> Arguments | None:
+        names = [one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+        if node.decorator_list or node.keywords or "__new__" in names or names.count("__init__") > 1:
+            return None
+        for one in node.body:
+            if isinstance(one, ast.FunctionDef) and one.name == "__init__":
+                return None if one.decorator_list else self._of_function(one, path, deepest, skip=1)
+        if not all(isinstance(one, _INERT) for one in node.body) or len(node.bases) > 1:
+            return None  # an `if` may define it, or several classes above
+        if not node.bases:
+            return Arguments(node.name, (), (), any_name=False)
+        above = self._dotted(node.bases[0], tree)
+        return None if above is None else _arguments(above, path, deepest - 1)
+
+    def _of_function(self, node: ast.FunctionDef, path: ImportPath, deepest: int, skip: int) -> Arguments | None:
+        takes = node.args
+        plain = [*takes.posonlyargs, *takes.args]
+        optional = {one.arg for one in plain[len(plain) - len(takes.defaults) :]} if takes.defaults else set()
+        optional |= {one.arg for one, at in zip(takes.kwonlyargs, takes.kw_defaults, strict=True) if at is not None}
+        if len(plain) < skip:
+            return None  # def __init__(*args, ...)
+        names = [one.arg for one in [*plain[skip:], *takes.kwonlyargs]]
+        needed = tuple(name for name in names if name not in optional)
+        unpacked = None if takes.kwarg is None else self._unpacked(takes.kwarg.annotation, path, deepest)
+        any_name = takes.kwarg is not None and unpacked is None
+        return Arguments(node.name, (*names, *(unpacked or ())), needed, any_name)
+
+    def _unpacked(self, annotation: ast.expr | None, path: ImportPath, deepest: int) -> tuple[str, ...] | None:
+        """Return the keys of `**others: Unpack[SomeTypedDict]`; None for any other keywords."""
+        if not isinstance(annotation, ast.Subscript) or not isinstance(annotation.slice, ast.Name):
+            return None
+        unpacks = ast.unparse(annotation.value).rpartition(".")[2] == "Unpack"
+        return self._keys(annotation.slice.id, path, deepest) if unpacks else None
+
+    def _keys(self, name: str, path: ImportPath, deepest: int) -> tuple[str, ...] | None:
+        """Return the keys of the TypedDict `name`, of this module or imported into it; None for anything else."""
+        tree = ast.parse(self.source.read_bytes())
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                keys = [ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)]
+                plain = [ast.unparse(base).rpartition(".")[2] for base in node.bases] == ["TypedDict"]
+                return tuple(keys) if plain else None
+        dotted = self._imported(name, tree)
+        found = None if dotted is None else _module_of(dotted, path, deepest - 1)
+        return found._keys(str(dotted).rpartition(".")[2], path, deepest - 1) if found is not None else None
+
+    def _dotted(self, node: ast.expr, tree: ast.Module) -> str | None:
+        """Return the dotted name of a base class, which is found in this module or imported into it."""
+        head, *rest = ast.unparse(node).split(".")
+        if not all(part.isidentifier() for part in (head, *rest)):
+            return None
+        if any(isinstance(one, ast.ClassDef) and one.name == head for one in tree.body):
+            return ".".join([self.name, head, *rest])
+        imported = self._imported(head, tree)
+        return None if imported is None else ".".join([imported, *rest])
+
+    def _imported(self, name: str, tree: ast.Module) -> str | None:
+        """Return the dotted name that an import at the top of the module gives the name `name`."""
+        for node in tree.body:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    if (alias.asname or alias.name) == name or (
+                        alias.asname is None and alias.name.split(".")[0] == name
+                    ):
+                        return alias.name if alias.asname else alias.name.split(".")[0]
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if (alias.asname or alias.name) == name:
+                        above = self._above(node)
+                        return None if above is None else ".".join(part for part in (above, alias.name) if part)
+        return None
+
+    def _above(self, node: ast.ImportFrom) -> str | None:
+        """Return the module that an import is from, whose name may be relative to this one."""
+        if not node.level:
+            return node.module
+        parts = self.name.split(".")
+        up = node.level - 1 if self.is_package else node.level
+        if up >= len(parts):
+            return None
+        return ".".join([*parts[: len(parts) - up], *([node.module] if node.module else [])])
+
+
+_INERT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign, ast.Expr, ast.Pass, ast.ClassDef)
+"""Statements in a class after which it has no other `__init__` than the one that is seen."""
+
+
 def _look_up(key: str, target: str, path: ImportPath) -> None:
     package, *parts = target.split(".")
     spec = find_package(package, path)
     if spec is None or not (places := places_of(spec)):
         return  # nowhere, which is said elsewhere, or built in
-    ours = path.is_users(places[0])
+    ours = path.is_users(places[0]) or package == _OURS
     place = places[0]
     for part in parts:
         source = place / "__init__.py" if place.is_dir() else place
         names = _names(source, package)
+        if names is None and package == _OURS:
+            names = frozenset()  # the names that ours makes while it is imported are for notebooks
         inner = _module_in(place, part)
         if part in (names or ()) or (names is None and not (inner and inner.is_dir() and part == parts[-1])):
             return

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -159,8 +160,14 @@ def _start_on_free_port(home: Path, uri: str, asked: int | None, log: IO[bytes])
 
 def _start(home: Path, uri: str, port: int, log: IO[bytes]) -> Server:
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
-    command += ["--artifacts-destination", str(home.resolve() / ARTIFACTS), "--uvicorn-opts", "--log-level warning"]
-    environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    command += [
+        "--artifacts-destination",
+        (home.resolve() / ARTIFACTS).as_uri(),
+        "--uvicorn-opts",
+        "--log-level warning",
+    ]
+    environment = {name: value for name, value in os.environ.items() if not _OF_ANOTHER_SERVER.fullmatch(name)}
+    environment |= {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     process = subprocess.Popen(
         command,
         cwd=home,
@@ -178,6 +185,13 @@ def _start(home: Path, uri: str, port: int, log: IO[bytes]) -> Server:
         _end_group(process)
         raise
     return server
+
+
+_OF_ANOTHER_SERVER = re.compile(
+    r"MLFLOW_(HOST|PORT|WORKERS|STATIC_PREFIX|ARTIFACTS_ONLY|SERVE_ARTIFACTS|DEFAULT_ARTIFACT_ROOT|EXPOSE_PROMETHEUS"
+    r"|GUNICORN_OPTS|UVICORN_OPTS|APP_NAME|REGISTRY_STORE_URI|READ_REPLICA_BACKEND_STORE_URI|SERVER_\w+)"
+)
+"""Options that `mlflow server` takes from variables: set for a group's server, they would move or close ours."""
 
 
 def _free_port(asked: int | None) -> int:

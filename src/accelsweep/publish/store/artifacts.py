@@ -20,36 +20,44 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from accelsweep.publish.runs.wanted import Artifact
+from accelsweep.publish.store.refusals import TOO_LARGE, status_of
 
 
-def store_artifacts(address: str, tracking_uri: str, artifacts: Iterable[Artifact]) -> None:
-    """Store texts, files and folders at a run's address. Files of the run outside of those folders are left alone."""
+def store_artifacts(address: str, tracking_uri: str, artifacts: Iterable[Artifact]) -> list[str]:
+    """Store texts, files and folders at a run's address. Files of the run outside of those folders are left alone.
+
+    Returns the names, with their sizes, of those that the server or a proxy in front of it found too large.
+    """
     repository = get_artifact_repository(address, tracking_uri)
+    too_large: list[str] = []
     for artifact in artifacts:
-        _store(repository, artifact)
+        _store(repository, artifact, too_large)
+    return too_large
 
 
-def _store(repository: Any, artifact: Artifact) -> None:
+def _store(repository: Any, artifact: Artifact, too_large: list[str]) -> None:
     if isinstance(artifact.source, str):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / artifact.target
             path.write_text(artifact.source, "utf-8")
-            repository.log_artifact(str(path))
+            _send(repository, path, "", too_large)
     elif artifact.source.is_dir():
-        _store_folder(repository, artifact.source, artifact.target)
+        for path in sorted(artifact.source.rglob("*")):
+            if path.is_file():  # a FIFO would be waited for, and a device has no end
+                target = Path(artifact.target) / path.relative_to(artifact.source).parent
+                _send(repository, path, target.as_posix(), too_large)
         _delete_left_over(repository, artifact.source, artifact.target)
     else:
-        repository.log_artifact(str(artifact.source), artifact.target or None)
+        _send(repository, artifact.source, artifact.target, too_large)
 
 
-def _store_folder(repository: Any, source: Path, target: str) -> None:
-    """Store the files of a folder. Anything else is left out: a FIFO would be waited for, and a device has no end."""
-    inside = sorted(source.rglob("*"))
-    if all(path.is_file() or path.is_dir() for path in inside):
-        repository.log_artifacts(str(source), target)
-        return
-    for path in filter(Path.is_file, inside):
-        repository.log_artifact(str(path), (Path(target) / path.relative_to(source).parent).as_posix())
+def _send(repository: Any, path: Path, target: str, too_large: list[str]) -> None:
+    try:
+        repository.log_artifact(str(path), target or None)
+    except (MlflowException, OSError) as error:
+        if status_of(error) != TOO_LARGE:
+            raise
+        too_large.append(f"{target}/{path.name}".lstrip("/") + f" ({path.stat().st_size / 1e6:.1f} MB)")
 
 
 def _delete_left_over(repository: Any, source: Path, target: str) -> None:

@@ -26,3 +26,18 @@ def alone_in_database(uri: str) -> Iterator[None]:
             yield  # the lock ends with the connection
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise ConnectionError(str(getattr(error, "orig", None) or error).splitlines()[0]) from error
+
+
+def ask_file(uri: str) -> None:
+    """See that the file of a SQLite store can be read: MLflow would ask ten times, for 100 seconds.
+
+    Raises SQLAlchemyError where it cannot. One that another process has locked is left to MLflow, which waits.
+    """
+    import sqlalchemy
+
+    try:
+        with sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect() as connection:
+            connection.exec_driver_sql("select count(*) from sqlite_master")
+    except sqlalchemy.exc.OperationalError as error:
+        if "locked" not in str(error.orig):
+            raise

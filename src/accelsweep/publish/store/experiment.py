@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from accelsweep.base.documents import Document
+from accelsweep.base.documents import Document, put_in_place
 from accelsweep.base.errors import InputError
 from accelsweep.base.secrets import masked
 from accelsweep.publish.runs.wanted import NOTE, SOURCE
@@ -92,7 +92,7 @@ def mark_of(folder: SweepFolder) -> str:
             made = Path(own) / folder.mark.name
             SweepMark(mark=uuid.uuid4().hex).write(made)
             with contextlib.suppress(FileExistsError):
-                folder.mark.hardlink_to(made)
+                put_in_place(made, folder.mark)
     return f"{folder.name} {SweepMark.read(folder.mark).mark}"
 
 

@@ -12,20 +12,29 @@ import accelsweep.publish.store.mlflow_settings  # noqa: F401 - before mlflow
 # isort: split
 import contextlib
 import logging
+import os
 import sqlite3
 import tempfile
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.documents import is_occupied
+from accelsweep.base.documents import is_occupied, put_in_place
 from accelsweep.base.errors import DamagedFile
 from accelsweep.publish.runs.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE
-from accelsweep.publish.store.database import alone_in_database
+from accelsweep.publish.store.database import alone_in_database, ask_file
 from accelsweep.publish.store.experiment import all_runs, experiment_of
-from accelsweep.publish.store.location import ARTIFACTS, database_file, is_server
+from accelsweep.publish.store.location import (
+    ARTIFACTS,
+    database_file,
+    file_address,
+    is_server,
+    refuse_without_locks,
+)
+from accelsweep.publish.store.refusals import anew
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import NEW_DATABASE, sweep_up_databases
 
@@ -44,24 +53,35 @@ _STILL_SECONDS = 5.0
 class StoreDamaged(DamagedFile):
     """The file of a SQLite store cannot be read. It may hold more than our copies, so it is left alone."""
 
-    def __init__(self, path: Path, why: str) -> None:
-        """`path` is the file, `why` its fault."""
-        super().__init__(path, f"{why}; move it away, and the same command fills a new one. All records are safe")
+    def __init__(self, path: Path, why: str, sweep: str = "NAME") -> None:
+        """`path` is the file, `why` its fault, `sweep` the one that was to be copied."""
+        super().__init__(path, f"{why}; {anew(sweep)}. All records are safe")
 
 
 def store_errors() -> tuple[type[Exception], ...]:
     """Return what a store raises that does not answer. MLflow lets some errors of its database's driver through."""
+    from alembic.util import CommandError
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return MlflowException, SQLAlchemyError, OSError
+    return MlflowException, SQLAlchemyError, CommandError, OSError
 
 
-def refuse_damaged(uri: str, error: Exception) -> None:
+def refuse_damaged(uri: str, error: Exception, sweep: str) -> None:
     """Raise StoreDamaged if `error` says that the database at `uri` is damaged: asking again would not help."""
     path = database_file(uri)
     if path is not None and any(word in str(error) for word in _DAMAGE):
-        raise StoreDamaged(path, "MLflow's store is damaged") from error
+        raise StoreDamaged(path, "MLflow's store is damaged", sweep) from error
+
+
+def set_aside(path: Path) -> Path:
+    """Give the file of a SQLite store another name beside it, with what SQLite has beside it; return the new path."""
+    aside = next(one for n in count(1) if not os.path.lexists(one := path.with_name(f"{path.name}.{n}")))
+    path.rename(aside)
+    for ending in ("-journal", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{ending}").rename(f"{aside}{ending}")
+    return aside
 
 
 @dataclass(frozen=True)
@@ -113,16 +133,18 @@ def connect(folder: SweepFolder, uri: str, records: Collection[str] = ()) -> Sto
     """
     from mlflow import MlflowClient
 
-    create_database(uri, folder.home)
+    create_database(uri, folder.home, folder.name)
+    if database_file(uri):
+        ask_file(uri)
     with contextlib.nullcontext() if is_server(uri) or database_file(uri) else alone_in_database(uri):
         client = MlflowClient(tracking_uri=uri)
         return Store(client, experiment_of(client, folder, uri, records), uri)
 
 
-def create_database(uri: str, home: Path) -> None:
+def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
     """Make the file of a SQLite store if there is none, whole or not at all. Makes nothing for any other store.
 
-    Raises StoreDamaged where something else stands in its place.
+    Raises StoreDamaged where something else stands in its place, InputError on a disk without file locks.
     """
     _quiet()
     path = database_file(uri)
@@ -130,21 +152,23 @@ def create_database(uri: str, home: Path) -> None:
         return
     sweep_up_databases(path)
     if is_occupied(path):  # before it is opened: a FIFO waits for its writer there
-        raise StoreDamaged(path, "it is no file: something else stands in its place")
+        raise StoreDamaged(path, "it is no file: something else stands in its place", sweep)
     if path.exists():
         _wait_for_maker(path)
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    refuse_without_locks(uri)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         made = Path(folder) / NEW_DATABASE
+        made.touch()  # SQLite would close it to the group; its journals get the permissions of the file
         store = SqlAlchemyStore(  # type: ignore[no-untyped-call]  # mlflow has no type hints there
-            f"sqlite:///{made}", (home.resolve() / ARTIFACTS).as_uri()
+            file_address(made), (home.resolve() / ARTIFACTS).as_uri()
         )
         store.engine.dispose()
         try:
-            path.hardlink_to(made)
+            put_in_place(made, path)
         except FileExistsError:
             _wait_for_maker(path)
 

@@ -27,18 +27,28 @@ _METRICS_PER_CALL = 900
 _PARAMS_PER_CALL = 90
 _SAME_START_MILLISECONDS = 1000
 
+_LACKING = " without "
+"""Stands behind the digest of a run that lacks artifacts: the next publication sends them again."""
+
 
 class Writer:
     """Writes into one experiment. It keeps its reads and writes, so that it need not look again while it is alone."""
 
-    def __init__(self, store: Store, held: dict[str, list[StoredRun]]) -> None:
-        """`held` is the present content of the store (`store.look()`)."""
+    def __init__(
+        self, store: Store, held: dict[str, list[StoredRun]], left_out: dict[str, list[str]] | None = None
+    ) -> None:
+        """`held` is the present content of the store (`store.look()`).
+
+        `left_out` names, by the key of a run, artifacts that an earlier pass of the same publication found too large.
+        """
         self._store = store
         self._client = store.client
         self.held = held
         self._ids = {key: same[0].run_id for key, same in held.items()}
         self.written = 0
         """The number of runs that were created, changed or deleted."""
+        self.left_out = {} if left_out is None else left_out
+        """The artifacts that were too large for the store, by the key of their run; these are not sent once more."""
 
     def settled(self, wanted: Wanted) -> bool:
         """Return whether the store holds exactly this run and nothing beside it under its key."""
@@ -49,7 +59,7 @@ class Writer:
         same = self.held.get(key, [])
         return (
             len(same) == 1
-            and (same[0].source, same[0].published) == (source, digest)
+            and (same[0].source, same[0].published) == (source, self._mark(key, digest))
             and same[0].parent_id == self._id_of(parent)
         )
 
@@ -60,13 +70,14 @@ class Writer:
         matching = [entry for entry in self.held.get(wanted.key, []) if _continues(entry, wanted)]
         entry = matching[0] if matching else self._create(wanted)
         parent = self._place(entry, wanted)
-        if (entry.source, entry.published) != (wanted.source, wanted.digest):
+        if (entry.source, entry.published) != (wanted.source, self._mark(wanted.key, wanted.digest)):
             self._fill(entry, wanted)
         for other in self.held.get(wanted.key, []):
             if other.run_id != entry.run_id:
                 self._delete(other.run_id)
         self.written += 1
-        self.held[wanted.key] = [_as_wanted(entry, wanted, parent)]
+        published = self._mark(wanted.key, wanted.digest)
+        self.held[wanted.key] = [_as_wanted(entry, wanted, parent, published)]
         self._ids[wanted.key] = entry.run_id
 
     def remove(self, key: str) -> None:
@@ -92,6 +103,10 @@ class Writer:
                 self._client.set_tag(entry.run_id, "outcome", "not_run")
                 self._client.set_terminated(entry.run_id, status="KILLED")
                 self.written += 1
+
+    def _mark(self, key: str, digest: str) -> str:
+        lacking = self.left_out.get(key)
+        return f"{digest}{_LACKING}{len(lacking)}" if lacking else digest
 
     def _id_of(self, key: str | None) -> str | None:
         return self._ids.get(key) if key else None
@@ -134,7 +149,9 @@ class Writer:
         if entry.source != wanted.source:
             self._client.set_tag(entry.run_id, SOURCE, wanted.source)
         if wanted.artifacts:
-            store_artifacts(entry.artifacts, self._store.uri, wanted.artifacts)
+            self.left_out.pop(wanted.key, None)
+            if too_large := store_artifacts(entry.artifacts, self._store.uri, wanted.artifacts):
+                self.left_out[wanted.key] = too_large
         if wanted.data is not None:
             data = Dataset(wanted.data.name, wanted.data.digest, "config", wanted.data.source)
             context = [InputTag("mlflow.data.context", "training")]
@@ -150,9 +167,9 @@ class Writer:
         self._log(entry, wanted)
 
     def _log(self, entry: StoredRun, wanted: Wanted) -> None:
-        points = _points(entry, wanted)
+        points, published = _points(entry, wanted), self._mark(wanted.key, wanted.digest)
         params = [Param(name, value) for name, value in wanted.params.items() if name not in entry.params]
-        tags = [RunTag(name, value) for name, value in wanted.tags.items()] + [RunTag(PUBLISHED, wanted.digest)]
+        tags = [RunTag(name, value) for name, value in wanted.tags.items()] + [RunTag(PUBLISHED, published)]
         batches = list(_chunks(points, _METRICS_PER_CALL)), list(_chunks(params, _PARAMS_PER_CALL))
         calls = max(len(batches[0]), len(batches[1]), 1)
         for number in range(calls):
@@ -191,13 +208,13 @@ def _points(entry: StoredRun, wanted: Wanted) -> list[Metric]:
     return scalars + [Metric(point.name, point.value, point.timestamp, point.step) for point in wanted.curves]
 
 
-def _as_wanted(entry: StoredRun, wanted: Wanted, parent: str | None) -> StoredRun:
+def _as_wanted(entry: StoredRun, wanted: Wanted, parent: str | None, published: str) -> StoredRun:
     return StoredRun(
         run_id=entry.run_id,
         key=wanted.key,
         name=wanted.name,
         source=wanted.source,
-        published=wanted.digest,
+        published=published,
         created=entry.created,
         artifacts=entry.artifacts,
         status=wanted.status,

@@ -29,7 +29,7 @@ from accelsweep.rank.loops.trainer_device import settings_for
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.state.pulse import Pulse
-from accelsweep.workloads.building.build import build_module, leaves_optimizer_to_us
+from accelsweep.workloads.building.build import build_module, converted, leaves_optimizer_to_us
 from accelsweep.workloads.building.optimizer import scales
 from accelsweep.workloads.loading.fake_loader import build_training_data
 
@@ -219,7 +219,7 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
         raise Unsupported(
             f"trainer.strategy={strategy} starts processes of its own; use ddp, ranks are started already"
         )
-    settings: dict[str, Any] = instantiate(dict(trainer), _convert_="all")
+    settings: dict[str, Any] = instantiate(converted(trainer))
     return {name: value for name, value in settings.items() if name not in (*LENGTH, "limit_val_batches")}
 
 

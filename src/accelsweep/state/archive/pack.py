@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 from accelsweep.base.digits import gib
-from accelsweep.base.documents import sha256_file
+from accelsweep.base.documents import open_beside, put_in_place, sha256_file
 from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.base.secrets import without_secrets
 from accelsweep.core.planned.plans import Block, Manifest
@@ -53,16 +52,15 @@ def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], ta
     listed = {place: _described(source) for place, source in sources.items()}
     _refuse_larger(folder, listed)
     contents = Contents(name=folder.name, versions=dict(versions), files=listed)
-    descriptor, made = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    descriptor, made = open_beside(target)
     try:
         with os.fdopen(descriptor, "wb") as file:
             _write(file, contents, sources)
-        Path(made).chmod(0o644)
-        os.link(made, target)  # unlike a renaming, it never replaces what came to stand there meanwhile
+        put_in_place(made, target)  # unlike a renaming, it never replaces what came to stand there meanwhile
     except FileExistsError:
         raise InputError(f"{target} is there already: remove it, or name another file with --to") from None
     finally:
-        Path(made).unlink(missing_ok=True)
+        made.unlink(missing_ok=True)
     return contents
 
 

@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 from accelsweep.base.errors import REFUSALS, AccelsweepError
+from accelsweep.core.planned.settings import Limits
+from accelsweep.machine.disk import free_inodes
 from accelsweep.state.file_names import SWEEPS_FOLDER
 from accelsweep.state.halts import Why
 
@@ -19,12 +21,16 @@ class NoRoom(AccelsweepError):
     """The sweep's disk is too full to go on."""
 
 
-def check_room(folder: Path, free_disk_bytes: int) -> None:
-    """Raise NoRoom if the file system of a sweep's `folder` has less than `free_disk_bytes` free."""
+def check_room(folder: Path, limits: Limits) -> None:
+    """Raise NoRoom if the file system of a sweep's `folder` has less room for bytes or files than `limits` ask for."""
+    place = f"{SWEEPS_FOLDER}/{folder.name}"
     free = shutil.disk_usage(folder).free
-    if free < free_disk_bytes:
-        megabytes = {"free": free // 1_000_000, "asked": -(-free_disk_bytes // 1_000_000)}
-        raise NoRoom(Why.no_room.format(folder=f"{SWEEPS_FOLDER}/{folder.name}", **megabytes))
+    if free < limits.free_disk_bytes:
+        megabytes = {"free": free // 1_000_000, "asked": -(-limits.free_disk_bytes // 1_000_000)}
+        raise NoRoom(Why.no_room.format(folder=place, **megabytes))
+    files = free_inodes(folder)
+    if files is not None and files < limits.free_disk_inodes:
+        raise NoRoom(Why.no_inodes.format(folder=place, free=files, asked=limits.free_disk_inodes))
 
 
 def check_temporary_folder() -> None:

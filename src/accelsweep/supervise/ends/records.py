@@ -12,6 +12,7 @@ from typing import Any
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile
 from accelsweep.base.secrets import masked, without_secrets
+from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.recorded.frontier import Frontier
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt, Effective, Fingerprint, Record, now
@@ -44,6 +45,7 @@ def read_results(spec: RunSpec, ranks: Iterable[int]) -> dict[int, RankResult]:
 
 def make_record(
     spec: RunSpec,
+    config: CellConfig,
     conclusion: Conclusion,
     results: Mapping[int, RankResult],
     known: Circumstances,
@@ -53,8 +55,8 @@ def make_record(
 ) -> Record:
     """Return the record of one attempt: rank 0 speaks for the run, doubts come from every rank and from `doubts`.
 
-    `steps` is the file of raw steps that the record is to seal, None if there is none. `frontier` is what a search for
-    the largest batch found.
+    `config` is the cell's, as its block has it. `steps` is the file of raw steps that the record is to seal, None if
+    there is none. `frontier` is what a search for the largest batch found.
     """
     first = results.get(0)
     return Record(
@@ -67,7 +69,7 @@ def make_record(
         position=spec.position,
         attempt=spec.attempt,
         axes=without_secrets(spec.axes),
-        config=without_secrets(spec.config.raw),
+        config=without_secrets(config.raw),
         outcome=conclusion.outcome,
         reason=None if conclusion.reason is None else masked(conclusion.reason),
         started_at=known.started_at,

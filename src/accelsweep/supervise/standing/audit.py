@@ -63,15 +63,15 @@ class Audit:
 def audit(folder: SweepFolder, *, check_present: bool = False) -> Audit:
     """Look at every wanted run of the sweep, reopen blocks whose done file is not true, set damaged files aside.
 
-    With `check_present`, a block is also reopened if its records were made on other hardware, software or sources than
-    this machine's present ones. This is right where runs are measured on this machine, and wrong on a login node.
+    With `check_present`, a block is also reopened if its records were made under other conditions than the present
+    ones, as far as this machine can tell (`standing.skips`).
     Damaged files of a block that a living supervisor works on are named, but left to it. Raises DamagedFile for a
     damaged manifest.
     """
     manifest = _manifest(folder)
     sweep_up(folder)
     since = command_began(folder)
-    present = Present(folder.home, folder.name, since=since) if check_present else None
+    present = Present(folder.home, folder.name, manifest.site, since=since) if check_present else None
     runs: list[RunState] = []
     reopened: list[str] = []
     damaged: list[DamagedFile] = []

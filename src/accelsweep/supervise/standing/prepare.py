@@ -13,7 +13,7 @@ from typing import Any
 
 from accelsweep.base.documents import canonical_json, parsed_json, read_whole, sha256_text, write_bytes_atomically
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.cells.cell import brings_own_data
+from accelsweep.core.cells.cell import brings_own_data, placed
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Manifest
 from accelsweep.rank.own_tree import OwnTree
@@ -49,7 +49,9 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConf
         for config in block.configs.values():
             decisive = [config.data, _module_part(config), manifest.sources]
             name = config.version_id
-            distinct[sha256_text(canonical_json(decisive if name is None else [*decisive, name]))] = config
+            distinct[sha256_text(canonical_json(decisive if name is None else [*decisive, name]))] = placed(
+                config, folder.home
+            )
     return distinct
 
 

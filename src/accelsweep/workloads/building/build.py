@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from hydra.errors import HydraException
 from hydra.utils import get_object, instantiate
 
-from accelsweep.base.errors import InputError, Unsupported, nearest
+from accelsweep.base.errors import InputError, Unsupported
+from accelsweep.core.cells.arguments import OUR_PACKAGE, Arguments, refuse_arguments
 from accelsweep.core.cells.cell import brings_own_data
 from accelsweep.core.cells.config import CellConfig, global_batch_of
 from accelsweep.workloads.building import foreign, optimizer
@@ -127,21 +130,54 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def instance(settings: dict[str, Any], place: str) -> Any:
     """Return the object of a config's `_target_`. Raises InputError for arguments, with the key below `place`."""
     _check_arguments(settings, place)
-    return instantiate(settings, _convert_="all")
+    for key, node in _nested(settings, place):
+        with suppress(ImportError, TypeError, HydraException):  # no class at all, which Hydra says with the whole key
+            _check_arguments(node, key, within=str(settings.get("_target_")))
+    return instantiate(converted(settings))
 
 
-def _check_arguments(settings: Mapping[str, Any], place: str) -> None:
-    """Refuse unknown and missing arguments of the target, and name the key to change."""
+def converted(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config whose `_target_`s get their arguments as Hydra gives them: a mapping as a DictConfig, and so on.
+
+    Classes of accelsweep's take plain mappings and lists, unless `_convert_` says something else.
+    """
+    if "_convert_" in settings or not _is_ours(settings):
+        return dict(settings)  # what stands below inherits it
+    build = settings.get("_recursive_", True)
+    return {"_convert_": "all", **{key: _converted(value) if build else value for key, value in settings.items()}}
+
+
+def _converted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if "_target_" not in value:
+            return {key: _converted(item) for key, item in value.items()}
+        return converted(value) if _is_ours(value) else {"_convert_": "none", **value}
+    return [_converted(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _is_ours(settings: Mapping[str, Any]) -> bool:
+    return str(settings.get("_target_", OUR_PACKAGE)).startswith(OUR_PACKAGE)
+
+
+def _nested(settings: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the key and the config of each `_target_` below another one that Hydra builds together with it."""
+    if isinstance(settings, Mapping):
+        items: Iterable[tuple[Any, Any]] = settings.items() if settings.get("_recursive_", True) else ()
+    else:
+        items = enumerate(settings) if isinstance(settings, list | tuple) else ()
+    for key, value in items:
+        if isinstance(value, Mapping) and "_target_" in value:
+            yield f"{place}.{key}", value
+        yield from _nested(value, f"{place}.{key}")
+
+
+def _check_arguments(settings: Mapping[str, Any], place: str, within: str | None = None) -> None:
+    """Refuse unknown and missing arguments of the target, and name the key to change.
+
+    `within` is the target that this one is built for, where it is an argument of another one.
+    """
     target, parameters = settings.get("_target_"), arguments_of(settings)
     kinds = {parameter.kind for parameter in parameters.values()}
-    given = [str(key) for key in settings if not str(key).startswith("_")]
-    unknown = [key for key in given if key not in parameters]
-    if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
-        takes = f"it takes {', '.join(parameters)}" if parameters else "it takes none"
-        raise InputError(
-            f"{place}.{unknown[0]}: {target} has no such argument{nearest(unknown[0], parameters)}; {takes}"
-        )
+    any_name = inspect.Parameter.VAR_KEYWORD in kinds
     needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind not in _VARIADIC]
-    missing = [name for name in needed if name not in given]
-    if missing and "_args_" not in settings:
-        raise InputError(f"{target} needs {missing[0]}: give it, +{place}.{missing[0]}=VALUE")
+    refuse_arguments(settings, place, Arguments(str(target), tuple(parameters), tuple(needed), any_name), within)

@@ -83,7 +83,7 @@ def configure(module: nn.Module, config: CellConfig, accumulated: Callable[[], i
 def _made(settings: dict[str, Any], parameters: list[nn.Parameter]) -> Optimizer:
     if settings.get("fused") and settings.get("foreach"):
         raise Unsupported("optimizer.fused and optimizer.foreach exclude each other: torch runs one of the two")
-    make: Callable[..., Optimizer] = instantiate({**settings, "_partial_": True}, _convert_="all")
+    make: Callable[..., Optimizer] = instantiate({"_convert_": "all", **settings, "_partial_": True})
     try:
         return make(parameters)
     except RuntimeError as error:

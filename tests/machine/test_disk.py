@@ -1,0 +1,189 @@
+"""Disks that cannot do all that most disks can: real ones, in mount namespaces of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from accelsweep.answers.checks.machine_now import machine_now
+from accelsweep.base.documents import NO_HARD_LINKS, put_in_place
+from accelsweep.base.errors import AccelsweepError
+from accelsweep.core.planned.settings import Limits
+from accelsweep.machine.disk import Ability, free_inodes, lacking
+from accelsweep.supervise.ends.disk import NoRoom, check_room
+
+FAKES = Path(__file__).parents[1] / "fakes"
+REAL = pytest.mark.skipif(
+    os.geteuid() != 0 or not os.access("/dev/fuse", os.W_OK), reason="only root mounts a file system, through /dev/fuse"
+)
+
+
+def test_a_whole_disk_lacks_nothing_and_the_look_leaves_nothing(tmp_path: Path) -> None:
+    assert lacking(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+ON_A_POOR_DISK = """
+import tempfile
+from pathlib import Path
+from accelsweep.base.documents import put_in_place
+from accelsweep.machine.disk import Ability, free_inodes, lacking
+from accelsweep.machine.locks import alone_with
+from accelsweep.publish.store.location import refuse_without_locks
+from accelsweep.state.leftovers import temporary_folder
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.holding import Holder, take
+from accelsweep.state.progress import StepCount, read_progress
+from accelsweep.state.pulse import Heard, Pulse
+
+here = Path.cwd()
+assert lacking(here) == [Ability.hard_links, Ability.symbolic_links, Ability.locks, Ability.shared_maps], lacking(here)
+assert free_inodes(here) is None
+
+hold = here / "head.claim.json"
+first = take(hold, "head")
+assert isinstance(first, Holder)
+assert not isinstance(take(hold, "head"), Holder), "a second taker finds the first"
+first.running("r", "now")
+first.beat()
+first.release()
+assert isinstance(take(hold, "head"), Holder), "and takes over when it is given back"
+
+for number in (1, 2):
+    made = here / f"made-{number}"
+    made.write_text(str(number))
+    try:
+        put_in_place(made, here / "target")
+    except FileExistsError:
+        assert number == 2
+assert (here / "target").read_text() == "1"
+
+pulse, count = Pulse(here / "pulse"), StepCount(here / "progress")
+pulse.beat()
+count(7)
+assert Heard(here / "pulse").steps == 0, "nobody hears it, and it does not fail"
+assert read_progress(here / "progress") == 0
+tempfile.tempdir = str(here)
+with temporary_folder("compile") as caches:
+    assert caches.parent == here
+
+for what in (lambda: refuse_without_locks(f"sqlite:///{here}/mlflow.db"), lambda: alone_with("x", here).__enter__()):
+    try:
+        what()
+    except Exception as error:
+        print(error)
+print(sorted(path.name for path in here.iterdir()))
+"""
+
+
+@REAL
+def test_holds_marks_and_signs_of_life_do_on_a_disk_without_links_locks_and_maps(tmp_path: Path, last_line) -> None:
+    backing, place, script = tmp_path / "backing", tmp_path / "place", tmp_path / "script.py"
+    backing.mkdir()
+    place.mkdir()
+    script.write_text(ON_A_POOR_DISK)
+    command = [sys.executable, str(FAKES / "poor_disk.py"), str(backing), str(place), sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "lies on a disk without file locks, where SQLite can write no mlflow.db: name a store elsewhere" in lines[0]
+    last_line("mlflow.db on a disk without file locks", lines[0])
+    assert lines[-1] == "['head.claim.json', 'made-2', 'progress', 'pulse', 'target']", "no guard and no part is left"
+
+
+@REAL
+def test_locks_on_a_shared_folder_that_has_none_are_refused_with_the_variable_to_set(tmp_path: Path, last_line) -> None:
+    script = (
+        "from accelsweep.machine.locks import alone_with\nwith alone_with('x', __import__('pathlib').Path('/')): pass"
+    )
+    for name in ("backing", "place"):
+        (tmp_path / name).mkdir(mode=0o700)
+    command = [sys.executable, str(FAKES / "poor_disk.py"), str(tmp_path / "backing"), str(tmp_path / "place")]
+    environment = {**os.environ, "ACCELSWEEP_LEASES": str(tmp_path / "place")}
+    done = subprocess.run(
+        [*command, sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=60,
+    )
+    said = done.stderr.splitlines()[-1]
+    assert "lies on a disk that has no file locks (No locks available)" in said
+    assert "set ACCELSWEEP_LEASES to a folder of this machine's own disk" in said
+    last_line("ACCELSWEEP_LEASES on a disk without file locks", said)
+
+
+@pytest.mark.parametrize("number", sorted(NO_HARD_LINKS))
+def test_of_many_that_put_a_file_in_place_without_hard_links_one_succeeds(
+    number: int, tmp_path: Path, monkeypatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+    monkeypatch.setattr("accelsweep.base.documents._GUARD_SECONDS", 0.2)
+    target = tmp_path / "target"
+    (tmp_path / ".target.guard").mkdir()  # of a process that was killed within the millisecond
+    outcomes = []
+    for one in ("first", "second", "third"):
+        made = tmp_path / one
+        made.write_text(one)
+        try:
+            put_in_place(made, target)
+            outcomes.append("put")
+        except FileExistsError:
+            outcomes.append("found")
+    assert outcomes == ["put", "found", "found"]
+    assert target.read_text() == "first"
+    assert not (tmp_path / ".target.guard").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system")
+def test_a_disk_with_room_for_few_more_files_is_full_before_a_run_begins(tmp_path: Path, last_line) -> None:
+    script = (
+        "from pathlib import Path\nfrom accelsweep.core.planned.settings import Limits\n"
+        "from accelsweep.supervise.ends.disk import check_room\ncheck_room(Path.cwd(), Limits())"
+    )
+    mount = f"mount -t tmpfs -o nr_inodes=100,size=300m tmpfs {tmp_path} && cd {tmp_path} && exec {sys.executable} -c "
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'{mount}"$1"', "sh", script], capture_output=True, text=True, check=False
+    )
+    said = done.stderr.splitlines()[-1]
+    assert "more files (inodes), limits.free_disk_inodes asks for 300; remove files there, or lower it" in said
+    last_line("a disk without inodes", said)
+
+
+def test_inodes_count_like_bytes_and_no_bound_is_asked_of_a_disk_that_knows_none(tmp_path: Path, monkeypatch) -> None:
+    known = free_inodes(tmp_path)
+    assert known is None or known > 0
+    monkeypatch.setattr("accelsweep.supervise.ends.disk.free_inodes", lambda _: 20)
+    with pytest.raises(NoRoom, match="has room for 20 more files"):
+        check_room(tmp_path, Limits())
+    check_room(tmp_path, Limits(free_disk_inodes=20))
+    monkeypatch.setattr("accelsweep.supervise.ends.disk.free_inodes", lambda _: None)
+    check_room(tmp_path, Limits())
+
+
+def test_doctor_names_what_a_disk_lacks_and_what_follows(tmp_path: Path, monkeypatch) -> None:
+    place = "accelsweep.answers.checks.machine_now"
+    monkeypatch.setattr(f"{place}.lacking", lambda _: list(Ability))
+    monkeypatch.setattr(f"{place}.free_inodes", lambda _: 12)
+    checks = {check.what: check for check in machine_now(tmp_path)}
+    assert checks["free inodes"].ok is False
+    assert checks["free inodes"].found == f"12 files in {tmp_path}"
+    for ability in Ability:
+        assert checks[f"{ability} in {tmp_path}"].found.startswith("none: ")
+    assert "--tracking-uri" in str(checks[f"file locks in {tmp_path}"].remedy)
+    assert checks["runs take turns"].ok
+
+    def without_locks(*_: object) -> None:
+        raise AccelsweepError("no locks there")
+
+    monkeypatch.setattr(f"{place}.alone_with", without_locks)
+    (turns,) = (check for check in machine_now(tmp_path) if check.what == "runs take turns")
+    assert turns.ok is False
+    assert "ACCELSWEEP_LEASES" in str(turns.remedy)
