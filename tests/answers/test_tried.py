@@ -52,7 +52,7 @@ def told(monkeypatch: pytest.MonkeyPatch, home: Path, says: str, seconds: float)
 
 def test_a_log_that_a_shared_disk_shows_late_is_waited_for_and_taken_away(monkeypatch, tmp_path) -> None:
     ran, torch = told(monkeypatch, tmp_path, FOUND, 0.5)
-    assert ran.what.startswith("a short job of 1 node, 8 CPUs per node, at most 2 minutes")
+    assert ran.what.startswith("a short job of 1 node, 8 CPUs per node, the partition's default memory, at most 2")
     assert ran.found.endswith(" ran")
     assert torch.what == "torch on n1"
     assert list(tmp_path.glob("*.log")) == []

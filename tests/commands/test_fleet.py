@@ -23,7 +23,9 @@ from accelsweep.commands.running.request import Ended, Request
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.planned.plans import Manifest, Resources
 from accelsweep.core.planned.settings import FLEET_TOLERANCE, Fleet
+from accelsweep.engines.engine import JobOffer
 from accelsweep.engines.slurm import nodes
+from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
 
 CLUSTER = ("experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devices=1", "precision=32-true")
@@ -42,6 +44,9 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         nodes, "ask", lambda *command: listing if command[0] == "sinfo" else command[-1].replace(",", "\n")
     )
+    taken = JobOffer(True, "", "")
+    monkeypatch.setattr(nodes, "offer", lambda _options: taken)
+    monkeypatch.setattr(SlurmEngine, "offer", lambda _engine, _needs: taken)
     monkeypatch.setattr(fleets, "refuse_without", lambda _engine, _site: None)
     monkeypatch.setattr(errand, "refuse_misfits", lambda _request, _plan: None)
 

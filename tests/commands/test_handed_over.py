@@ -121,6 +121,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], str,
         return "13"
 
     monkeypatch.setattr(carrying.HeadJob, "start", start)
+    monkeypatch.setattr(carrying.HeadJob, "check", lambda *_: None)
     monkeypatch.setattr(carrying, "jobs_of", lambda _folder, _engine: [RUNNING])
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     return found
@@ -170,6 +171,7 @@ def test_a_head_that_cannot_be_followed_sends_the_notice_of_the_end(ordered, mon
         raise AccelsweepError("sbatch failed: Unable to contact slurm controller")
 
     monkeypatch.setattr(carrying.HeadJob, "start", away)
+    monkeypatch.setattr(carrying.HeadJob, "check", lambda *_: None)
     monkeypatch.setattr(carrying, "_PART_OF_NOTICE", 0.0)
     assert carried(ordered, monkeypatch, raising(HeadLeaves(again=True))) == 1
     assert end_of_head(ordered) == 1
@@ -196,6 +198,9 @@ class NoPlace:
         self.why = why
         self.started: list[Sequence[str]] = []
 
+    def check(self, folder: SweepFolder, name: str) -> None:
+        """It takes any head."""
+
     def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
         del folder
         if self.why is not None:
@@ -206,7 +211,8 @@ class NoPlace:
     def state(self, name: str) -> Whereabouts | None:
         return Whereabouts(f"session {name}")
 
-    def end_with(self, name: str) -> str:
+    def end_with(self, name: str, *, waits: bool = False) -> str:
+        del waits
         return f"end {name}"
 
 

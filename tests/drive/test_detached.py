@@ -1,10 +1,11 @@
 """The places that a head can be handed over to, and what is known of it there; tests/slurm has the cluster's."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ from accelsweep.core.sites.site import Site
 from accelsweep.core.sites.slurm import Slurm
 from accelsweep.drive.detached import slurm_job
 from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts
-from accelsweep.drive.detached.places import detached, name_in, place_for
+from accelsweep.drive.detached.places import detached, name_in, place_for, ways_to_end
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux
 from accelsweep.drive.head import refuse_while_run
+from accelsweep.engines.engine import JobOffer
+from accelsweep.engines.slurm import queue
 from accelsweep.state.folders import SweepFolder
 
 WORDS = ("two words", "a'b\"c", "$HOME;`id`", "", "#{pane_pid}", "é%d")
@@ -115,8 +118,11 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurms:
 @pytest.mark.parametrize(
     ("listing", "found"),
     [
-        ("12|PENDING|Dependency|\n", Whereabouts("Slurm's job 12 PENDING (Dependency)", waits=True)),
-        ("12|RUNNING|None|n1\n", Whereabouts("Slurm's job 12 RUNNING on n1")),
+        (
+            "12|PENDING|Dependency|\n",
+            Whereabouts("Slurm's job 12 PENDING (Dependency)", waits=True, reason="Dependency"),
+        ),
+        ("12|RUNNING|None|n1\n", Whereabouts("Slurm's job 12 RUNNING on n1", reason="None")),
         ("112|RUNNING|None|n1\n", None),
         ("", None),
         (AccelsweepError("squeue failed: slurm_load_jobs error: Invalid job id specified"), None),
@@ -208,15 +214,87 @@ def test_the_head_of_a_fleet_holds_no_node_that_it_compares(folder, monkeypatch)
     place = HeadJob(Slurm(partition="gpu"), avoid=("n1", "n2"))
     assert "--exclude=n1,n2" in place._options(folder, "accelsweep-head-x", None)
 
-    def refused(*command, **_):
-        raise AccelsweepError("sbatch: Requested node configuration is not available")
-
-    monkeypatch.setattr(slurm_job, "ask", refused)
+    monkeypatch.setattr(
+        slurm_job, "offer", lambda _: JobOffer(False, "Requested node configuration is not available", "")
+    )
     with pytest.raises(
-        AccelsweepError,
-        match=r"not available\. A fleet's head holds none of the 2 nodes .* site\.slurm\.head\.partition names",
+        InputError,
+        match=r"not available\)\. A fleet's head holds none of the 2 nodes .* site\.slurm\.head\.partition names",
     ):
-        place.start(folder, ("true",), "accelsweep-head-x")
+        place.check(folder, "accelsweep-head-x")
+
+
+WHOLE = "--partition=cpu --exclusive"
+
+
+def offers(taken_on: Sequence[str], needed: Sequence[str]) -> Callable[[str], JobOffer]:
+    """Return a Slurm that starts a head on the first of these nodes that is not excluded; blocks need all `needed`."""
+
+    def offer(options: str) -> JobOffer:
+        excluded = re.search(r"--exclude=(\S+)", options)
+        away = excluded[1].split(",") if excluded else []
+        if options.startswith(WHOLE):
+            return JobOffer(not set(away) & set(needed), "Requested node configuration is not available", "")
+        node = next((name for name in taken_on if name not in away), "")
+        return JobOffer(bool(node), "Requested node configuration is not available", "sbatch ...", nodes=node)
+
+    return offer
+
+
+def test_a_head_stays_away_from_nodes_that_its_sweeps_jobs_need_whole(folder, monkeypatch):
+    monkeypatch.setattr(slurm_job, "offer", offers(["n1", "n2", "n3"], needed=["n1", "n2"]))
+    place = HeadJob(Slurm(partition="cpu"), blocks=[WHOLE])
+    place.check(folder, "accelsweep-head-x")
+    assert "--exclude=n1,n2" in place._options(folder, "accelsweep-head-x", None)
+
+
+def test_a_head_that_would_hold_the_only_node_of_its_sweep_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(slurm_job, "offer", offers(["n1"], needed=["n1"]))
+    with pytest.raises(
+        InputError, match=r"would hold n1, .*: site\.slurm\.head\.partition names a partition with other"
+    ):
+        HeadJob(Slurm(partition="cpu"), blocks=[WHOLE]).check(folder, "accelsweep-head-x")
+
+
+@pytest.mark.parametrize(
+    ("said", "head", "keys"),
+    [
+        ("Invalid qos specification", None, "site.slurm.qos=gold"),
+        (
+            "Invalid account or account/partition combination",
+            None,
+            "site.slurm.account=a or site.slurm.cpu_partition=c",
+        ),
+        ("Invalid partition name specified", DetachedHead(partition="long"), "site.slurm.head.partition=long"),
+        ("Requested time limit is invalid (exceeds)", DetachedHead(minutes=9), "site.slurm.head.minutes=9"),
+        ("Memory specification can not be satisfied", None, "site.slurm.head.mem_mb"),
+    ],
+)
+def test_a_heads_job_that_slurm_refuses_is_told_with_the_heads_own_keys(folder, monkeypatch, said, head, keys):
+    monkeypatch.setattr(slurm_job, "offer", lambda _: JobOffer(False, said, "sbatch --test-only ..."))
+    slurm = Slurm(partition="gpu", cpu_partition="c", account="a", qos="gold", head=head)
+    with pytest.raises(InputError) as refused:
+        HeadJob(slurm).check(folder, "accelsweep-head-x")
+    assert f"({said}): change {keys}. To try it by hand: sbatch --test-only" in str(refused.value)
+
+
+@pytest.mark.parametrize("reason", ["AssocMaxWallDurationPerJobLimit", "QOSMaxCpuPerUserLimit", "PartitionTimeLimit"])
+def test_a_heads_job_that_could_never_start_is_cancelled_and_refused(folder, slurm, monkeypatch, reason):
+    monkeypatch.setattr(queue, "ask", lambda *_: "")  # nothing else of the user's runs
+    slurm.says(f"12|PENDING|{reason}|\n")
+    monkeypatch.setattr(slurm_job, "ask", lambda *words, **_: "12\n" if words[0] == "sbatch" else slurm.ask(*words))
+    with pytest.raises(
+        InputError, match=rf"could never start \({reason}\): change site\.slurm\.\S+\. .* 12 is cancelled"
+    ):
+        HeadJob(Slurm(max_minutes=9)).start(folder, ("true",), "accelsweep-head-x")
+    assert slurm.asked("scancel") == ["scancel 12"]
+
+
+def test_a_head_that_waits_is_ended_by_a_plain_scancel_and_one_that_runs_as_by_ctrl_c():
+    first, then = ways_to_end(HeadJob(), "12", waits=True)
+    assert first == "end it while it waits: scancel 12"
+    assert then == "end it once it runs, as Ctrl-C would: scancel --batch --signal=INT 12"
+    assert ways_to_end(HeadJob(), "12", waits=False) == ["end it, as Ctrl-C would: scancel --batch --signal=INT 12"]
 
 
 @pytest.fixture

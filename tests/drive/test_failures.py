@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.base.errors import InputError
+from accelsweep.core.planned.plans import Manifest, Resources
 from accelsweep.core.sites.site import Site
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.drive.jobs import failures as reading
-from accelsweep.drive.jobs.failures import failures, note_failed_jobs
+from accelsweep.drive.jobs.failures import failures, note_failed_jobs, refuse_before_submission
+from accelsweep.engines.engine import JobOffer
 from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import Halt, reasons_not_run, why_not_run
+from accelsweep.state.halts import Halt, reasons_not_run, wants_a_change, why_and_what_next, why_not_run
 
 SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
 
@@ -175,3 +179,82 @@ def test_a_log_without_failed_jobs_tells_of_none(example_sweep: SweepFolder, tmp
     (tmp_path / "log").write_bytes(log)
     assert failures(example_sweep, SLURM, tmp_path / "log") == []
     assert failures(example_sweep, SLURM, tmp_path / "absent") == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusing(SlurmEngine):
+    """An engine that says this of every job, while so many jobs of the user's are in its queue."""
+
+    offered: JobOffer
+    others: int = 0
+
+    def offer(self, needs: Resources) -> JobOffer:
+        assert needs.node is None, "a fleet's nodes are asked after by name elsewhere"
+        return self.offered
+
+    def in_queue(self) -> int:
+        return self.others
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, offered: JobOffer, others: int = 0, slurm: Slurm | None = None) -> list[str]:
+    """Return the warnings about a job without GPUs, of which there are two on nodes by name."""
+    site = Site(name="box", scheduler="slurm", slurm=slurm or Slurm(partition="gpu", qos="gold"))
+    monkeypatch.setattr(reading, "engine_of", lambda _: Refusing(site, offered=offered, others=others))
+    said: list[str] = []
+    refuse_before_submission(site, [Resources(node="n1"), Resources(node="n2")], said.append)
+    return said
+
+
+def test_a_job_that_the_engine_would_refuse_is_wrong_input_with_its_words_and_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    offered = JobOffer(False, "Invalid qos specification", "sbatch --test-only ...", keys=("qos",))
+    with pytest.raises(InputError) as refused:
+        asked(monkeypatch, offered)
+    assert "Slurm refuses a job of 1 node" in str(refused.value)
+    assert "(Invalid qos specification): change site.slurm.qos=gold. To try it by hand: sbatch" in str(refused.value)
+    apart = Slurm(partition="gpu", cpu_partition="cpuu")
+    with pytest.raises(InputError, match=r"change site\.slurm\.cpu_partition=cpuu\. "):
+        asked(monkeypatch, offered._replace(keys=("partition",)), slurm=apart)
+    with pytest.raises(InputError, match="change what the site file asks for"):
+        asked(monkeypatch, offered._replace(keys=()))
+
+
+@pytest.mark.parametrize(
+    ("said", "others", "warned"),
+    [
+        ("AssocMaxSubmitJobLimit", 3, True),
+        ("QOSGrpSubmitJobsLimit", 0, False),
+        ("Unable to contact slurm controller (connect failure)", 0, True),
+    ],
+)
+def test_a_refusal_that_ends_by_itself_is_a_warning_unless_nothing_is_in_the_queue_that_could_end(
+    monkeypatch: pytest.MonkeyPatch, said: str, others: int, warned: bool
+) -> None:
+    offered = JobOffer(False, said, "sbatch ...", keys=("max_jobs",), passing=True)
+    if warned:
+        (warning,) = asked(monkeypatch, offered, others)
+        assert warning == f"Slurm takes no job now ({said}); the jobs are submitted when it does"
+    else:
+        with pytest.raises(InputError, match=said):
+            asked(monkeypatch, offered, others)
+
+
+def test_a_refused_job_wants_a_change_and_one_that_slurm_could_not_be_asked_for_does_not(
+    example_sweep: SweepFolder, block: str
+) -> None:
+    manifest = Manifest.read(example_sweep.manifest)
+    manifest = manifest.model_copy(update={"blocks": manifest.blocks[:1]})
+    note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, REFUSED))
+    assert wants_a_change(example_sweep, manifest)
+    told = why_and_what_next(example_sweep, block, "the same command measures it")
+    assert told.startswith("Slurm refused its job (")
+    assert "same command" not in told
+    away = REFUSED.replace("Invalid partition name specified", "Unable to contact slurm controller (connect failure)")
+    example_sweep.halt(block).unlink()
+    note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, away))
+    assert example_sweep.halt(block).exists()
+    assert not wants_a_change(example_sweep, manifest)
+    assert why_and_what_next(example_sweep, block, "the same command measures it").endswith(
+        "; the same command measures it"
+    )

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hand_clock import FakeClock
@@ -15,10 +16,13 @@ from accelsweep.core.planned.plans import Manifest
 from accelsweep.core.sites.site import Site
 from accelsweep.drive.jobs import queue as queueing
 from accelsweep.drive.jobs.queue import Queue
+from accelsweep.drive.jobs.retries import HELD_BACK
+from accelsweep.drive.snakemake.workflow import Sweep
 from accelsweep.engines.engine import Job
+from accelsweep.engines.slurm import queue as slurm_queue
 from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import why_not_run
+from accelsweep.state.halts import Halt, halt_of, why_not_run
 
 BLOCK = "b0123456789ab"
 SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
@@ -71,6 +75,18 @@ def test_a_job_that_waits_longer_than_its_limit_is_left_out_and_so_is_the_copy_t
         "its job waited for more than limits.queue_minutes (30) in Slurm's queue, which says: Resources"
     )
     assert [command for command, _ in queue.left_out(SLURM, [pending("9", "Priority", block)])] == [("scancel", "9")]
+    assert Sweep(example_sweep, Manifest.read(example_sweep.manifest)).left_out(block), "Snakemake submits no copy"
+
+
+@pytest.mark.parametrize(("again", "left_out"), [("now", False), ("later", True), ("changed", True)])
+def test_a_block_gets_another_job_in_the_same_command_unless_its_halt_says_otherwise(
+    example_sweep: SweepFolder, again: Literal["now", "later", "changed"], left_out: bool
+) -> None:
+    manifest = Manifest.read(example_sweep.manifest)
+    sweep, block = Sweep(example_sweep, manifest), manifest.blocks[0].name
+    assert not sweep.left_out(block)
+    Halt(block=block, why="it was cancelled", again=again).write(example_sweep.halt(block))
+    assert sweep.left_out(block) is left_out
 
 
 def test_without_a_limit_a_job_waits(queue: Queue, clock: FakeClock) -> None:
@@ -85,13 +101,76 @@ def test_a_reason_that_no_waiting_ends_is_told_once(queue: Queue, said: list[str
     for _ in range(2):
         queue.tell_of_waiting(SLURM, [pending("7", reason), pending("8", "Priority")])
     assert len(said) == 2
-    assert said[1].startswith(f"no waiting ends {reason}: press Ctrl-C")
+    assert said[1].startswith(f"no waiting ends {reason}: change ")
 
 
 @pytest.mark.parametrize("reason", ["Priority", "Resources", "QOSMaxJobsPerUserLimit", "AssocGrpGRES"])
-def test_of_what_waiting_ends_only_the_reason_is_told(queue: Queue, said: list[str], reason: str) -> None:
+def test_of_what_waiting_ends_only_the_reason_is_told(
+    queue: Queue, said: list[str], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_queue, "ask", lambda *_: "12\n")  # another job of the user's runs
     queue.tell_of_waiting(SLURM, [pending("7", reason)])
     assert said == [f"jobs wait in Slurm's queue: 1 x {reason}"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "running", "hopeless"),
+    [
+        ("AssocMaxWallDurationPerJobLimit", "12\n", True),
+        ("QOSMinGRES", "12\n", True),
+        ("QOSMaxGRESPerUser", "", True),
+        ("QOSMaxCpuPerUserLimit", "", True),
+        ("QOSMaxGRESPerUser", "12\n", False),
+        ("AssocGrpCpuLimit", "", False),
+        ("PartitionNodeLimit", "", False),
+    ],
+)
+def test_a_job_that_can_never_start_is_left_out_when_its_reason_stands_at_two_looks(
+    queue: Queue,
+    example_sweep: SweepFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: str,
+    running: str,
+    hopeless: bool,
+) -> None:
+    """A limit on what one user holds ends no wait where the user holds nothing: the job alone exceeds it."""
+    monkeypatch.setattr(slurm_queue, "ask", lambda *_: running)
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    waiting = pending("7", reason, block)
+    assert list(queue.left_out(SLURM, [waiting])) == [], "a reason may be of a moment ago"
+    assert [command for command, _ in queue.left_out(SLURM, [waiting])] == ([("scancel", "7")] if hopeless else [])
+    if hopeless:
+        halt = halt_of(example_sweep, block)
+        assert halt is not None
+        assert halt.again == "changed"
+        assert halt.why.startswith(f"its job 7 could never start, for which Slurm says {reason}: change ")
+
+
+def test_a_reason_that_changes_between_two_looks_leaves_nothing_out(queue: Queue, example_sweep: SweepFolder) -> None:
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    for reason in ("PartitionTimeLimit", "Priority", "PartitionTimeLimit"):
+        assert list(queue.left_out(SLURM, [pending("7", reason, block)])) == []
+
+
+@pytest.mark.parametrize("reason", ["AssocGrpCPUMinutesLimit", "QOSGrpGRESMinutes"])
+def test_spent_hours_are_named_and_waited_for(queue: Queue, said: list[str], reason: str) -> None:
+    queue.tell_of_waiting(SLURM, [pending("7", reason)])
+    assert said[1].startswith("the hours of the account, or of the QOS, are spent")
+    assert "change site.slurm.account or qos" in said[1]
+
+
+def test_a_limit_of_jobs_in_the_queue_is_told_once_with_the_key_that_states_it(
+    queue: Queue, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f"{number}|RUNNING|None|gpu|n1|0:01|{queue.folder.home}|rule_block_{BLOCK}\n" for number in (7, 8))
+    monkeypatch.setattr(slurm_queue, "ask", lambda *_: rows)
+    monkeypatch.setattr(SweepFolder, "block_names", lambda _folder: [BLOCK])
+    log = "".join(f"{HELD_BACK}{block} (AssocMaxSubmitJobLimit)\n" for block in (BLOCK, "bffffffffffff"))
+    for _ in range(2):
+        queue.tell_of_limit(SLURM, log)
+    (sentence,) = said
+    assert "took 2 jobs of the sweep and no further one (AssocMaxSubmitJobLimit)" in sentence
+    assert sentence.endswith("site.slurm.max_jobs=2")
 
 
 SUBMITTED = "rule block:\nJob 1 has been submitted with SLURM jobid 5 (log: x).\n"
@@ -108,7 +187,9 @@ def test_jobs_that_slurm_knows_nothing_of_for_a_minute_are_forgotten(queue: Queu
     assert not queue.forgotten
 
 
-@pytest.mark.parametrize("log", ["rule block:\n", f"{SUBMITTED}localrule findings:\n"])
+@pytest.mark.parametrize(
+    "log", ["rule block:\n", f"{SUBMITTED}localrule findings:\n", f"{SUBMITTED}{HELD_BACK}b1 (x)\n"]
+)
 def test_before_the_first_and_after_the_last_job_nothing_is_forgotten(queue: Queue, clock: FakeClock, log: str) -> None:
     queue.look_for_forgotten(log, [])
     clock.advance(1e6)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 
 from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.commands.site import write_draft
+from accelsweep.commands.site import accelerators, write_draft
 from accelsweep.core.sites.site import Site
-from accelsweep.engines.slurm import associations
+from accelsweep.engines.engine import JobOffer
+from accelsweep.engines.slurm import associations, nodes
 from accelsweep.engines.slurm import draft as drafting
 from accelsweep.plan.make import make_plan
 
@@ -32,6 +34,8 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AccelsweepError("there is no sacctmgr here")
 
     monkeypatch.setattr(drafting, "ask", lambda *_command: SINFO)
+    monkeypatch.setattr(drafting, "offer", lambda _options: JobOffer(True, "", ""))
+    monkeypatch.setattr(nodes, "ask", no_accounts)
     monkeypatch.setattr(associations, "ask", no_accounts)
 
 
@@ -127,3 +131,119 @@ def test_a_site_file_that_was_typed_with_bare_numbers_is_read(tmp_path: Path) ->
     )
     plan = make_plan(tmp_path, ["site=typed", "accelerator=cuda:3090"], name="typed")
     assert [block.resources.node_kind for block in plan.manifest.blocks][:1] == ["3090"]
+
+
+OVERLAPPING = """\
+debug|6|32|128000|gpu:a100:4|30:00|(null)|up|n[1-6]
+gpu*|4|32|128000|gpu:a100:4|2-00:00:00|(null)|up|n[1-4]
+long|2|32|128000|gpu:a100:4|7-00:00:00|(null)|up|n[1-2]
+private|3|32|128000+|gpu:a100:4|infinite|(null)|up|n[4-6]
+"""
+
+
+def drafted(monkeypatch: pytest.MonkeyPatch, home: Path, sinfo: str, refused: str = "", scontrol: str = "") -> Site:
+    """Return the site that is drafted where Slurm refuses jobs in the partition `refused`."""
+
+    def offer(options: str) -> JobOffer:
+        return JobOffer(
+            f"--partition={refused} " not in options, "User's group not permitted to use this partition", ""
+        )
+
+    monkeypatch.setattr(drafting, "ask", lambda *_command: sinfo)
+    monkeypatch.setattr(drafting, "offer", offer)
+    monkeypatch.setattr(nodes, "ask", lambda *command: scontrol if command[2] == "partition" else "")
+    write_draft(home, "mine", ["slurm"])
+    return Site.model_validate(yaml.safe_load((home / "conf/site/mine.yaml").read_text()))
+
+
+@pytest.mark.usefixtures("answer")
+def test_partitions_over_the_same_nodes_are_one_kind_in_the_widest_that_takes_the_user_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = drafted(monkeypatch, tmp_path, OVERLAPPING)
+    assert [(kind.nodes, kind.slurm.partition) for kind in site.kinds] == [(4, "gpu"), (2, "private")]
+    text = (tmp_path / "conf/site/mine.yaml").read_text()
+    assert "# or debug, long, private" in text
+    assert "# n5,n6" in text, "those that no earlier kind has"
+    assert (site.slurm.head.partition, site.slurm.head.minutes) == ("gpu", 1440)
+
+
+@pytest.mark.usefixtures("answer")
+def test_a_partition_that_refuses_the_user_is_drafted_only_where_there_is_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = drafted(monkeypatch, tmp_path, OVERLAPPING, refused="gpu")
+    assert [(kind.nodes, kind.slurm.partition) for kind in site.kinds] == [(2, "long"), (1, "debug"), (3, "private")]
+    alone = drafted(monkeypatch, tmp_path / "alone", OVERLAPPING.splitlines()[1], refused="gpu")
+    assert [kind.slurm.partition for kind in alone.kinds] == ["gpu"]
+    assert "# Slurm refuses your jobs there: User's group" in (tmp_path / "alone/conf/site/mine.yaml").read_text()
+
+
+PARTITIONS = """\
+PartitionName=gpu AllowGroups=ALL DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED
+PartitionName=private AllowGroups=ALL DefMemPerCPU=16 MaxMemPerNode=UNLIMITED
+PartitionName=debug AllowGroups=ALL DefMemPerNode=900 MaxMemPerNode=UNLIMITED
+"""
+
+
+@pytest.mark.usefixtures("answer")
+def test_a_kind_whose_partition_grants_too_little_by_default_states_a_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = drafted(monkeypatch, tmp_path, OVERLAPPING, scontrol=PARTITIONS)
+    assert [kind.slurm.mem_mb for kind in site.kinds] == [None, 4000]
+    assert "the partition's default, 512 MB" in (tmp_path / "conf/site/mine.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("told", "cpus", "memory"),
+    [
+        ("DefMemPerNode=UNLIMITED", 8, None),
+        ("DefMemPerNode=900", 8, 900),
+        ("DefMemPerCPU            = 100", 8, 800),
+        ("", 8, None),
+    ],
+)
+def test_the_memory_of_a_job_that_asks_for_none_is_per_node_or_per_cpu(
+    told: str, cpus: int, memory: int | None
+) -> None:
+    assert nodes.read_default_memory(told).of(cpus) == memory
+
+
+@pytest.mark.parametrize(
+    ("names", "single"),
+    [
+        ("gpu1", ["gpu1"]),
+        ("gpu[1-2,5],cpu1", ["gpu1", "gpu2", "gpu5", "cpu1"]),
+        ("n[08-10]", ["n08", "n09", "n10"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+    ],
+)
+def test_lists_in_slurms_notation_are_expanded(names: str, single: list[str]) -> None:
+    assert drafting.expanded(names) == single
+
+
+@pytest.mark.usefixtures("answer")
+@pytest.mark.parametrize(
+    ("sinfo", "words"),
+    [
+        (SINFO, ["accelerator=cpu,cuda:a100,cuda:nvidia_h100-80gb,cuda:3090"]),
+        (OVERLAPPING.splitlines()[1], ["accelerator=cpu,cuda"]),
+        (OVERLAPPING, ["accelerator=cpu:a100,cuda:a100,cuda:a100-2", "baseline.accelerator=cpu:a100"]),
+        ("cpu|16|48|128000|(null)|infinite|(null)|up|c[01-16]", ["accelerator=cpu"]),
+        (
+            "a|1|48|128000|(null)|infinite|(null)|up|c1\nb|1|8|64000|(null)|infinite|(null)|up|c2",
+            ["accelerator=cpu:cpu", "baseline.accelerator=cpu:cpu"],
+        ),
+    ],
+)
+def test_the_printed_command_plans_the_quickstart_on_whatever_was_drafted_with_its_cpu_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sinfo: str, words: list[str]
+) -> None:
+    drafted(monkeypatch, tmp_path, sinfo)
+    assert accelerators((tmp_path / "conf/site/mine.yaml").read_text()) == words
+    (printed,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("accelsweep plan ")]
+    overrides = [word for word in shlex.split(printed) if "=" in word]
+    plan = make_plan(tmp_path, overrides, name="first")
+    baseline = plan.manifest.baseline
+    assert next(cell.config.accelerator for cell in plan.cells if cell.name == baseline) == "cpu"

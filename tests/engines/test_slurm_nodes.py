@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.base.errors import AccelsweepError, InputError
+from accelsweep.base.errors import InputError
 from accelsweep.core.planned.plans import Resources
 from accelsweep.core.sites.slurm import Slurm
+from accelsweep.engines.engine import JobOffer
 from accelsweep.engines.slurm import nodes
 from accelsweep.engines.slurm.nodes import chosen_nodes
 
@@ -30,17 +31,17 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(*command: str) -> str:
         if command[0] == "sinfo":
             return SINFO
-        if command[0] == "sbatch":
-            if "--nodelist=gpu5" in command:
-                raise AccelsweepError(
-                    "sbatch failed: allocation failure:\nRequested node configuration is not available"
-                )
-            return ""
         if "," not in command[-1] and "[" in command[-1]:
             return "gpu1\ngpu2\n" if command[-1] == "gpu[1-2]" else ""
         return command[-1].replace(",", "\n")
 
+    def offer(options: str) -> JobOffer:
+        if "--nodelist=gpu2" in options:  # a moment at which the user's queue is full keeps no node out
+            return JobOffer(False, "AssocMaxSubmitJobLimit", "", passing=True)
+        return JobOffer("--nodelist=gpu5" not in options, "Requested node configuration is not available", "")
+
     monkeypatch.setattr(nodes, "ask", ask)
+    monkeypatch.setattr(nodes, "offer", offer)
 
 
 def test_all_are_those_of_the_partition_that_can_be_measured_and_the_others_are_told() -> None:
@@ -49,7 +50,7 @@ def test_all_are_those_of_the_partition_that_can_be_measured_and_the_others_are_
     assert found.left_out == (
         "node gpu3 is left out: down: Not responding|for long",
         "node gpu4 is left out: drained: bad board",
-        "node gpu5 is left out: sbatch failed: allocation failure: Requested node configuration is not available",
+        "node gpu5 is left out: Requested node configuration is not available",
     )
     assert chosen_nodes("all", Resources(), Slurm()).names == found.names, "the default partition"
 
@@ -66,7 +67,7 @@ def test_a_list_is_in_slurms_notation_and_each_node_counts_once() -> None:
         ("gpu1,gpo2", GPU, r"there is no node 'gpo2' \(did you mean 'gpu2'\?\); partition gpu has gpu1, gpu2, gpu3"),
         ("gpu1,cpu1", GPU, r"cpu1 is not in partition gpu but in cpu"),
         ("gpu3", GPU, r"gpu3 cannot be measured \(down: Not responding\|for long\): leave it out"),
-        ("gpu5", GPU, r"gpu5 cannot be measured \(sbatch failed: .* not available\)"),
+        ("gpu5", GPU, r"gpu5 cannot be measured \(Requested .* not available\)"),
         ("gpu[", GPU, r"--nodes names no node"),
         (
             "all",

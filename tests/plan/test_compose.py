@@ -177,6 +177,35 @@ def test_cfg_job_refuses_a_sweep_and_names_the_key(home):
         composed_yaml(home, ["batch_size=32,64"])
 
 
+@pytest.mark.parametrize("sign", ["", "+", "++"])
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [("slurm.max_jobs=3", 3), ("slurm.qos=gold", "gold"), ("slurm.mem_mb=4000", 4000), ("slurm.head.minutes=30", 30)],
+)
+def test_a_key_of_the_site_is_set_with_or_without_a_plus_whether_its_file_states_it_or_not(home, sign, override, value):
+    """So what a message prints can be typed as it stands, with the example that states all keys and with a draft."""
+    key = override.partition("=")[0].split(".")
+    for site in ("gpu_node", "slurm_example"):
+        composed = Composer(config_folders(home)).master([f"site={site}", f"{sign}site.{override}"]).site
+        for part in key:
+            composed = composed[part]
+        assert composed == value
+
+
+@pytest.mark.parametrize("sign", ["", "+"])
+@pytest.mark.parametrize("experiment", ["quickstart", "ladder"])
+def test_a_key_of_the_baseline_is_set_with_or_without_a_plus_whether_the_experiment_states_it_or_not(
+    home, sign, experiment
+):
+    overrides = [f"experiment={experiment}", f"{sign}baseline.accelerator=cpu:h100"]
+    assert Composer(config_folders(home)).master(overrides).baseline.accelerator == "cpu:h100"
+
+
+def test_a_key_that_no_site_has_is_still_refused_with_the_nearest_one(home):
+    with pytest.raises(InputError, match="max_jobs"):
+        Composer(config_folders(home)).master(["site=slurm_example", "site.slurm.max_job=3"])
+
+
 def test_the_users_own_files_come_before_the_shipped_ones(home, own_conf):
     own_conf({"model/small_cnn.yaml": "_target_: mine.Net\nwidth: 7\n", "model/mine.yaml": "_target_: mine.Net\n"})
     composer = Composer(config_folders(home))

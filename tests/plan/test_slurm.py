@@ -13,7 +13,7 @@ from accelsweep.core.sites.site import Site
 from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.node import python
 from accelsweep.engines.slurm.options import across_nodes, before_block, in_words, job_resources, sbatch_options
-from accelsweep.engines.slurm.refuse import refuse_unfit_slurm
+from accelsweep.engines.slurm.refuse import full, keys_for, no_answer, refuse_unfit_slurm
 from accelsweep.plan.blocks.resources import held_gpus, sizes
 from accelsweep.plan.make import make_plan
 
@@ -25,6 +25,55 @@ def test_gpus_of_one_node_are_asked_for_on_one_node():
     asked = job_resources(ONE_NODE, BOX)
     assert (asked["gpu"], asked["gpu_model"], asked["nodes"], asked["cpus_per_task"]) == (4, "h100", 1, 8)
     assert (asked["runtime"], asked["mem_mb"], asked["slurm_partition"]) == (24, 64000, "gpu")
+
+
+def test_without_a_stated_memory_the_partitions_default_holds_and_snakemake_is_given_a_number():
+    """Snakemake converts the unit of `mem_mb` and refuses None; for 0 its plugin leaves `--mem` out."""
+    for needs in (Resources(minutes=24), Resources(nodes=2, tasks=2, minutes=24)):
+        assert job_resources(needs, BOX)["mem_mb"] == 0
+        assert "--mem" not in sbatch_options(needs, BOX)
+        assert "the partition's default memory" in in_words(needs, BOX)
+    assert "--mem=64000" in sbatch_options(ONE_NODE, BOX)
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        ("Invalid account or account/partition combination specified", ("account", "partition")),
+        ("Invalid qos specification", ("qos",)),
+        ("invalid partition specified: nonesuch; Invalid partition name specified", ("partition",)),
+        ("User's group not permitted to use this partition", ("partition",)),
+        ("Requested time limit is invalid (missing or exceeds some limit)", ("max_minutes",)),
+        ("Memory specification can not be satisfied", ("mem_mb",)),
+        ("Invalid generic resource (gres) specification", ("gpu_model", "max_gpus")),
+        ("Invalid feature specification", ("constraint",)),
+        ("Requested reservation is invalid", ("extra",)),
+        ("QOSMaxWallDurationPerJobLimit; Job violates accounting/QOS policy (job submit limit, ...)", ("max_minutes",)),
+        ("AssocMaxSubmitJobLimit; Job violates accounting/QOS policy (job submit limit, ...)", ("max_jobs",)),
+        ("QOSMaxGRESPerUser", ("gpu_model", "max_gpus")),
+        ("AssocMaxWallDurationPerJobLimit", ("max_minutes",)),
+        ("The moon is full", ()),
+    ],
+)
+def test_slurms_words_lead_to_the_sites_keys(words, keys):
+    assert keys_for(words) == keys
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "silent"),
+    [
+        ("sbatch: error: AssocMaxSubmitJobLimit", "AssocMaxSubmitJobLimit", False),
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit", "QOSMaxSubmitJobPerUserLimit", False),
+        ("sbatch: error: AssocGrpSubmitJobsLimit", "AssocGrpSubmitJobsLimit", False),
+        ("Unable to contact slurm controller (connect failure)", None, True),
+        ("Socket timed out on send/recv operation", None, True),
+        ("Invalid qos specification", None, False),
+        ("AssocMaxWallDurationPerJobLimit", None, False),
+    ],
+)
+def test_a_refusal_that_ends_by_itself_is_told_from_one_that_stands(words, limit, silent):
+    assert full(words) == limit
+    assert no_answer(words) is silent
 
 
 def test_gpus_of_several_nodes_are_asked_for_per_node_and_one_task_on_each():

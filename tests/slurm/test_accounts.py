@@ -53,50 +53,66 @@ def test_the_draft_of_a_site_has_its_users_accounts_and_what_they_may_ask_for() 
     assert {line.split()[2] for line in lines if line.startswith("# account ")} == {"few:", "root:", "short:", "test:"}
 
 
-@pytest.mark.long  # each takes a head's length; drive/test_failures.py reads such words without Slurm
 @pytest.mark.parametrize(
-    ("override", "words"),
+    ("command", "override", "words", "key"),
     [
+        ("run", "site.slurm.account=nobodys", "Invalid account", "site.slurm.account=nobodys"),
+        ("run", "site.slurm.qos=gold", "Invalid qos specification", "site.slurm.qos=gold"),
+        ("run", "site.slurm.partition=nonesuch", "Invalid partition name specified", "site.slurm.partition=nonesuch"),
         (
-            "site.slurm.account=nobodys",
-            ("account nobodys appears to be invalid. Available accounts: ", "few", "root", "short", "test"),
+            "run",
+            "site.slurm.gpu_model=b300",
+            "Requested node configuration is not available",
+            "site.slurm.gpu_model=b300",
         ),
-        ("+site.slurm.qos=gold", ("Invalid qos specification",)),
+        ("fleet", "site.slurm.account=nobodys", "Invalid account", "site.slurm.account=nobodys"),
+        (
+            "detach",
+            "site.slurm.head.partition=nonesuch",
+            "Invalid partition name",
+            "site.slurm.head.partition=nonesuch",
+        ),
+        ("detach", "site.slurm.account=few", "no other one beside it", "site.slurm.account=few"),
+        ("detach", "site.slurm.account=short", "AssocMaxWallDurationPerJobLimit", "site.slurm.head.minutes=30"),
     ],
 )
-def test_an_account_or_a_qos_that_one_has_not_is_told_in_slurms_words(
-    home: Any, override: str, words: tuple[str, ...]
+def test_what_slurm_refuses_ends_with_exit_2_its_words_and_the_sites_key_before_anything_is_submitted(
+    home: Any, command: str, override: str, words: str, key: str, last_line: Any
 ) -> None:
-    """The plugin lists the accounts in any order."""
-    output = home.finished(home.start(override), code=1)
-    last = output.splitlines()[-1]
-    assert last.startswith("not_run: 2 runs: Slurm refused its job (")
-    for told in (last, home.say("status", "tiny"), (home.folder.report / "index.html").read_text()):
-        assert [word for word in words if word not in told] == []
+    name, more = ("run", ["--detach", "site.slurm.head.minutes=30"]) if command == "detach" else (command, [])
+    began = home.slurm("squeue", "--noheader", "--states=all", "--format=%i")
+    ended = home.accelsweep(name, "experiment=tiny", "site=box", "--profile", "quick", override, *more)
+    assert ended.returncode == 2, ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    last_line(f"{command} with {override}", last)
+    assert words in last
+    assert key in last
+    assert "same command" not in ended.stdout + ended.stderr
+    assert not home.left()
+    if "is cancelled" not in last:
+        assert home.slurm("squeue", "--noheader", "--states=all", "--format=%i") == began
 
 
-@pytest.mark.long  # drive/test_queue.py waits by a clock of its own; only here Slurm gives the reasons
+@pytest.mark.long  # drive/test_queue.py has such reasons by the dozen; only here Slurm gives them
 @pytest.mark.parametrize(
-    ("overrides", "reason", "never"),
+    ("overrides", "reason"),
     [
-        (("site.slurm.account=short",), "AssocMaxWallDurationPerJobLimit", True),
-        (("+site.slurm.qos=one", "site.slurm.fake_gpus=2"), "QOSMaxGRESPerUser", False),
+        (("site.slurm.account=short",), "AssocMaxWallDurationPerJobLimit"),
+        (("site.slurm.qos=one", "site.slurm.fake_gpus=2"), "QOSMaxGRESPerUser"),
     ],
 )
-def test_a_job_that_a_limit_keeps_waiting_for_ever_is_named_and_left_out(
-    home: Any, overrides: tuple[str, ...], reason: str, never: bool
+def test_a_job_that_can_never_start_is_left_out_at_once_and_is_submitted_once(
+    home: Any, overrides: tuple[str, ...], reason: str, last_line: Any
 ) -> None:
     """Slurm's word for a job that alone exceeds what its user may hold is the same as for one that need only wait."""
-    head = home.start(*overrides, "limits.queue_minutes=0.5")
-    home.wait_for(home.submitted, "the job")
-    (job,) = home.submitted()
-    home.wait_for(lambda: f"Reason={reason}" in home.told(job), "Slurm's reason", 60)
-    assert f"job {job} PENDING ({reason}), block b" in home.say("status", "tiny")
-    output = home.finished(head, code=1)
-    assert f"jobs wait in Slurm's queue: 1 x {reason}" in output
-    assert (f"no waiting ends {reason}" in output) is never
-    words = f"more than limits.queue_minutes (0.5) in Slurm's queue, which says: {reason}"
-    assert words in output.splitlines()[-1]
-    assert f"queue, which says: {reason}" in (home.folder.report / "index.html").read_text()
+    output = home.finished(home.start(*overrides), code=1)
+    assert f"no waiting ends {reason}: change site.slurm." in output
+    last = output.splitlines()[-1]
+    last_line(f"run with {overrides[0]}, whose job can never start", last)
+    assert f"could never start, for which Slurm says {reason}: change " in last
+    assert "what keeps them from it has to be changed first" in output
+    assert "same command" not in output
+    assert len(home.submitted()) == 1
+    assert f"Slurm says {reason}" in (home.folder.report / "index.html").read_text()
     assert "[2/2]" in home.run()
     assert {record.outcome for record in home.records().values()} == {Outcome.measured}

@@ -78,7 +78,7 @@ def test_a_head_in_a_job_is_ended_as_by_ctrl_c(home, plain):
     left = home.accelsweep(*command, "+site.slurm.head.minutes=30", "--detach")
     assert left.returncode == 0, left.stderr
     home.in_a_run()
-    (stop,) = re.findall(r"^end it, as Ctrl-C would: (.*)$", left.stdout, re.MULTILINE)
+    (stop,) = re.findall(r"^end it(?: once it runs)?, as Ctrl-C would: (.*)$", left.stdout, re.MULTILINE)
     home.slurm(*(["scancel", handed_head(home.folder).name] if plain else stop.split()))
     shown = home.accelsweep("attach", "tiny")
     assert shown.returncode == 130, shown.stdout + shown.stderr

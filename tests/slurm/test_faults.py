@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.core.recorded.outcome import Outcome
 
 # tests/faults strikes heads and supervisors of this machine; only Slurm queues again, preempts and loses nodes
@@ -161,19 +162,20 @@ def test_a_job_that_waits_long_is_told_with_slurms_reason(home):
 
 
 @pytest.mark.usefixtures("accounting")
-def test_a_limit_of_jobs_per_user_costs_another_command_or_is_stated(home):
+def test_what_a_limit_of_jobs_per_user_refuses_is_submitted_as_jobs_end_and_max_jobs_is_named(home):
+    """Four jobs where an account may have one in the queue; then one more, while another job of the user's is there."""
     each_alone = ("block.size=1", "repeats=2", "batch_size=16,32", "site.slurm.account=few", *QUICK)
-    output = home.finished(home.start(*each_alone), 1)
-    refused = "Slurm refused its job (AssocMaxSubmitJobLimit; "
-    assert refused in output.splitlines()[-1]
-    assert refused in home.say("status", "tiny")
-    assert refused in (home.folder.report / "index.html").read_text()
-    some = len(home.records())
-    assert 1 <= some < 4
-    output = home.run(*each_alone, "+site.slurm.max_jobs=1")
-    assert "accounting/QOS policy" not in home.folder.snakemake_log.read_text()
+    output = home.run(*each_alone)
     assert outcomes(home) == {Outcome.measured}
-    assert len(home.records()) == 4, output
+    assert len(home.records()) == 4
+    assert "took 1 job of the sweep and no further one (AssocMaxSubmitJobLimit)" in output
+    assert "site.slurm.max_jobs=1" in output
+    assert len(home.submitted()) == len(Manifest.read(home.folder.manifest).blocks)
+    other = ("--parsable", "--partition=cpu", "--account=few", "--output=/dev/null", "--wrap=sleep 40")
+    home.slurm("sbatch", *other)
+    output = home.run(*each_alone, "--add-repeats", "1")
+    assert "Slurm takes no job now (AssocMaxSubmitJobLimit" in output
+    assert len(home.records()) == 6
 
 
 def test_a_site_without_sacct_is_no_worse(home, tmp_path_factory):

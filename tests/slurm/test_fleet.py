@@ -82,7 +82,7 @@ def test_the_worn_node_of_a_fleet_is_named_and_makes_the_exit_code_3(home):
 def test_a_fleet_whose_head_is_a_job_ends_with_the_fleets_own_words_and_code(home):
     command = (*FLEET, "--each", "2", "+site.slurm.head.minutes=30", "--detach")
     refused = home.accelsweep(*command)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "site.slurm.head.partition names a partition with other nodes" in refused.stderr
     assert not home.left()
     left = home.accelsweep(*command, "--nodes", "gpu1,gpu2")

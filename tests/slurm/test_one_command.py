@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -236,6 +237,43 @@ def test_a_damaged_plan_is_made_anew(home):
     assert "set aside and planned again" in output
     assert Manifest.read(manifest).sweep == "tiny"
     assert len(home.submitted()) == 1, "what was measured stands"
+
+
+@pytest.mark.long  # engines/test_slurm_draft.py reads drafts; only here one goes the whole way
+def test_a_draft_as_it_is_written_goes_through_doctor_plan_run_fleet_and_detach(home):
+    """It states no memory, and the partition of its CPU nodes has one node, which a detached head must not hold."""
+
+    def done(*arguments, codes=(0,)):
+        ended = home.accelsweep(*arguments)
+        assert ended.returncode in codes, f"{ended.stdout}{ended.stderr}{home.log()}"
+        return ended.stdout + ended.stderr
+
+    printed = done("site", "drafted", "--from-slurm")
+    written = (home.path / "conf" / "site" / "drafted.yaml").read_text()
+    home.slurm("scontrol", "update", "partitionname=cpu", "DefMemPerNode=500")
+    try:
+        found = done("doctor", "site=drafted")
+        assert "note memory of a job of cpu: its default is 500 MB per node" in found
+        done("site", "little", "--from-slurm")
+    finally:
+        home.slurm("scontrol", "update", "partitionname=cpu", "DefMemPerNode=UNLIMITED")
+    kinds = {kind["name"]: kind for kind in yaml.safe_load((home.path / "conf/site/little.yaml").read_text())["kinds"]}
+    assert kinds["cpu"]["slurm"]["mem_mb"] == 4000
+    (plan,) = re.findall(r"^accelsweep (plan .*)$", printed, re.MULTILINE)
+    assert "accelerator=cpu,cuda:h100,cuda:a100" in plan, "gpu1 is in four partitions and in one kind"
+    done(*shlex.split(plan))
+    tiny = ("experiment=tiny", "site=drafted", "--profile", "quick")
+    done("run", *tiny)
+    assert {record.outcome for record in home.records().values()} == {Outcome.measured}
+    assert (home.folder.report / "index.html").exists()
+    fleet = ("measure.min_seconds=0.05", "accelerator=cpu:h100", "baseline.accelerator=cpu:h100", "batch_size=16")
+    done("fleet", *tiny, *fleet, "--nodes", "gpu1,gpu2", "--each", "2", codes=(0, 1, 3))
+    assert (home.path / "reports" / "fleet-tiny" / "index.html").exists()
+    left = done("run", *tiny, "--name", "away", "--detach")
+    assert "the head left this terminal" in left
+    done("attach", "away")
+    assert (home.path / "reports" / "away" / "index.html").exists()
+    assert (home.path / "conf" / "site" / "drafted.yaml").read_text() == written
 
 
 COUNTING = """\

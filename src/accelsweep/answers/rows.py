@@ -15,7 +15,7 @@ from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Record
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import why_not_run
+from accelsweep.state.halts import why_and_what_next
 
 SORTS: dict[str, Callable[[ListedRun], Any]] = {
     "plan": lambda _: 0,
@@ -111,7 +111,7 @@ def _row(
 def _why_absent(folder: SweepFolder, block: str, damaged: DamagedFile | None) -> str:
     if damaged is not None:
         return f"its record is damaged: {damaged.why}"
-    return f"{why_not_run(folder, block)}; the same `accelsweep run` measures it"
+    return why_and_what_next(folder, block, "the same `accelsweep run` measures it")
 
 
 def _unsupported(manifest: Manifest) -> Iterator[ListedRun]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from accelsweep.base.documents import open_regular
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
-from accelsweep.drive.detached.handed import end_of_head, handed_head
-from accelsweep.drive.detached.places import detached, place_of
+from accelsweep.drive.detached.handed import Handed, end_of_head, handed_head
+from accelsweep.drive.detached.places import detached, place_of, ways_to_end
 from accelsweep.drive.head import living_head
 from accelsweep.drive.terminal.console import say
 from accelsweep.state.folders import SweepFolder
@@ -32,8 +33,16 @@ def attach(home: Path, name: str) -> int:
     except KeyboardInterrupt:
         handed = handed_head(folder) or handed
         say(f"\nthe head goes on. Follow it again: accelsweep attach {name}")
-        say(f"end it, as Ctrl-C would: {place_of(handed).end_with(handed.name)}")
+        for line in _ways_to_end(handed):
+            say(line)
         return EXIT_INTERRUPTED
+
+
+def _ways_to_end(handed: Handed) -> list[str]:
+    place, waits = place_of(handed), False
+    with contextlib.suppress(AccelsweepError):
+        waits = (found := place.state(handed.name)) is not None and found.waits
+    return ways_to_end(place, handed.name, waits=waits)
 
 
 def _none(folder: SweepFolder) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import yaml
+
 from accelsweep.base.errors import InputError
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.terminal.console import say
 from accelsweep.engines.grid_engine.draft import draft as from_grid_engine
 from accelsweep.engines.slurm.draft import draft as from_slurm
@@ -31,5 +35,22 @@ def write_draft(home: Path, name: str, engines: Sequence[str]) -> None:
     text = _DRAFTS[engine](name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
-    say(f"{file.relative_to(home)} is a draft: read it and complete it, then try it:")
-    say(f"accelsweep plan experiment=quickstart site={name} --profile {engine}")
+    say(f"{file.relative_to(home)} is a draft that runs as it is; models, prices and scratch are yours to add. Try it:")
+    say(f"accelsweep doctor site={name}")
+    command = shlex.join(["experiment=quickstart", f"site={name}", "--profile", engine, *accelerators(text)])
+    say(f"accelsweep plan {command}")
+    say(f"accelsweep run {command}")
+
+
+def accelerators(text: str) -> list[str]:
+    """Return the overrides by which the quickstart measures each kind of node that this site file has.
+
+    The CPU baseline goes to nodes without GPUs where there are any.
+    """
+    kinds = Site.model_validate(yaml.safe_load(text)).kinds
+    having = [kind.name for kind in kinds if any(device.accelerator == "cuda" for device in kind.inventory)]
+    alone = [kind.name for kind in kinds if kind.name not in having]
+    cpu = "cpu" if len(alone or kinds) == 1 else f"cpu:{(alone or having)[0]}"
+    gpus = ["cuda"] if len(having) == 1 else [f"cuda:{name}" for name in having]
+    baseline = [] if cpu == "cpu" else [f"baseline.accelerator={cpu}"]
+    return [f"accelerator={','.join([cpu, *gpus])}", *baseline]

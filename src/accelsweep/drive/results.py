@@ -23,7 +23,7 @@ from accelsweep.report.series import ladder
 from accelsweep.report.table import ReportTable
 from accelsweep.report.tables import claims
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import reasons_not_run, without_numbers
+from accelsweep.state.halts import reasons_not_run, wants_a_change, without_numbers
 from accelsweep.state.records import readable_records
 
 _MOST_REASONS = 3
@@ -59,7 +59,7 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
     say(findings.recommendation.sentence)
     if waited := queue_line(findings):
         say(waited)
-    if findings.recommendation.settle:
+    if findings.recommendation.settle and not wants_a_change(folder, Manifest.read(folder.manifest)):
         say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:
         say(f"refused: {refusal}")
@@ -71,14 +71,16 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
 
 def _print_unsettled(folder: SweepFolder, findings: Findings, *, copied: bool) -> Told:
     """Say last how many runs have no final outcome, and what kept them from it."""
+    manifest = Manifest.read(folder.manifest)
     unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
     if unsettled:
         listed = ", ".join(f"{count} {name}" for name, count in findings.outcomes.items() if not name.settled)
-        say(
-            f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); "
-            "the same command tries them again"
-        )
-    manifest = Manifest.read(folder.manifest)
+        again = "the same command tries them again"
+        if {name for name, count in findings.outcomes.items() if count and not name.settled} == {
+            Outcome.not_run
+        } and wants_a_change(folder, manifest):
+            again = "what keeps them from it has to be changed first"
+        say(f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); {again}")
     for line in _lines_of_failures(folder, manifest, findings):
         say(line)
     kept = reasons_not_run(folder, manifest)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from accelsweep.core.planned.plans import Resources
+from accelsweep.core.sites.site import Site
 
 Value = str | int | None
 
@@ -37,11 +38,19 @@ class Remedy(NamedTuple):
 
 
 class JobOffer(NamedTuple):
-    """Whether an engine would take a job, what it said, and the `command` that asks it."""
+    """Whether an engine would take a job, what it said, and the `command` that asks it.
+
+    A refusal names the `keys` of the site's words on jobs that it is about, where they are known. `passing` refusals
+    end without a change: the engine did not answer, or its limit on jobs in the queue is reached. `nodes` is where a
+    job that is taken would start, as far as the engine says it.
+    """
 
     taken: bool
     said: str
     command: str
+    keys: tuple[str, ...] = ()
+    passing: bool = False
+    nodes: str = ""
 
 
 class JobEnd(NamedTuple):
@@ -58,6 +67,10 @@ class JobEnd(NamedTuple):
 
 class Engine(Protocol):
     """An engine, for one site. Its commands raise AccelsweepError where it does not answer."""
+
+    @property
+    def site(self) -> Site:
+        """The site whose jobs it takes."""
 
     @property
     def name(self) -> str:
@@ -100,6 +113,9 @@ class Engine(Protocol):
     def offer(self, needs: Resources) -> JobOffer:
         """Return whether the engine would take such a job. Nothing is submitted."""
 
+    def default_memory_mb(self, needs: Resources) -> int | None:
+        """Return the MB per node of a job for which the site states none; None for no bound, or one not known."""
+
     def submit(self, needs: Resources, command: str, log: Path) -> str:
         """Submit a job that does one shell `command`, whose words go to `log`; return its number."""
 
@@ -124,8 +140,20 @@ class Engine(Protocol):
     def cancel(self, numbers: Sequence[str]) -> tuple[str, ...]:
         """Return the command that ends these jobs."""
 
+    def keys_for(self, words: str) -> tuple[str, ...]:
+        """Return the keys of the site's words on jobs that a refusal, or the reason of a job that waits, is about."""
+
+    def full(self, refusal: str) -> str | None:
+        """Return the limit on jobs in the queue for which it refused one that it takes when another has ended."""
+
+    def away(self, refusal: str) -> bool:
+        """Return whether it did not refuse a job but could not be asked."""
+
+    def in_queue(self) -> int:
+        """Return the number of the user's jobs that wait or run, whatever submitted them."""
+
     def hopeless(self, reason: str) -> bool:
-        """Return whether no waiting ends this reason."""
+        """Return whether no waiting ends this reason. It may be asked what else the user runs."""
 
     def advice(self, reason: str) -> str | None:
         """Return what the user can do about this reason, in a sentence; None where a job waits for its turn."""

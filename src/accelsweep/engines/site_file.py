@@ -30,8 +30,8 @@ class DraftedKind:
 def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kinds: Sequence[DraftedKind]) -> str:
     """Return the site file of a cluster. `words` are lines below the engine's key, `source` the command asked."""
     lines = [
-        f"# A draft from {source}. Read it, complete it, then:",
-        f"# accelsweep doctor site={name} && accelsweep plan experiment=... site={name} --profile {scheduler}",
+        f"# A draft from {source}, which runs as it is: accelsweep doctor site={name} tries it.",
+        "# Complete what the cluster does not tell: the makers' names of processors and GPUs, the scratch folder.",
         f"name: {plain(name)}",
         f"scheduler: {scheduler}",
         "probe: false",

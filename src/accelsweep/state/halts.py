@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from accelsweep.base.documents import Document, remove
 from accelsweep.base.errors import DamagedFile
@@ -58,17 +58,23 @@ class Why(StrEnum):
     )
     refused = "{engine} refused its job ({words}); change what the site file asks for"
     job_ended = "its job {number} ended as {state} ({words}); {log} has more"
+    hopeless = "its job {number} could never start, for which {engine} says {reason}: change {keys}"
     waited = "its job waited for more than limits.queue_minutes ({minutes:g}) in {engine}'s queue, which says: {reason}"
     never_began = "it has not run yet"
 
 
 class Halt(Document):
-    """The reason why a block ended before each of its runs had a record, and the remedy."""
+    """The reason why a block ended before each of its runs had a record, and the remedy.
+
+    `again` tells when its runs are worth another job: `now`, in this command; `later`, in the next one; or `changed`,
+    when what `why` names is changed.
+    """
 
     kind: ClassVar[str] = "halt"
 
     block: str
     why: str
+    again: Literal["now", "later", "changed"] = "now"
 
 
 def why_not_run(folder: SweepFolder, block: str) -> str:
@@ -77,12 +83,18 @@ def why_not_run(folder: SweepFolder, block: str) -> str:
     hold = read_hold(path)
     if hold is not None and living(hold, path):
         return Why.never_began
-    with contextlib.suppress(FileNotFoundError, DamagedFile):
-        return Halt.read(folder.halt(block)).why
+    if (halt := halt_of(folder, block)) is not None:
+        return halt.why
     if hold is None:
         return Why.never_began
     during = f" while {hold.run} was going on" if hold.run else ""
     return Why.died.format(pid=hold.pid, host=hold.host, during=during)
+
+
+def why_and_what_next(folder: SweepFolder, block: str, again: str) -> str:
+    """Return why runs of a block have no record, and how they are measured `again`, unless that wants a change."""
+    why, halt = why_not_run(folder, block), halt_of(folder, block)
+    return why if halt is not None and halt.why == why and halt.again == "changed" else f"{why}; {again}"
 
 
 def reasons_not_run(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int]:
@@ -102,6 +114,20 @@ def reasons_not_run(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int
 def without_numbers(reason: str) -> str:
     """Return a reason without its numbers and names of blocks, in which reasons for the same cause differ."""
     return _NUMBER.sub("", reason)
+
+
+def halt_of(folder: SweepFolder, block: str) -> Halt | None:
+    """Return what keeps a block from its runs; None where nothing does, or the file is damaged."""
+    with contextlib.suppress(FileNotFoundError, DamagedFile):
+        return Halt.read(folder.halt(block))
+    return None
+
+
+def wants_a_change(folder: SweepFolder, manifest: Manifest) -> bool:
+    """Return whether runs are absent, and none of them is worth another job before something is changed."""
+    left = [block.name for block in manifest.blocks if not all(folder.record(run).exists() for run in block.runs)]
+    halts = [halt_of(folder, block) for block in left]
+    return bool(left) and all(halt is not None and halt.again == "changed" for halt in halts)
 
 
 def forget_halts(folder: SweepFolder) -> None:

@@ -25,7 +25,7 @@ from accelsweep.core.recorded.record import Effective, Metric, Record
 from accelsweep.core.recorded.traits import Traits
 from accelsweep.state.blocks import block_or_none
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import why_not_run
+from accelsweep.state.halts import why_and_what_next
 from accelsweep.state.records import read_record, read_record_at
 
 _Part = TypeVar("_Part", CellConfig, Effective, Traits, Mapping[str, Any])
@@ -113,7 +113,7 @@ def _why_absent(folder: SweepFolder, block: str, run: str, damage: DamagedFile |
         return f"its record is damaged ({damage.why}); the same command measures it again"
     damaged = folder.damaged_records(run)
     if not damaged:
-        return f"{why_not_run(folder, block)}; the same command measures it"
+        return why_and_what_next(folder, block, "the same command measures it")
     try:
         read_record_at(damaged[-1], run)
         why = "by hand: it can be read"

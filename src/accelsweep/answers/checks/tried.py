@@ -15,10 +15,12 @@ from accelsweep.answers.forms.checked import CheckResult
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.planned.plans import Resources
 from accelsweep.core.sites.site import Site
+from accelsweep.drive.jobs.failures import keys_in_words
 from accelsweep.engines.ask import ask, missing_programs
 from accelsweep.engines.engine import Engine
 from accelsweep.engines.known import engine_of
 from accelsweep.engines.node import python
+from accelsweep.engines.slurm.nodes import LITTLE_MEMORY_MB
 from accelsweep.plan.blocks.resources import START_UP_SECONDS, sizes
 from accelsweep.state.tail import last_lines
 
@@ -50,8 +52,12 @@ def examine(site: Site) -> Iterator[CheckResult]:
     except AccelsweepError as error:
         yield CheckResult(ok=False, what=what, found=" ".join(str(error).split()), remedy="ask the cluster's staff")
         return
+    little: set[str] = set()
     for needs in _sizes(site, engine):
-        yield _taken(needs, engine)
+        yield _taken(needs, site, engine)
+        if (found := _little_memory(needs, site, engine)) is not None and found.found not in little:
+            little.add(found.found)
+            yield found
 
 
 def _sizes(site: Site, engine: Engine) -> list[Resources]:
@@ -59,7 +65,7 @@ def _sizes(site: Site, engine: Engine) -> list[Resources]:
     return [needs for needs in sizes(site) if needs.nodes == 1 or engine.starts_ranks]
 
 
-def _taken(needs: Resources, engine: Engine) -> CheckResult:
+def _taken(needs: Resources, site: Site, engine: Engine) -> CheckResult:
     """Return whether the engine would take a job of this size, in its own words."""
     what = _named(needs, engine)
     try:
@@ -67,8 +73,29 @@ def _taken(needs: Resources, engine: Engine) -> CheckResult:
     except AccelsweepError as error:
         found = " ".join(str(error).split())
         return CheckResult(ok=False, what=what, found=found, remedy="try again later, or ask the cluster's staff")
-    remedy = None if offer.taken else f"change the site file until this is taken: {offer.command}"
+    if offer.passing:
+        later = "try again when one of your jobs has ended" if engine.full(offer.said) else "try again later"
+        return CheckResult(ok=None, what=what, found=offer.said, remedy=later)
+    remedy = (
+        None if offer.taken else f"change {keys_in_words(site, needs, offer.keys)} until this is taken: {offer.command}"
+    )
     return CheckResult(ok=offer.taken, what=what, found=offer.said, remedy=remedy)
+
+
+def _little_memory(needs: Resources, site: Site, engine: Engine) -> CheckResult | None:
+    """Return a note on a job that would have to do with too little memory, because the site states none."""
+    if needs.mem_mb is not None:
+        return None
+    try:
+        memory = engine.default_memory_mb(needs)
+    except AccelsweepError:
+        return None  # the offer of the job tells it
+    if memory is None or memory >= LITTLE_MEMORY_MB:
+        return None
+    kind = f" of {needs.node_kind}" if needs.node_kind else ""
+    found = f"its default is {memory} MB per node, and a block needs more than {LITTLE_MEMORY_MB} MB"
+    remedy = f"state mem_mb{kind}, e.g. {site.jobs_key}.mem_mb=4000"
+    return CheckResult(ok=None, what=f"memory of a job{kind}", found=found, remedy=remedy)
 
 
 def _named(needs: Resources, engine: Engine) -> str:

@@ -6,6 +6,7 @@ goes on with the order. `python -m` this module is started with the sweep's fold
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -19,14 +20,16 @@ from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, A
 from accelsweep.base.interrupts import HeadLeaves, end_as_by_ctrl_c, leave_when_told, stay
 from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.line.command_line import exit_code
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.core.recorded.record import now
 from accelsweep.drive.detached.handed import Handed, HeadEnd
-from accelsweep.drive.detached.places import name_in
+from accelsweep.drive.detached.places import name_in, whole_nodes
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.following.delivery import Target
 from accelsweep.drive.following.notices import Notices
 from accelsweep.drive.jobs.listed import cancel_jobs, jobs_of
 from accelsweep.drive.terminal.console import say, warn
+from accelsweep.engines.engine import Job
 from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.entry import sweep_parser
 from accelsweep.state.folders import SweepFolder
@@ -97,21 +100,33 @@ def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
 
     Raises AccelsweepError where none is due, or Slurm does not answer in time; notices tell of either.
     """
-    engine, place = SlurmEngine(order.site), HeadJob(order.site.slurm, order.request.fleet_nodes)
+    folders = [SweepFolder(folder.home, sweep) for sweep in order.sweeps]
+    plans = [Manifest.read(one.manifest) for one in folders if one.manifest.is_file()]
+    blocks = [block.resources for plan in plans for block in plan.blocks]
+    engine = SlurmEngine(order.site)
+    place = HeadJob(order.site.slurm, order.request.fleet_nodes, whole_nodes(order.site, blocks))
+    name = name_in(place, folder)
     deadline = time.monotonic() + _PART_OF_NOTICE * place.notice_seconds
     with Notices(folder, tuple(map(Target, order.request.notify)), warn).at_the_end():
-        folders = [SweepFolder(folder.home, sweep) for sweep in order.sweeps]
         left = _answered(lambda: [job for one in folders for job in jobs_of(one, engine)], deadline)
-        able = [job for job in left if not (engine.waits(job) and engine.hopeless(job.reason))]
+        able = _answered(lambda: [job for job in left if not _in_vain(engine, job)], deadline)
         if why := last_of_chain(order.starts, moved=moved, waiting=len(able)):
-            raise AccelsweepError(f"the time of this head is up, and {why}. The same command goes on")
+            vain = [told for job in left if not able and (told := engine.advice(job.reason)) is not None]
+            again = vain[0] if vain else "The same command goes on"
+            raise AccelsweepError(f"the time of this head is up, and {why}. {again}")
+        with contextlib.suppress(AccelsweepError):  # it finds nodes to stay away from; `start` tells of a refusal
+            place.check(folder, name)
         order.write(folder.of_head("order"))
         command = (sys.executable, "-P", "-m", "accelsweep.commands.detached.carry_on", str(folder.root))
-        name, after = name_in(place, folder), os.environ.get("SLURM_JOB_ID")
+        after = os.environ.get("SLURM_JOB_ID")
         number = _answered(lambda: place.start(folder, command, name, after=after), deadline)
     Handed(place="slurm", name=number, host=socket.gethostname(), since=now()).write(folder.of_head("handed"))
     say(f"the time of this head is up: job {number} takes over, with {count_of(len(left), 'job')} of the sweep")
     return EXIT_OK
+
+
+def _in_vain(engine: SlurmEngine, job: Job) -> bool:
+    return engine.waits(job) and engine.hopeless(job.reason)
 
 
 def _answered(ask: Callable[[], _Answer], deadline: float) -> _Answer:

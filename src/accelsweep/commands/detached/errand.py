@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from accelsweep.commands.further.pilot import refuse_short_budget
 from accelsweep.commands.planning.batches import planned_after_searches, tell_of_searches
 from accelsweep.commands.planning.shown import show_plan
-from accelsweep.commands.running.carried_out import carried_out, checked_targets, planned, refuse_misfits
+from accelsweep.commands.running.carried_out import (
+    carried_out,
+    checked_targets,
+    planned,
+    refuse_misfits,
+    refuse_untaken_jobs,
+)
 from accelsweep.commands.running.claims import checked_claims, put_to_the_test
 from accelsweep.commands.running.nodes import measured_nodes, with_nodes
 from accelsweep.commands.running.request import Request, seconds_of
@@ -78,6 +84,7 @@ def _planned(home: Path, request: Request) -> tuple[Plan, str]:
         refuse_misfits(request, plan)
         refuse_short_budget(home, plan, seconds_of(request.time_budget))
     show_plan(home, plan)
+    refuse_untaken_jobs(home, plan)
     return plan, sweep
 
 

@@ -16,7 +16,7 @@ from accelsweep.commands.running.request import Request
 from accelsweep.core.recorded.record import now
 from accelsweep.core.sites.site import Site
 from accelsweep.drive.detached.handed import Handed, end_of_head
-from accelsweep.drive.detached.places import Place, detached, name_in, place_for
+from accelsweep.drive.detached.places import Place, detached, name_in, place_for, ways_to_end
 from accelsweep.drive.head import held
 from accelsweep.drive.jobs.queue import Queue
 from accelsweep.drive.jobs.settle import settle_old_jobs
@@ -37,7 +37,9 @@ def hand_over(home: Path, request: Request) -> int:
 
     errand = Errand.of(home, request)
     site, sweep, plan = errand.site, errand.sweep, errand.first_plan
-    place, folder = place_for(site, errand.request.fleet_nodes), SweepFolder(home, sweep)
+    blocks = [block.resources for block in errand.plan.manifest.blocks] if errand.plan else []
+    place, folder = place_for(site, errand.request.fleet_nodes, blocks), SweepFolder(home, sweep)
+    place.check(folder, name_in(place, folder))
     with held(folder, cancel_old=request.cancel_old) as head:
         if found := detached(folder):
             raise AccelsweepError(f"sweep {sweep!r} has a head already: {found[1].words}; accelsweep attach {sweep}")
@@ -85,7 +87,8 @@ def _told(place: Place, folder: SweepFolder, handed: Handed) -> int:
     say(f"the head left this terminal: {found.words if found else 'it has ended already'}")
     say(f"follow it: accelsweep attach {folder.name}")
     if found is not None:
-        say(f"end it, as Ctrl-C would: {place.end_with(handed.name)}")
+        for line in ways_to_end(place, handed.name, waits=found.waits):
+            say(line)
         if place.caution is not None:
             say(place.caution)
     return end_of_head(folder) or EXIT_OK

@@ -17,6 +17,7 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.following.delivery import Target
 from accelsweep.drive.following.notices import Notices
+from accelsweep.drive.jobs.failures import refuse_before_submission
 from accelsweep.drive.ready import refuse_narrow_limits
 from accelsweep.drive.results import print_results
 from accelsweep.drive.snakemake.last_word import why_snakemake_ended
@@ -64,6 +65,7 @@ def _carried_out(home: Path, request: Request, notices: Notices) -> Ended:
     refuse_misfits(request, plan)
     refuse_short_budget(home, plan, budget_seconds)
     show_plan(home, plan)
+    refuse_untaken_jobs(home, plan)
     code = measured(folder, request, plan, budget_seconds, notices)
     if code == EXIT_INTERRUPTED:
         say(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
@@ -103,6 +105,13 @@ def refuse_misfits(request: Request, plan: Plan) -> None:
         refuse_without(engine, f"the site '{site.name}'")
 
 
+def refuse_untaken_jobs(home: Path, plan: Plan) -> None:
+    """Raise InputError where the site's engine would refuse a job of a block that is left to measure."""
+    folder, manifest = SweepFolder(home, plan.manifest.sweep), plan.manifest
+    left = [block.resources for block in manifest.blocks if not folder.done(block.name).exists()]
+    refuse_before_submission(manifest.site, left, warn)
+
+
 def _searched(
     home: Path, request: Request, wanted: Unsearched, first: Plan, budget_seconds: float | None, notices: Notices
 ) -> int:
@@ -111,6 +120,7 @@ def _searched(
     refuse_misfits(request, first)
     tell_of_searches(wanted, first)
     show_plan(home, first)
+    refuse_untaken_jobs(home, first)
     code = measured(folder, request, first, budget_seconds, notices)
     tell_of_batches(home, wanted)
     return code

@@ -10,7 +10,8 @@ from accelsweep.base.errors import EXIT_REGRESSION, InputError
 from accelsweep.commands.running.carried_out import carried_out, found_by
 from accelsweep.commands.running.request import Request
 from accelsweep.core.findings.findings import Findings
-from accelsweep.drive.terminal.console import say
+from accelsweep.drive.jobs.failures import refuse_before_submission
+from accelsweep.drive.terminal.console import say, warn
 from accelsweep.engines.ask import refuse_without
 from accelsweep.engines.slurm.engine import SlurmEngine
 
@@ -36,7 +37,7 @@ def with_nodes(home: Path, request: Request) -> Request:
     The sweep is planned without nodes first, because its jobs decide which nodes can take them. Nodes that have been
     chosen stay so.
     """
-    from accelsweep.engines.slurm.nodes import chosen_nodes
+    from accelsweep.engines.slurm.nodes import chosen_nodes, refuse_unknown_partition
     from accelsweep.plan.make import make_plan
     from accelsweep.plan.versioned import usual_name
 
@@ -53,7 +54,10 @@ def with_nodes(home: Path, request: Request) -> Request:
     if not manifest.blocks:
         raise InputError(f"no setting can run at site={site.name}, so no node can be compared; see `accelsweep plan`")
     needs = manifest.blocks[0].resources.model_copy(update={"node": None})
-    chosen = chosen_nodes(fleet.asked, needs, site.of_kind(needs.node_kind).slurm)
+    slurm = site.of_kind(needs.node_kind).slurm
+    refuse_unknown_partition(needs, slurm)
+    refuse_before_submission(site, [needs], warn)
+    chosen = chosen_nodes(fleet.asked, needs, slurm)
     for sentence in chosen.left_out:
         say(f"note: {sentence}")
     if len(chosen.names) < FEWEST_NODES:

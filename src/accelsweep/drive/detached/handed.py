@@ -13,10 +13,11 @@ PlaceKind = Literal["slurm", "systemd", "tmux"]
 
 
 class Whereabouts(NamedTuple):
-    """The holder of a detached head, in words, and whether the head has not begun there yet."""
+    """The holder of a detached head, in words, and whether the head has not begun there yet, for which `reason`."""
 
     words: str
     waits: bool = False
+    reason: str = ""
 
 
 class Handed(Document):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import InputError
+from accelsweep.core.planned.plans import Resources
 from accelsweep.core.sites.site import Site
 from accelsweep.drive.detached.handed import Handed, PlaceKind, Whereabouts, end_of_head, handed_head
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux
 from accelsweep.drive.detached.user_unit import UserUnit
+from accelsweep.engines.slurm.options import sbatch_options
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 
@@ -27,23 +29,26 @@ class Place(Protocol):
     def caution(self) -> str | None:
         """The events that could end the head there without being asked."""
 
+    def check(self, folder: SweepFolder, name: str) -> None:
+        """Raise InputError where it would refuse the head of this sweep, or the head would stand in the sweep's way."""
+
     def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
         """Start `command` under about this `name`, its words in the head's log; return what `state` knows it by."""
 
     def state(self, name: str) -> Whereabouts | None:
         """Return what holds the head, None where it has ended."""
 
-    def end_with(self, name: str) -> str:
-        """Return the shell command that is Ctrl-C for the head."""
+    def end_with(self, name: str, *, waits: bool = False) -> str:
+        """Return the shell command that is Ctrl-C for the head, or that ends it while it `waits`."""
 
 
-def place_for(site: Site, avoid: Sequence[str] = ()) -> Place:
+def place_for(site: Site, avoid: Sequence[str] = (), blocks: Iterable[Resources] = ()) -> Place:
     """Return where a head of this site goes: to the cluster, to the user's systemd, or to tmux. Raises InputError.
 
-    On the cluster it goes to none of the nodes to `avoid`.
+    On the cluster it goes to none of the nodes to `avoid`, and where it leaves enough whole nodes for these `blocks`.
     """
     if site.scheduler == "slurm":
-        return HeadJob(site.slurm, avoid)
+        return HeadJob(site.slurm, avoid, whole_nodes(site, blocks))
     for place in (UserUnit(), Tmux()):
         if place.here():
             return place
@@ -51,6 +56,19 @@ def place_for(site: Site, avoid: Sequence[str] = ()) -> Place:
         "--detach needs tmux, or a systemd of your own (systemctl --user), and this machine has neither: "
         "install tmux, or leave --detach out"
     )
+
+
+def ways_to_end(place: Place, name: str, *, waits: bool) -> list[str]:
+    """Return how the user ends the head: now, and later where it has not begun."""
+    now = [f"end it while it waits: {place.end_with(name, waits=True)}"] if waits else []
+    return [*now, f"end it{' once it runs' if waits else ''}, as Ctrl-C would: {place.end_with(name)}"]
+
+
+def whole_nodes(site: Site, blocks: Iterable[Resources]) -> list[str]:
+    """Return sbatch's options for each size of these blocks that takes whole nodes."""
+    anywhere = (block for block in blocks if block.node is None)
+    sizes = dict.fromkeys(block for block in anywhere if site.of_kind(block.node_kind).slurm.exclusive)
+    return [sbatch_options(size, site.of_kind(size.node_kind).slurm) for size in sizes]
 
 
 def place_of(handed: Handed) -> Place:

@@ -26,6 +26,9 @@ class Tmux:
         """Return whether heads can be handed over to it on this machine."""
         return shutil.which("tmux") is not None
 
+    def check(self, folder: SweepFolder, name: str) -> None:
+        """Raise nothing: what this machine lacks is known before."""
+
     def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
         """Start `command` in a session; return the session's name."""
         session = re.sub(r"[^A-Za-z0-9_-]", "-", name)
@@ -40,8 +43,9 @@ class Tmux:
         there = self.here() and _tmux(name, "has-session", "-t", f"={name}").returncode == 0
         return Whereabouts(f"tmux session {name}") if there else None
 
-    def end_with(self, name: str) -> str:
+    def end_with(self, name: str, *, waits: bool = False) -> str:
         """Return the command that is Ctrl-C for the head."""
+        del waits  # it begins at once
         return shlex.join(("tmux", "-L", name, "send-keys", "C-c"))
 
 

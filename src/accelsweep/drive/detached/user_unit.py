@@ -39,6 +39,9 @@ class UserUnit:
         lingers = subprocess.run(asked, capture_output=True, text=True, check=False)
         return "it ends when you log out for good, unless: loginctl enable-linger" if "no" in lingers.stdout else None
 
+    def check(self, folder: SweepFolder, name: str) -> None:
+        """Raise nothing: what this machine lacks is known before."""
+
     def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
         """Start `command` in a unit, with our environment; return the unit's name."""
         unit = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
@@ -66,8 +69,9 @@ class UserUnit:
         there = _systemctl("is-active", name).stdout.strip() in ("active", "activating", "deactivating")
         return Whereabouts(f"unit {name} of your systemd") if there else None
 
-    def end_with(self, name: str) -> str:
+    def end_with(self, name: str, *, waits: bool = False) -> str:
         """Return the command that is Ctrl-C for the head."""
+        del waits  # it begins at once
         return shlex.join(("systemctl", "--user", "stop", name))
 
 

@@ -1,8 +1,8 @@
 """The jobs of a head's own Snakemake, looked after while it runs.
 
 Some jobs stand where Snakemake would ask after them for ever, so the head makes them run again. It asks for ever, too,
-after jobs that Slurm forgot before it looked (`MinJobAge`). Others wait for what no waiting brings. They are named, and
-left out after `limits.queue_minutes`.
+after jobs that Slurm forgot before it looked (`MinJobAge`). Others wait for what no waiting brings: they are named, and
+left out at once. The rest is left out after `limits.queue_minutes`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from accelsweep.base.digits import count_of
 from accelsweep.base.documents import read_whole
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.drive.jobs.listed import cancel_jobs
+from accelsweep.core.planned.plans import Manifest, Resources
+from accelsweep.drive.jobs.failures import keys_in_words
+from accelsweep.drive.jobs.listed import cancel_jobs, jobs_of
+from accelsweep.drive.jobs.retries import HELD_BACK
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Engine, Job, Remedy
 from accelsweep.state.folders import SweepFolder
@@ -33,7 +37,8 @@ _FORGOTTEN_SECONDS = 60.0
 _MOST_REFUSALS = 20
 """So often the engine may refuse one command, before it is no more asked for."""
 
-_RULE = re.compile(r"^(?:local)?rule (\w+):$", re.MULTILINE)
+_LAST = re.compile(rf"^(?:(?:local)?rule (\w+):$|{HELD_BACK})", re.MULTILINE)
+_HELD_BACK = re.compile(rf"^{HELD_BACK}\w+ \((.+)\)$", re.MULTILINE)
 _SUBMITTED = "has been submitted with SLURM jobid"
 
 
@@ -54,8 +59,10 @@ class Queue:
     _states: dict[str, str] = field(default_factory=dict)
     _waiting: frozenset[str] = frozenset()
     _since: dict[str, float] = field(default_factory=dict)
-    _left_out: dict[str, str] = field(default_factory=dict)
+    _hopeless: set[str] = field(default_factory=set)
+    _left_out: dict[str, Halt] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
+    _limits: set[str] = field(default_factory=set)
     _tried: Counter[str] = field(default_factory=Counter)
     _refused: Counter[tuple[str, ...]] = field(default_factory=Counter)
     _known: list[str] = field(default_factory=list)
@@ -74,6 +81,7 @@ class Queue:
             self._known = [job.number for job in found]
             self._note_changes(found)
             self.look_for_forgotten(log, found)
+            self.tell_of_limit(self.engine, log)
             self.look_after(self.engine, found)
         except (OSError, AccelsweepError) as error:
             self.tell_once(f"the jobs in {self.engine.name}'s queue are not looked after: {error}")
@@ -139,9 +147,21 @@ class Queue:
 
     def look_for_forgotten(self, log: str, jobs: Sequence[Job]) -> None:
         """Note since when Slurm knows no job, while a job of a block is the last that Snakemake's `log` tells of."""
-        begun = _RULE.findall(log)
+        begun = _LAST.findall(log)
         waits = _SUBMITTED in log and bool(begun) and begun[-1].startswith("block")
         self._gone_since = (self._gone_since or self.clock()) if waits and not jobs else None
+
+    def tell_of_limit(self, engine: Engine, log: str) -> None:
+        """Say once why jobs are held back, by Snakemake's `log`, and how many jobs the engine took."""
+        for why in dict.fromkeys(_HELD_BACK.findall(log)):
+            if why not in self._limits:
+                self._limits.add(why)
+                taken = len(jobs_of(self.folder, engine))
+                limit = f". To state it: {engine.site.jobs_key}.max_jobs={taken}" if taken else ""
+                self.say(
+                    f"{engine.name} took {count_of(taken, 'job')} of the sweep and no further one ({why}): the rest is "
+                    f"submitted as jobs end{limit}"
+                )
 
     def remedies(self, engine: Engine, jobs: Sequence[Job]) -> Iterator[Remedy]:
         """Yield the commands that jobs need to run again, with words for the user."""
@@ -151,24 +171,42 @@ class Queue:
                 yield remedy
 
     def left_out(self, engine: Engine, jobs: Sequence[Job]) -> Iterator[Remedy]:
-        """Yield the commands that cancel jobs which waited too long; their blocks get a halt with the reason.
+        """Yield the commands that cancel jobs which can never start, or waited too long; their blocks get a halt.
 
-        Snakemake submits a cancelled job once more. That copy is cancelled at once.
+        Such a block gets no further job in this command. A copy that another Snakemake submits is cancelled at once.
         """
-        waiting = {job.number: job for job in jobs if engine.waits(job)}
+        waiting = {job.number: job for job in jobs if engine.waits(job) and job.block}
         self._since = {number: self._since.get(number, self.clock()) for number in waiting}
+        hopeless = {number for number, job in waiting.items() if engine.hopeless(job.reason)}
         for number, job in waiting.items():
-            if self.minutes is None or not job.block:
-                continue
-            if job.block not in self._left_out:
-                if self.clock() - self._since[number] < 60 * self.minutes:
-                    continue
-                why = Why.waited.format(minutes=self.minutes, reason=job.reason, engine=engine.name)
-                self._left_out[job.block] = why
-            # again for a copy: what a head finds when it begins is cleared away before it submits
-            Halt(block=job.block, why=self._left_out[job.block]).write(self.folder.halt(job.block))
-            said = f"job {number} waited too long ({job.reason}); block {job.block} is left out"
-            yield Remedy(engine.cancel([number]), said)
+            if job.block not in self._left_out and (halt := self._halt(engine, job, hopeless)) is not None:
+                self._left_out[job.block] = halt
+            if job.block in self._left_out:
+                # again for a copy: what a head finds when it begins is cleared away before it submits
+                halt = self._left_out[job.block]
+                halt.write(self.folder.halt(job.block))
+                cause = "can never start" if halt.again == "changed" else "waited too long"
+                said = f"job {number} {cause} ({job.reason}); block {job.block} is left out"
+                yield Remedy(engine.cancel([number]), said)
+        self._hopeless = hopeless
+
+    def _halt(self, engine: Engine, job: Job, hopeless: set[str]) -> Halt | None:
+        """Return what to note of a job that is to be left out; None for one that may wait on.
+
+        The engine may tell a reason that is no longer true. So it has to stand at two looks.
+        """
+        if job.number in hopeless & self._hopeless:
+            keys = keys_in_words(engine.site, self._needs(job.block), engine.keys_for(job.reason))
+            why = Why.hopeless.format(number=job.number, engine=engine.name, reason=job.reason, keys=keys)
+            return Halt(block=job.block, why=why, again="changed")
+        if self.minutes is not None and self.clock() - self._since[job.number] >= 60 * self.minutes:
+            why = Why.waited.format(minutes=self.minutes, reason=job.reason, engine=engine.name)
+            return Halt(block=job.block, why=why, again="later")
+        return None
+
+    def _needs(self, block: str) -> Resources:
+        blocks = Manifest.read(self.folder.manifest).blocks
+        return next((one.resources for one in blocks if one.name == block), Resources())
 
     def tell_of_waiting(self, engine: Engine, jobs: Sequence[Job]) -> None:
         """Say why jobs wait, whenever the reasons change, and whether waiting can end that."""

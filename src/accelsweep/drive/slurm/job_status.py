@@ -30,34 +30,6 @@ ENDING_SECONDS = 5.0
 """The time between two questions while a finished block's job ends."""
 
 
-def finished_blocks_win(workflow: Any, done_files: list[str]) -> None:
-    """Let Snakemake accept a failed job whose block has a new done file.
-
-    With cgroups Slurm calls a job failed in which Linux killed any process for lack of memory. That also ends a
-    run that is `out_of_memory` as expected, after which the executor measured the rest. Snakemake would remove the done
-    file of such a job and submit a second, empty one. The same holds for a job that is ended while it cleans up.
-
-    To be called when its scheduler stands and before it submits anything. The Snakemakes inside the jobs are told to
-    keep what they made. This one removes what other failed jobs made, as it would have done anyway.
-    """
-    before = {path: _stamp(path) for path in done_files}
-    workflow.execution_settings.keep_incomplete = True  # handed on to jobs
-    scheduler = workflow.scheduler
-    failed = scheduler.error_callback
-
-    def ended(job: Any) -> None:
-        made = [str(path) for path in job.output]
-        finished = job.rule.name in _RULES and all(_stamp(path) not in (None, before.get(path)) for path in made)
-        if finished:
-            scheduler.finish_callback(job)
-            return
-        for path in made:
-            Path(path).unlink(missing_ok=True)
-        failed(job)
-
-    scheduler.error_callback = ended
-
-
 def read_configuration_once() -> None:
     """Let the Slurm plugin run `scontrol show config` once more, and not whenever it asks about its jobs.
 

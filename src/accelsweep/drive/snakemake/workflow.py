@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,10 @@ from accelsweep.core.planned.names import BLOCK_NAME
 from accelsweep.core.planned.plans import Manifest, PlannedBlock, Resources
 from accelsweep.core.planned.settings import PILOT
 from accelsweep.drive.head import living_head
+from accelsweep.drive.jobs import retries
+from accelsweep.drive.jobs.failures import refuse_before_submission
 from accelsweep.drive.ready import make_ready, refuse_unwritable
-from accelsweep.drive.slurm.job_status import finished_blocks_win, follow_jobs, read_configuration_once
+from accelsweep.drive.slurm.job_status import follow_jobs, read_configuration_once
 from accelsweep.drive.snakemake.limits import limits, taken
 from accelsweep.drive.snakemake.profiles import check_executor
 from accelsweep.engines.engine import Engine, Value
@@ -31,6 +33,7 @@ from accelsweep.engines.known import engine_of
 from accelsweep.engines.node import python
 from accelsweep.engines.slurm.options import keep_restarts
 from accelsweep.state.folders import SweepFolder, existing_sweep
+from accelsweep.state.halts import halt_of
 from accelsweep.state.names import sweep_name_in
 
 if TYPE_CHECKING:
@@ -88,7 +91,8 @@ class Sweep:
         return _digest(list(self._block(wildcards).runs))
 
     @cached_property
-    def _engine(self) -> Engine | None:
+    def engine(self) -> Engine | None:
+        """What takes the blocks as jobs; None where they are measured here."""
         return engine_of(self.manifest.site)
 
     @property
@@ -103,7 +107,7 @@ class Sweep:
 
     def _asked(self, like: Resources) -> dict[str, Callable[[Any, int], Value]]:
         """Return what is asked for a block, by the names of a block `like` this."""
-        engine = self._engine
+        engine = self.engine
         if engine is None:
             return {}
 
@@ -115,6 +119,14 @@ class Sweep:
 
         return {name: asked(name) for name in of(like)}
 
+    def left_out(self, block: str) -> bool:
+        """Return whether the head has given a block up in this command."""
+        try:
+            halt = halt_of(self.folder, block)
+        except (OSError, AccelsweepError):  # whoever asks is a callback of Snakemake, which would wait for ever
+            return False
+        return halt is not None and halt.again != "now"
+
     def blocks(self, *, across_nodes: bool) -> str:
         """Return the regular expression of the blocks that take several nodes, or of those that take one."""
         wide = "|".join(block.name for block in self.manifest.blocks if block.resources.nodes > 1) or "none"
@@ -122,14 +134,14 @@ class Sweep:
 
     def python(self, wildcards: Any) -> str:
         """Return the shell words that start Python for a block."""
-        if self._engine is None:
+        if self.engine is None:
             return shlex.quote(sys.executable)
         needs = self._block(wildcards).resources
         return python(self.manifest.site.of_kind(needs.node_kind).jobs, sys.executable, needs.nodes)
 
     def before_block(self, wildcards: Any) -> str:
         """Return shell commands that prepare the node for a block."""
-        return self._engine.before_block(self._block(wildcards).resources) if self._engine else ""
+        return self.engine.before_block(self._block(wildcards).resources) if self.engine else ""
 
     @property
     def before_findings(self) -> str:
@@ -164,18 +176,24 @@ class Sweep:
             print(kept, file=sys.stderr)  # noqa: T201 - what Snakemake's user reads
 
     def check_executor(self, workflow: Any) -> None:
-        """Raise WorkflowError where blocks would run on this machine and must not, or the other way round."""
+        """Raise WorkflowError where blocks would run on this machine and must not, or the other way round.
+
+        So it does where the engine would refuse their jobs.
+        """
         from snakemake.exceptions import WorkflowError
 
         try:
             executor = "local" if workflow.local_exec else workflow.executor_plugin.name
             check_executor(self.manifest.site, executor)
+            if living_head(self.folder) is None:  # Snakemake alone: a command of ours has asked before
+                left = [block.resources for block in self.manifest.blocks if not self.folder.done(block.name).exists()]
+                refuse_before_submission(self.manifest.site, left, partial(print, file=sys.stderr))
         except InputError as error:
             raise WorkflowError(str(error)) from None
 
     def follow_jobs(self, workflow: Any) -> None:
-        """Let finished blocks win over failed jobs, and Snakemake ask Slurm only when there is something to learn."""
-        finished_blocks_win(workflow, self.done_files)
+        """Decide about failed jobs of blocks, and let Snakemake ask Slurm only when there is something to learn."""
+        retries.decide(workflow, self.done_files, self.engine, self.left_out)
         driven = living_head(self.folder) is not None
         follow_jobs(workflow, self.folder.name, self._from_home(self.folder.jobs_changed), driven=driven)
 

@@ -17,6 +17,8 @@ _REFUSED = re.compile(
     r"message: Error submitting jobscript \(exit code \d+\):\n(.*?)For further error details", re.DOTALL
 )
 _CHATTER = re.compile(r"^Unable to run job: (?:error: )?|^Exiting\.\n", re.MULTILINE)
+_FULL = re.compile(r"job rejected: ((?:only \d+ jobs are allowed|currently \d+ jobs?)[^\n]*)")
+_AWAY = re.compile(r"unable to (?:contact|send message to) qmaster|got send error|can't connect to service", re.I)
 _NUMBER = re.compile(r"^    external_jobid: (\d+)", re.MULTILINE)
 _MARK = "Grid Engine: "
 _MEMORY = "more memory than its limit"
@@ -30,6 +32,17 @@ def ended(paragraph: str, home: Path) -> JobEnd | None:
         return JobEnd(refusal=_CHATTER.sub("", refused[1]))
     number = _NUMBER.search(paragraph)
     return JobEnd(number=number[1], state="failed", log=log_of(number[1], home)) if number else None
+
+
+def full(refusal: str) -> str | None:
+    """Return qsub's words on a job too many in the queue, of its user or of all; None for another refusal."""
+    found = _FULL.search(refusal)
+    return found[1] if found else None
+
+
+def away(refusal: str) -> bool:
+    """Return whether qsub could not reach the queue's master."""
+    return _AWAY.search(refusal) is not None
 
 
 def log_of(number: str, home: Path) -> Path:

@@ -58,6 +58,11 @@ class GridEngineEngine:
         """Return what `qsub -w v` says."""
         return trial.offer(options.qsub_options(needs, *self._of(needs)))
 
+    def default_memory_mb(self, needs: Resources) -> int | None:
+        """Return None: a queue's default is not known."""
+        del needs
+        return None
+
     def submit(self, needs: Resources, command: str, log: Path) -> str:
         """Submit a job; return its number."""
         return trial.submit(options.qsub_options(needs, *self._of(needs)), command, log)
@@ -85,6 +90,23 @@ class GridEngineEngine:
     def cancel(self, numbers: Sequence[str]) -> tuple[str, ...]:
         """Return the command that ends these jobs."""
         return ("qdel", *numbers)
+
+    def keys_for(self, words: str) -> tuple[str, ...]:
+        """Return none: qsub says what it looked for, not which option asked for it."""
+        del words
+        return ()
+
+    def full(self, refusal: str) -> str | None:
+        """Return qsub's words on `max_u_jobs` or `max_jobs`."""
+        return ends.full(refusal)
+
+    def away(self, refusal: str) -> bool:
+        """Return whether qmaster did not answer."""
+        return ends.away(refusal)
+
+    def in_queue(self) -> int:
+        """Return the number of the user's jobs that wait or run."""
+        return queue.in_queue()
 
     def hopeless(self, reason: str) -> bool:
         """Return False: qsub refuses what could never run."""

@@ -33,6 +33,11 @@ def listed(home: Path, blocks: Collection[str]) -> list[Job]:
     return [replace(job, reason=reasons.get(job.number, job.reason)) for job in rows]
 
 
+def in_queue() -> int:
+    """Return the number of the user's jobs that wait or run."""
+    return len(_ROW.findall(ask("qstat", "-r")))
+
+
 def read_jobs(listing: str, home: Path, blocks: Collection[str]) -> list[Job]:
     """Return the jobs in qstat's `listing` that were submitted from `home` for one of these `blocks`."""
     found = []

@@ -10,6 +10,7 @@ from pathlib import Path
 from accelsweep.engines.ask import answered, ask
 from accelsweep.engines.engine import JobOffer
 from accelsweep.engines.environment import for_jobs
+from accelsweep.engines.grid_engine.ends import away, full
 from accelsweep.engines.grid_engine.options import IN_TURN
 from accelsweep.engines.grid_engine.queue import reason
 
@@ -21,7 +22,8 @@ def offer(options: str) -> JobOffer:
     """Return whether a node of the empty cluster could take a job with these `options` of qsub, in its own words."""
     asked = ["qsub", "-w", "v", *_of_qsub(options), *_COMMAND, "true"]
     taken, words = answered(*asked)
-    return JobOffer(taken, " ".join(_PREFIX.sub("", words).split()), shlex.join(asked))
+    said = " ".join(_PREFIX.sub("", words).split())
+    return JobOffer(taken, said, shlex.join(asked), passing=not taken and (full(said) is not None or away(said)))
 
 
 def submit(options: str, command: str, log: Path) -> str:

@@ -11,7 +11,7 @@ from accelsweep.core.sites.site import Site
 from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Job, JobEnd, JobOffer, Remedy, Value
-from accelsweep.engines.slurm import ends, options, queue, trial
+from accelsweep.engines.slurm import ends, nodes, options, queue, refuse, trial
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,10 @@ class SlurmEngine:
         """Return what `sbatch --test-only` says."""
         return trial.offer(options.sbatch_options(needs, self._of(needs)))
 
+    def default_memory_mb(self, needs: Resources) -> int | None:
+        """Return the default of the job's partition, or else of the cluster."""
+        return nodes.default_memory_mb(needs, self._of(needs), self.site.of_kind(needs.node_kind).count("cpu"))
+
     def submit(self, needs: Resources, command: str, log: Path) -> str:
         """Submit a job; return its number."""
         return trial.submit(options.sbatch_options(needs, self._of(needs)), command, log)
@@ -86,12 +90,31 @@ class SlurmEngine:
         """Return the command that ends these jobs."""
         return ("scancel", *numbers)
 
+    def keys_for(self, words: str) -> tuple[str, ...]:
+        """Return the keys that Slurm's words are about."""
+        return refuse.keys_for(words)
+
+    def full(self, refusal: str) -> str | None:
+        """Return the limit on submitted jobs that Slurm names."""
+        return refuse.full(refusal)
+
+    def away(self, refusal: str) -> bool:
+        """Return whether the controller did not answer."""
+        return refuse.no_answer(refusal)
+
+    def in_queue(self) -> int:
+        """Return the number of the user's jobs that wait or run, our own job apart where we are in one."""
+        return len(queue.of_user())
+
     def hopeless(self, reason: str) -> bool:
-        """Return whether no waiting ends this reason."""
-        return queue.hopeless(reason)
+        """Return whether no waiting ends this reason; a limit on what one user holds, where he holds nothing."""
+        return queue.hopeless(reason) or (queue.hopeless_alone(reason) and not queue.of_user(queue.HOLDING))
 
     def advice(self, reason: str) -> str | None:
         """Return what the user can do about this reason."""
+        if self.hopeless(reason):
+            keys = " or ".join(f"site.slurm.{key}" for key in refuse.keys_for(reason)) or "the site file"
+            return f"no waiting ends {reason}: change {keys}. If it stands at the next look, the block is left out"
         return queue.advice(reason)
 
     def ended(self, paragraph: str, home: Path) -> JobEnd | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ from accelsweep.core.planned.plans import Resources
 from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.ask import ask
 from accelsweep.engines.slurm.options import partition_of, sbatch_options
+from accelsweep.engines.slurm.trial import offer
 
 _FORMAT = "%N|%P|%a|%T|%E"
 """sinfo: node, partition, up or down, the node's state, and the reason for it, which may hold anything."""
@@ -19,6 +20,49 @@ _AWAY = ("down", "drain", "fail", "error", "inval", "unknown", "maint", "future"
 """Beginnings of the states in which a node takes no job, see sinfo(1)."""
 
 _MOST_NAMES = 8
+
+
+LITTLE_MEMORY_MB = 1024
+"""A job with less dies: it holds Snakemake twice, a supervisor, and torch."""
+
+
+@dataclass(frozen=True)
+class DefaultMemory:
+    """The MB that a job gets which asks for none: of a node, or for each of its CPUs. Without either it gets all."""
+
+    per_node: int | None = None
+    per_cpu: int | None = None
+
+    def of(self, cpus: int) -> int | None:
+        """Return the MB of a job that holds so many CPUs of a node; None for all that the node has."""
+        return self.per_node if self.per_cpu is None else self.per_cpu * cpus
+
+
+def default_memory(partitions: Iterable[str]) -> dict[str, DefaultMemory]:
+    """Return what these partitions, or else the whole cluster, grant; nothing where Slurm does not answer."""
+    try:
+        cluster = read_default_memory(ask("scontrol", "show", "config"))
+        lines = ask("scontrol", "show", "partition", "--oneliner").splitlines()
+    except AccelsweepError:
+        return {}
+    named = {found[1]: line for line in lines if (found := re.match(r"PartitionName=(\S+)", line))}
+    own = {name: read_default_memory(named.get(name, "")) for name in partitions}
+    return {name: cluster if found == DefaultMemory() else found for name, found in own.items()}
+
+
+def read_default_memory(told: str) -> DefaultMemory:
+    """Return the default that scontrol tells of a partition or of the cluster."""
+    found = {key: int(number) for key, number in re.findall(r"\bDefMemPer(Node|CPU)\s*=\s*(\d+)", told)}
+    return DefaultMemory(found.get("Node"), found.get("CPU"))
+
+
+def default_memory_mb(needs: Resources, slurm: Slurm, cores: int) -> int | None:
+    """Return the MB per node of a job that states none, on nodes with so many `cores`; None for all, or unknown."""
+    partition = partition_of(needs, slurm)
+    if partition is None:
+        partition = next((row.partition for row in _rows() if row.default), "")
+    found = [one.of(cores if slurm.exclusive else needs.cpus) for one in default_memory(partition.split(",")).values()]
+    return min((one for one in found if one is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -77,14 +121,15 @@ def chosen_nodes(asked: str, needs: Resources, slurm: Slurm) -> Chosen:
     return Chosen(names, tuple(f"node {name} is left out: {why}" for name, why in away.items()))
 
 
+def refuse_unknown_partition(needs: Resources, slurm: Slurm) -> None:
+    """Raise InputError where the cluster has no such partition, or it is down, with the nearest name that there is."""
+    _of_partition(_rows(), partition_of(needs, slurm))
+
+
 def _refused(node: str, needs: Resources, slurm: Slurm) -> str | None:
-    """Return why Slurm would not send a block to this node, in its own words; None where it would."""
-    options = shlex.split(sbatch_options(needs.model_copy(update={"node": node}), slurm))
-    try:
-        ask("sbatch", "--test-only", *options, "--wrap=true")
-    except AccelsweepError as error:
-        return " ".join(str(error).split())
-    return None
+    """Return why Slurm would not send a block to this node, in its own words; None where it would, if only later."""
+    offered = offer(sbatch_options(needs.model_copy(update={"node": node}), slurm))
+    return None if offered.taken or offered.passing else offered.said
 
 
 def _rows() -> list[NodeRow]:

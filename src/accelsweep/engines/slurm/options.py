@@ -30,6 +30,7 @@ def keep_restarts() -> None:
 def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
     """Return the resources in Snakemake's rule for a block with these `needs`; None leaves out an option of sbatch.
 
+    For `mem_mb` that is 0, because Snakemake refuses None there; the partition's default memory then holds.
     `runtime` is in minutes, `mem_mb` per node, `gpu` the sum over all nodes (or 0), and `gres` of one node. See
     `across_nodes` for more.
     """
@@ -44,7 +45,7 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
         "qos": slurm.qos,
         "constraint": slurm.constraint,
         "runtime": needs.minutes,
-        "mem_mb": needs.mem_mb,
+        "mem_mb": needs.mem_mb or 0,
         "nodes": needs.nodes,
         "cpus_per_task": needs.cpus,
         "gpu": needs.gpus if summed else 0,
@@ -85,7 +86,7 @@ def in_words(needs: Resources, slurm: Slurm) -> str:
     parts = [needs.node or _count(needs.nodes, "node"), f"{_count(needs.cpus, 'CPU')} per node"]
     if needs.gpus:
         parts.append(_count(needs.gpus, "GPU") + (f" ({needs.gpu_model})" if needs.gpu_model else ""))
-    parts += [f"{needs.mem_mb} MB"] if needs.mem_mb else []
+    parts.append(f"{needs.mem_mb} MB" if needs.mem_mb else "the partition's default memory")
     parts += [f"at most {_count(needs.minutes, 'minute')}"] if needs.minutes else []
     partition = partition_of(needs, slurm)
     return ", ".join([*parts, f"partition {partition}" if partition else "the default partition"])
@@ -111,7 +112,7 @@ def sbatch_options(needs: Resources, slurm: Slurm) -> str:
         "--qos": asked["qos"],
         "--constraint": asked["constraint"],
         "--time": asked["runtime"],
-        "--mem": asked["mem_mb"],
+        "--mem": needs.mem_mb,
         "--nodes": asked["nodes"],
         "--ntasks": needs.tasks,
         "--cpus-per-task": asked["cpus_per_task"],

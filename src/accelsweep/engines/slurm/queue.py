@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -16,11 +17,23 @@ _MOST_RELEASES = 3
 _OVER_FOR_GOOD = {"PREEMPTED": "was preempted", "NODE_FAIL": "lost its node"}
 """States that the plugin takes for temporary ones, with words for them."""
 
+HOLDING = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED"
+"""The states in which a job counts against what its user may hold at once."""
+
 _NEVER = re.compile(
-    r"Partition(Time|Node)Limit|BadConstraints|Invalid(Account|QOS)|DependencyNeverSatisfied|(Assoc|QOS)\w*PerJob\w*"
-    r"|\w*NotAllowed"
+    r"PartitionTimeLimit|BadConstraints|Invalid(Account|QOS)|DependencyNeverSatisfied|(Assoc|QOS)\w*PerJob\w*"
+    r"|QOSMin\w+|\w*NotAllowed"
 )
 """Slurm's reasons, see squeue(1), for which a job waits until its request or the cluster's limits are changed."""
+
+_FEW_NODES = "PartitionNodeLimit"
+"""A reason that an ask for too many nodes has, but nodes that are down, too."""
+
+_OF_ONE_USER = re.compile(r"QOSMax\w*PerUser\w*|AssocMaxJobsLimit")
+"""Reasons about what one user holds at once: where he holds nothing, the job alone exceeds it."""
+
+_SPENT = re.compile(r"(?:Assoc|QOS)Grp\w*Minutes\w*|QOSUsageThreshold")
+"""Reasons about the hours that an account, or a QOS, may use in a period."""
 
 _CLOSED = re.compile(r"(Partition(?:Down|Inactive)) of (.+)")
 """Reasons that the cluster's staff end, or another partition in the site file; ours name the partition."""
@@ -85,10 +98,30 @@ def hopeless(reason: str) -> bool:
     return _NEVER.fullmatch(reason) is not None
 
 
+def hopeless_alone(reason: str) -> bool:
+    """Return whether no waiting ends this reason where none of the user's jobs holds anything."""
+    return _OF_ONE_USER.fullmatch(reason) is not None
+
+
+def of_user(states: str = "") -> list[str]:
+    """Return the numbers of the user's jobs in these states (none: all that wait or run), our own job apart."""
+    wanted = (f"--states={states}",) if states else ()
+    listing = ask("squeue", "--me", "--noheader", *wanted, "--format=%A")
+    return [number for number in listing.split() if number != os.environ.get("SLURM_JOB_ID")]
+
+
 def advice(reason: str) -> str | None:
-    """Return what the user can do about this reason; None where a job waits for its turn."""
-    if hopeless(reason):
-        return f"no waiting ends {reason}: press Ctrl-C, and lower what the site file asks for"
+    """Return what the user can do about a reason that others can end; None where a job waits for its turn."""
+    if _SPENT.fullmatch(reason):
+        return (
+            f"the hours of the account, or of the QOS, are spent ({reason}): jobs start when the cluster's staff grant "
+            "more, or a new period begins. For another one press Ctrl-C, and change site.slurm.account or qos"
+        )
+    if reason == _FEW_NODES:
+        return (
+            f"the partition has too few nodes, or too few of them are up ({reason}): the job starts once they are. For "
+            "a smaller one press Ctrl-C, and lower num_nodes or change site.slurm.partition"
+        )
     if closed := _CLOSED.fullmatch(reason):
         return (
             f"partition {closed[2]} is closed ({closed[1]}): its jobs start once the cluster's staff open it. For "

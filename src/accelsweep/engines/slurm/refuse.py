@@ -1,4 +1,4 @@
-"""Settings of a site that Slurm, or Snakemake's plugin for it, would refuse only at submission."""
+"""What Slurm, or Snakemake's plugin for it, refuses at submission, and the keys that its words are about."""
 
 from __future__ import annotations
 
@@ -56,3 +56,47 @@ _KEYS_FOR = {
     "GPU allocation": "devices, and site.slurm.gpu_model",
 }
 """The keys of ours for what the plugin calls so."""
+
+_FULL = re.compile(r"\b(?:Assoc|QOS)\w*(?:Max|Grp)Submit\w*")
+"""Reasons for a job too many in the queue: AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit and their like."""
+
+_NO_ANSWER = re.compile(
+    r"Unable to contact|[Tt]imed out|did not answer|Connection refused|[Cc]ommunication|[Tt]emporarily|"
+    r"Zero Bytes|in progress|Transport endpoint"
+)
+_POLICY = re.compile(r"Job violates accounting/QOS policy \([^)]*\)")
+"""Slurm's sentence about any limit of accounts. The word of the limit itself precedes it since Slurm 22.05."""
+
+_KEYS = (
+    (_FULL, ("max_jobs",)),
+    (re.compile(r"\b[Aa]ccount(?!ing)|InvalidAccount|AccountNotAllowed"), ("account",)),
+    (
+        re.compile(r"partition name|[Ii]nvalid partition|this partition|account/partition|Partition(?!Time|Node)"),
+        ("partition",),
+    ),
+    (re.compile(r"qos spec|qos not|InvalidQOS|QOSNotAllowed|QOSMin", re.IGNORECASE), ("qos",)),
+    (re.compile(r"time ?limit(?!s)|Wall|MinutesPerJob", re.IGNORECASE), ("max_minutes",)),
+    (re.compile(r"mem(?:ory)?(?![a-z])|MemoryPer|MaxMem", re.IGNORECASE), ("mem_mb",)),
+    (re.compile(r"gres|TRES|gpu|generic resource", re.IGNORECASE), ("gpu_model", "max_gpus")),
+    (re.compile(r"node configuration", re.IGNORECASE), ("gpu_model", "cpus_per_gpu", "mem_mb", "constraint")),
+    (re.compile(r"feature|constraint", re.IGNORECASE), ("constraint",)),
+    (re.compile(r"cpus?(?![a-z])|processor|MaxCpu|MinCpu", re.IGNORECASE), ("cpus_per_gpu",)),
+    (re.compile(r"reservation", re.IGNORECASE), ("extra",)),
+)
+
+
+def full(words: str) -> str | None:
+    """Return the limit on submitted jobs, of a user, account or QOS, for which Slurm refused one; None for others."""
+    found = _FULL.search(words)
+    return found[0] if found else None
+
+
+def no_answer(words: str) -> bool:
+    """Return whether Slurm did not refuse a job but could not be asked."""
+    return _NO_ANSWER.search(words) is not None
+
+
+def keys_for(words: str) -> tuple[str, ...]:
+    """Return the keys of `Slurm` that a refusal, or the reason of a job that waits, is about; none where none fits."""
+    words = _POLICY.sub("", words).strip(" ;") or words
+    return tuple(dict.fromkeys(key for pattern, keys in _KEYS if pattern.search(words) for key in keys))

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from accelsweep.engines.ask import answered, ask
 from accelsweep.engines.engine import JobOffer
+from accelsweep.engines.slurm.refuse import full, keys_for, no_answer
 
+_CHATTER = re.compile(r"^(?:sbatch: (?:error: )?|allocation failure: )+", re.MULTILINE)
 _STARTS = re.compile(r"to start at (\S+) using .* on nodes? (\S+)")
 _NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE")
 
@@ -17,10 +19,15 @@ def offer(options: str) -> JobOffer:
     """Return whether Slurm would take a job with these `options` of sbatch, in its own words."""
     asked = ["sbatch", "--test-only", *shlex.split(options), "--wrap=true"]
     taken, words = answered(*asked)
-    said = " ".join(words.split())
-    if taken and (starts := _STARTS.search(said)):
-        said = f"Slurm would take it, and start it at {starts[1]} on {starts[2]}"
-    return JobOffer(taken, said, f"sbatch --test-only {options} --wrap=true")
+    command = f"sbatch --test-only {options} --wrap=true"
+    if taken:
+        starts = _STARTS.search(" ".join(words.split()))
+        said = f"Slurm would take it, and start it at {starts[1]} on {starts[2]}" if starts else " ".join(words.split())
+        return JobOffer(taken, said, command, nodes=starts[2] if starts else "")
+    said = "; ".join(
+        dict.fromkeys(" ".join(line.split()) for line in _CHATTER.sub("", words).splitlines() if line.strip())
+    )
+    return JobOffer(taken, said, command, keys_for(said), passing=full(said) is not None or no_answer(said))
 
 
 def submit(options: str, command: str, log: Path) -> str:

@@ -26,11 +26,15 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel
 from yaml import YAMLError
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import config_folders
 from accelsweep.core.planned.settings import Limits
+from accelsweep.core.sites.grid_engine import GridEngine
+from accelsweep.core.sites.head import DetachedHead
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.plan.grid.expansion import refuse_endless_aliases, refuse_endless_interpolations
 from accelsweep.plan.grid.explain import explain
 from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables
@@ -143,6 +147,7 @@ class Composer:
 
     def master(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `--multirun` reads before it sweeps, read-only; sweeping overrides are left out of it."""
+        overrides = [self._settable(line) for line in overrides]
         refuse_launcher([self.parse(line) for line in overrides])
         hydra_lines = (line for line in overrides if self.parse(line).is_hydra_override())
         self._hydra_lines = tuple(line for line in hydra_lines if not _names_places(line))
@@ -153,6 +158,17 @@ class Composer:
             refuse_variables(master)
             self._masters[key] = master
         return self._masters[key]
+
+    def _settable(self, line: str) -> str:
+        """Return an override of a known key as Hydra takes it, whether a file of the user's states that key or not.
+
+        Those are the keys of the site's words on jobs, and of the baseline. So what we print, such as
+        `site.slurm.max_jobs=3`, can be typed as it stands, with any site and any experiment.
+        """
+        override = self.parse(line)
+        key = override.key_or_group
+        known = (key in _SITE_KEYS or key.startswith("baseline.")) and not override.is_delete()
+        return f"++{line.lstrip('+')}" if known else line
 
     def grid(self, master: DictConfig) -> Grid:
         """Enumerate the jobs of `master`: the experiment's `hydra.sweeper.params`, then the overrides given to it."""
@@ -211,6 +227,20 @@ class Composer:
             ) from None
         except _HYDRA_ERRORS as error:
             raise explain(error, lines, self.loader, self.folders) from None
+
+
+def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name in model.model_fields:
+        yield f"{prefix}.{name}"
+
+
+_SITE_KEYS = frozenset(
+    (
+        *_keys(Slurm, "site.slurm"),
+        *_keys(DetachedHead, "site.slurm.head"),
+        *_keys(GridEngine, "site.grid_engine"),
+    )
+)
 
 
 def _names_places(line: str) -> bool:
