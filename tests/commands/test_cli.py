@@ -14,12 +14,12 @@ HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake
 SURFACE = {
     "init": "FOLDER",
     "run": "OVERRIDES --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
-    "--tracking-uri --cancel-old --notify --detach --cfg",
+    "--tracking-uri --cancel-old --keep-going --notify --detach --cfg",
     "attach": "NAME",
     "ab": "WORDS --python --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
-    "--tracking-uri --cancel-old --notify --fail-if --json --format --detach",
+    "--tracking-uri --cancel-old --keep-going --notify --fail-if --json --format --detach",
     "fleet": "OVERRIDES --nodes --each --tolerance --name --profile --jobs -j --dry-run -n --time-budget "
-    "--tracking-uri --cancel-old --notify --json --detach",
+    "--tracking-uri --cancel-old --keep-going --notify --json --detach",
     "plan": "OVERRIDES --name --profile --add-repeats --cfg --json",
     "status": "NAME --json",
     "runs": "NAME --outcome --sort --json",
@@ -27,7 +27,7 @@ SURFACE = {
     "report": "NAMES",
     "export": "NAME --to",
     "import": "FILE --name --from --device",
-    "publish": "NAME --tracking-uri",
+    "publish": "NAME --tracking-uri --anew",
     "compare": "BEFORE AFTER --fail-if --json",
     "history": "NAMES --json",
     "project": "NAME --onto --prices --json",

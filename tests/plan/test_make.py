@@ -446,8 +446,8 @@ def test_a_file_that_nobody_asked_for_is_named_where_it_replaces_ours_and_in_wha
     plan = make_plan(home, [])
     assert plan.cells[0].config.trainer == {"strategy": "auto", "deterministic": True}
     assert "conf/trainer/default.yaml is used, and not " in told_twice(plan)[0]
-    own_conf({"trainer/default.yaml": "max_epochs: 10\n"})
-    both = rf"trainer\.max_epochs.*{home}/conf/trainer/default\.yaml is used, and not {shipped_root()}/conf/trainer/"
+    own_conf({"trainer/default.yaml": "devices: 2\n"})
+    both = rf"trainer\.devices.*{home}/conf/trainer/default\.yaml is used, and not {shipped_root()}/conf/trainer/"
     with pytest.raises(InputError, match=both):
         make_plan(home, [])
     own_conf({"trainer/default.yaml": "default_root_dir: ${paths.output_dir}\n"})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -113,17 +115,16 @@ def _of_schema(uri: str, error: BaseException, sweep: str) -> str | None:
     text = str(error)
     if "out-of-date database schema" not in text and "Can't locate revision" not in text:
         return None
-    import mlflow
-
     found = _SCHEMA.search(text)
     revision = (found[1] or found[2]) if found else "unknown"
-    versions = Path(mlflow.__file__).parent / "store" / "db_migrations" / "versions"
-    if any(versions.glob(f"{revision}_*.py")):
+    spec = importlib.util.find_spec("mlflow")
+    installed = Path(spec.origin).parent if spec is not None and spec.origin else Path()
+    if any((installed / "store" / "db_migrations" / "versions").glob(f"{revision}_*.py")):
         age, remedy = "an older", f"python -m mlflow db upgrade {masked(uri)!r} brings it up to date (back it up first)"
     else:
         age, remedy = "a newer", "pip install --upgrade mlflow"
     return (
-        f"MLflow's store at {masked(uri)} was made by {age} version of MLflow than {mlflow.__version__}: {remedy}, or "
+        f"MLflow's store at {masked(uri)} was made by {age} version of MLflow than {version('mlflow')}: {remedy}, or "
         f"{anew(sweep)}"
     )
 
