@@ -332,6 +332,19 @@ def test_a_file_that_a_job_leaves_lets_the_queue_be_asked_sooner(
     assert listed.asked == 3
 
 
+def test_a_reason_that_no_waiting_ends_is_looked_at_again_after_15_seconds(
+    queue: Queue, clock: FakeClock, listed: Listings
+) -> None:
+    listed.jobs = [pending("7", "InvalidQOS")]
+    queue.update()
+    clock.advance(14.0)
+    queue.update()
+    assert listed.asked == 1
+    clock.advance(2.0)
+    queue.update()
+    assert listed.asked == 2
+
+
 def test_snakemake_is_told_when_a_job_has_changed_and_only_then(
     queue: Queue, clock: FakeClock, listed: Listings
 ) -> None:

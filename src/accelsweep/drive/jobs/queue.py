@@ -90,7 +90,9 @@ class Queue:
         if self._asked_at is None:
             return True
         waited = self.clock() - self._asked_at
-        return waited >= _LATEST_SECONDS or (waited >= _SOONEST_SECONDS and self._look_for_signs() != self._signs)
+        # A reason that no waiting ends is looked at once more, before the job is given up.
+        soon = bool(self._hopeless) or (waited >= _SOONEST_SECONDS and self._look_for_signs() != self._signs)
+        return waited >= (_SOONEST_SECONDS if soon else _LATEST_SECONDS)
 
     def _look_for_signs(self) -> object:
         """Return what changes whenever a job was submitted, began, or left a file of its block."""

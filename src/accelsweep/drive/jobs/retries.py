@@ -21,7 +21,7 @@ from typing import Any
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.engines.engine import Engine
 
-_RULES = ("block", "block_across_nodes")
+BLOCK_RULES = ("block", "block_across_nodes")
 _AGAIN_SECONDS = 30.0
 _MOST_SILENCES = 30
 """So often a job is offered to an engine that does not answer: a controller that starts again takes minutes."""
@@ -29,7 +29,7 @@ _MOST_SILENCES = 30
 HELD_BACK = "accelsweep holds back "
 """Begins a line of Snakemake's log about a job that was refused for now: its block, and why in brackets."""
 
-RecordStamp = tuple[int, int] | None
+FileStamp = tuple[int, int] | None
 
 
 def decide(
@@ -45,7 +45,7 @@ def decide(
     tells of a block's name whether the head gave it up.
     """
     workflow.execution_settings.keep_incomplete = True  # handed on to jobs
-    before = {path: _stamp(path) for path in done_files}
+    before = {path: stamp_of(path) for path in done_files}
     scheduler, submitting = workflow.scheduler, None
     if engine is not None and not workflow.local_exec:
         submitting = _Submitting(scheduler, engine)
@@ -54,8 +54,8 @@ def decide(
 
     def failed(job: Any) -> None:
         made = [str(path) for path in job.output]
-        of_block = job.rule.name in _RULES
-        if of_block and all(_stamp(path) not in (None, before.get(path)) for path in made):
+        of_block = job.rule.name in BLOCK_RULES
+        if of_block and all(stamp_of(path) not in (None, before.get(path)) for path in made):
             finished(job)
             return
         for path in made:
@@ -160,7 +160,7 @@ class _Submitting:
         self.scheduler._open_jobs.release()
 
 
-def _stamp(path: str) -> RecordStamp:
+def stamp_of(path: str) -> FileStamp:
     """Return what changes when a file is written anew; None where there is none."""
     try:
         status = Path(path).stat()

@@ -12,13 +12,10 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from pathlib import Path
 from typing import Any
 
+from accelsweep.drive.jobs.retries import BLOCK_RULES, FileStamp, stamp_of
 from accelsweep.engines.slurm.queue import job_name_prefix
-
-_RULES = ("block", "block_across_nodes")
-RecordStamp = tuple[int, int] | None
 
 ALONE_SECONDS = 60.0
 """The longest time between two questions to squeue where nothing else asks it."""
@@ -70,7 +67,7 @@ def follow_jobs(workflow: Any, sweep: str, jobs_changed: str, *, driven: bool) -
 
 def _files_of(active: Iterable[Any]) -> list[str]:
     """Return the done file of each job's block and the halt that stands in its place."""
-    done = [str(path) for info in active for path in info.job.output if info.job.rule.name in _RULES]
+    done = [str(path) for info in active for path in info.job.output if info.job.rule.name in BLOCK_RULES]
     return [*done, *(path.replace(".done.json", ".halt.json") for path in done)]
 
 
@@ -80,14 +77,14 @@ class Questions:
     def __init__(self, jobs_changed: str, longest_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._jobs_changed, self._longest_seconds, self._clock = jobs_changed, longest_seconds, clock
         self._asked_at = clock()
-        self._told = _stamp(jobs_changed)
-        self._known: dict[str, RecordStamp] = {}
+        self._told = stamp_of(jobs_changed)
+        self._known: dict[str, FileStamp] = {}
 
     def due(self, files: Iterable[str]) -> bool:
         """Return whether it is time to ask about jobs that leave these `files` when they end."""
-        now, told = self._clock(), _stamp(self._jobs_changed)
+        now, told = self._clock(), stamp_of(self._jobs_changed)
         # A file that was there when its job was first seen is of an earlier job.
-        stamps = {path: _stamp(path) for path in files}
+        stamps = {path: stamp_of(path) for path in files}
         self._known = {path: self._known.get(path, stamp) for path, stamp in stamps.items()}
         ended = any(stamp not in (None, self._known[path]) for path, stamp in stamps.items())
         waited = now - self._asked_at
@@ -95,12 +92,3 @@ class Questions:
             self._asked_at, self._told = now, told
             return True
         return False
-
-
-def _stamp(path: str) -> RecordStamp:
-    """Return what changes when a file is written anew; None where there is none."""
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino
