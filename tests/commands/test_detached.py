@@ -60,9 +60,9 @@ def test_a_head_in_a_job_gets_the_users_secrets_from_its_order_and_sbatch_does_n
     assert hand_over._left_behind(Tmux(), site) == [], "on this machine it has all variables"
     submitted = {}
 
-    def asked(*_command, base, **_):
-        submitted.update(base)
-        return "7\n"
+    def asked(program, *_arguments, base=None, **_):
+        submitted.update(base or {})
+        return "7\n" if program == "sbatch" else ""
 
     monkeypatch.setattr(slurm_job, "ask", asked)
     HeadJob(site.slurm).start(example_sweep, ("true",), "head")

@@ -86,7 +86,7 @@ def test_searches_that_come_first_tell_of_their_failures_and_of_their_end(tmp_pa
     first = SimpleNamespace(manifest=SimpleNamespace(sweep="mine-frontier"))
     monkeypatch.setattr(running, "planned_after_searches", lambda *_: (SimpleNamespace(sweep="mine"), first))
     monkeypatch.setattr(running, "measured", failing)
-    for name in ("refuse_misfits", "tell_of_searches", "show_plan", "tell_of_batches"):
+    for name in ("refuse_misfits", "refuse_untaken_jobs", "tell_of_searches", "show_plan", "tell_of_batches"):
         monkeypatch.setattr(running, name, lambda *_: None)
     where, came = heard
     assert running.carried_out(tmp_path, Request((), notify=(where,))) == Ended("mine", EXIT_INCOMPLETE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+import tempfile
 
 import altair as alt
 import pandas as pd
@@ -20,7 +21,6 @@ from accelsweep.core.planned.plans import Manifest
 from accelsweep.core.recorded.metrics import METRICS
 from accelsweep.core.recorded.record import Record
 from accelsweep.drive.finish import finish, report
-from accelsweep.notebook import opening
 from accelsweep.notebook.frames import settings_frame
 from accelsweep.report.libraries import vega_lite_version
 from accelsweep.state.folders import SweepFolder
@@ -182,7 +182,7 @@ def test_steps_that_cannot_be_unpacked_are_an_error_although_their_record_vouche
 
 def test_an_archive_opens_like_its_folder_and_leaves_nothing_behind(folder, sweep, tmp_path, monkeypatch):
     archive = export_sweep(folder.home, "example", tmp_path / "sent.zip")
-    monkeypatch.setattr(opening.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     opened = accelsweep.open(str(archive))
     assert opened.findings == sweep.findings
     pd.testing.assert_frame_equal(opened.runs, sweep.runs)
@@ -197,7 +197,7 @@ def test_an_archive_opens_like_its_folder_and_leaves_nothing_behind(folder, swee
 
 def test_an_archive_that_cannot_be_used_leaves_nothing_behind(folder, tmp_path, monkeypatch):
     archive = export_sweep(folder.home, "example", tmp_path / "sent.zip")
-    monkeypatch.setattr(opening.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(InputError, match="two of these sweeps are called 'example': bring one in under another name"):
         accelsweep.open([archive, folder.root])
     archive.write_bytes(archive.read_bytes()[:-50])

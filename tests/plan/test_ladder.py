@@ -59,7 +59,7 @@ def test_what_a_step_lacks_does_not_reach_the_steps_after_it(ladder):
 
 
 def test_a_key_that_a_file_of_the_users_names_is_set(ladder, own_conf):
-    own_conf({"data/mine.yaml": "_target_: accelsweep.workloads.digits.Digits\nplacing: loader\nnested: {a: 0}\n"})
+    own_conf({"data/mine.yaml": "_target_: torch.nn.Identity\nplacing: loader\nnested: {a: 0}\n"})
     cells = ladder("model=mlp", "data=mine")
     assert cells[("1_resident",)].unsupported is None
     assert cells[("4_both",)].config.data["placing"] == "resident"
@@ -78,7 +78,8 @@ def test_a_ladder_is_fitted_for_every_value_of_another_axis(ladder):
 
 
 def test_without_a_ladder_every_key_of_a_step_is_kept(ladder):
-    cells = ladder("model=mlp", "data=digits", "report.ladder=null")
+    classes = ["model._target_=torch.nn.Identity", "data._target_=torch.nn.Identity"]  # which take any argument
+    cells = ladder("model=mlp", "data=digits", "report.ladder=null", *classes)
     assert cells[("4_both",)].config.data["placing"] == "resident"
 
 

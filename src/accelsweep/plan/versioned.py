@@ -89,7 +89,7 @@ def _of_version(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> Ch
         grid = checked_grid(Composer.of(home, overrides), overrides, folder.home)
         configs = [cell.config for cell in grid.cells.values()]
         classes.refuse_missing(configs, path)
-        classes.refuse_wrong_arguments(configs, path)
+        classes.refuse_wrong_arguments((cell.config for cell in grid.cells.values() if not cell.unsupported), path)
     except InputError as error:
         raise InputError(f"in {tree.version.in_words}: {error}") from None
     points = {name: _with_version(point, tree.version) for name, point in grid.points.items()}

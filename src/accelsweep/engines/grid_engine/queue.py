@@ -35,7 +35,8 @@ def listed(home: Path, blocks: Collection[str]) -> list[Job]:
 
 def in_queue() -> int:
     """Return the number of the user's jobs that wait or run."""
-    return len(_ROW.findall(ask("qstat", "-r")))
+    listing = ask("qstat", "-r")
+    return len(_ROW.findall(listing))
 
 
 def read_jobs(listing: str, home: Path, blocks: Collection[str]) -> list[Job]:
