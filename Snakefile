@@ -37,4 +37,6 @@ onstart:
 
 # A block that failed must never cost the report: what there is gets collected, the rest becomes `not_run` rows.
 onerror:
-    shell("{sys.executable:q} -P -m accelsweep.drive.finish {SWEEP.root:q} --log {log:q}")
+    shell(
+        "{sys.executable:q} -P -m accelsweep.drive.finish {SWEEP.root:q} --log {log:q}"
+    )

@@ -225,7 +225,7 @@ def test_snakemake_alone_goes_through_slurm_too_in_the_sites_container_whatever_
     assert "JobName=accelsweep-claims-mine_" in home.told(home.submitted()[0]), "without a driver, too"
     assert (folder.report / "index.html").exists()
     (line,) = (home.path / "container.log").read_text().splitlines()
-    assert line.startswith(f"{sys.executable} -m accelsweep.supervise sweeps/claims-mine/blocks/b")
+    assert line.startswith(f"{sys.executable} -P -m accelsweep.supervise sweeps/claims-mine/blocks/b")
 
 
 @pytest.mark.long  # tests/faults damages plans and completes such sweeps; only here their blocks are jobs
@@ -256,7 +256,7 @@ def test_a_draft_as_it_is_written_goes_through_doctor_plan_run_fleet_and_detach(
         assert "note memory of a job of cpu: its default is 500 MB per node" in found
         done("site", "little", "--from-slurm")
     finally:
-        home.slurm("scontrol", "update", "partitionname=cpu", "DefMemPerNode=UNLIMITED")
+        home.slurm("scontrol", "update", "partitionname=cpu", "DefMemPerNode=0")
     kinds = {kind["name"]: kind for kind in yaml.safe_load((home.path / "conf/site/little.yaml").read_text())["kinds"]}
     assert kinds["cpu"]["slurm"]["mem_mb"] == 4000
     (plan,) = re.findall(r"^accelsweep (plan .*)$", printed, re.MULTILINE)

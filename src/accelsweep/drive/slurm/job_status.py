@@ -33,9 +33,10 @@ def read_configuration_once() -> None:
     To be called before the executor is made. The first time is when the plugin is imported, and cannot be avoided.
     """
     import snakemake_executor_plugin_slurm as plugin
-    from snakemake_executor_plugin_slurm import validation
+    from snakemake_executor_plugin_slurm import job_status_query, validation
 
-    plugin.get_min_job_age = validation.get_min_job_age = functools.cache(plugin.get_min_job_age)
+    once = functools.cache(plugin.get_min_job_age)
+    plugin.get_min_job_age = validation.get_min_job_age = job_status_query.get_min_job_age = once
 
 
 def follow_jobs(workflow: Any, sweep: str, jobs_changed: str, *, driven: bool) -> None:
