@@ -123,6 +123,7 @@ class Broken(SmallCNN):
 """
 
 
+@pytest.mark.long  # supervise/test_supervisor.py charges such a run and puts it last; only here Snakemake starts again
 def test_a_run_that_kills_its_supervisor_is_crashed_after_two_attempts_and_all_others_are_measured(
     home: Home, last_line: Callable[[str, str], None]
 ) -> None:
