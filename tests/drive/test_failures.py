@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.planned.plans import Manifest, Resources
+from accelsweep.core.planned.plans import Done, Manifest, Resources
 from accelsweep.core.sites.site import Site
 from accelsweep.core.sites.slurm import Slurm
 from accelsweep.drive.jobs import failures as reading
@@ -16,7 +16,7 @@ from accelsweep.drive.jobs.failures import failures, note_failed_jobs, refuse_be
 from accelsweep.engines.engine import JobOffer
 from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import Halt, reasons_not_run, wants_a_change, why_and_what_next, why_not_run
+from accelsweep.state.halts import Halt, Why, reasons_not_run, wants_a_change, why_and_what_next, why_not_run
 
 SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
 
@@ -98,6 +98,22 @@ def test_a_job_that_fails_before_its_supervisor_begins_is_told_in_the_shells_wor
         "its job 113 ended as FAILED (bash: line 1: module: command not found); "
         f"{example_sweep.log(block).relative_to(example_sweep.home)} has more"
     )
+
+
+def test_a_record_that_was_deleted_after_its_block_ended_is_told_apart_from_a_run_that_never_began(
+    example_sweep: SweepFolder,
+) -> None:
+    manifest = Manifest.read(example_sweep.manifest)
+    block = manifest.blocks[0]
+    example_sweep.hold(block.name).unlink(missing_ok=True)
+    done = Done(block=block.name, records={})
+    done.write(example_sweep.done(block.name))
+    before = reasons_not_run(example_sweep, manifest).get(Why.gone, 0)
+    next(path for run in block.runs if (path := example_sweep.record(run)).exists()).unlink()
+    assert reasons_not_run(example_sweep, manifest)[Why.gone] == before + 1
+    example_sweep.done(block.name).unlink()
+    after = reasons_not_run(example_sweep, manifest)
+    assert after.get(Why.gone, 0) <= before, "accelsweep retry opens a block again so"
 
 
 def test_words_of_slurm_itself_count_more_than_those_of_a_supervisor(

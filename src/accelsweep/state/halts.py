@@ -60,6 +60,7 @@ class Why(StrEnum):
     job_ended = "its job {number} ended as {state} ({words}); {log} has more"
     hopeless = "its job {number} could never start, for which {engine} says {reason}: change {keys}"
     waited = "its job waited for more than limits.queue_minutes ({minutes:g}) in {engine}'s queue, which says: {reason}"
+    gone = "its record is gone: its block had ended with it, and something else deleted it since"
     never_began = "it has not run yet"
 
 
@@ -85,8 +86,8 @@ def why_not_run(folder: SweepFolder, block: str) -> str:
         return Why.never_began
     if (halt := halt_of(folder, block)) is not None:
         return halt.why
-    if hold is None:
-        return Why.never_began
+    if hold is None:  # a command that opens a block again removes its done file
+        return Why.gone if folder.done(block).is_file() else Why.never_began
     during = f" while {hold.run} was going on" if hold.run else ""
     return Why.died.format(pid=hold.pid, host=hold.host, during=during)
 

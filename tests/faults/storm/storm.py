@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -166,11 +168,14 @@ class Storm:
         return self.place.environment(shared_server=not own_server)
 
     def _heed(self, said: str) -> bool:
-        """Do what the command says of a store that is damaged: move it away. Return whether it said so."""
-        if not (self.store_damaged and "move it away" in said):
+        """Do what the command says of a store that is damaged: fill a new one. Return whether it said so."""
+        if not (self.store_damaged and f"accelsweep publish {self.name} --anew" in said):
             return False
-        for file in self.home.glob("mlflow.db*"):
-            file.rename(file.with_name(f"moved-{file.name}"))
+        command = [sys.executable, "-m", "accelsweep", "publish", self.name, "--anew"]
+        done = subprocess.run(
+            command, cwd=self.home, env=self._environment(own_server=False), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
         return True
 
     def _strike(self, fault: Fault, scene: Scene | None) -> bool:

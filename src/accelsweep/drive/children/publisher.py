@@ -65,8 +65,10 @@ def last_line(folder: SweepFolder, tracking_uri: str | None) -> tuple[str, bool]
     installed = importlib.util.find_spec("mlflow") is not None
     reason = _why(folder.publish_log) if installed else "it is not installed here (pip install mlflow)"
     catch_up = _command(tracking_uri, "publish", folder.name)
+    has_remedy = reason is not None and "--anew" in reason  # a plain `publish` would be refused again
     return (
-        f"MLflow has not got everything: {reason or 'nothing was copied yet'}. To catch up: {catch_up}",
+        f"MLflow has not got everything: {reason or 'nothing was copied yet'}"
+        + ("" if has_remedy else f". To catch up: {catch_up}"),
         not installed,
     )
 
