@@ -174,8 +174,8 @@ def published(home: Path) -> int:
         return int(database.execute(query).fetchone()[0])
 
 
-def judged(soak: Soak) -> list[tuple[str, str, str, bool]]:
-    """Return what was looked at, what was seen, the aim, and whether it is met."""
+def judged(soak: Soak) -> list[tuple[str, str, str, bool | None]]:
+    """Return what was looked at, what was seen, the aim, and whether it is met; None where it was not measured."""
     wanted = len(Manifest.read(soak.folder.manifest).wanted_runs())
     records = len(soak.folder.records_on_top())
     before, after = run_seconds(soak.folder)
@@ -188,7 +188,7 @@ def judged(soak: Soak) -> list[tuple[str, str, str, bool]]:
         ("runs recorded", str(records), str(wanted), records == wanted),
         ("runs in MLflow", str(copies), str(wanted), copies == wanted),
         *(
-            (f"memory of the {name}, per 1000 runs", "too few samples", f"< {aim:.0f} MiB", True)
+            (f"memory of the {name}, per 1000 runs", "too few samples", f"< {aim:.0f} MiB", None)
             if slope is None
             else (f"memory of the {name}, per 1000 runs", f"{slope:+.1f} MiB", f"< {aim:.0f} MiB", slope < aim)
             for name, slope in slopes.items()
@@ -206,7 +206,10 @@ def judged(soak: Soak) -> list[tuple[str, str, str, bool]]:
 
 
 def write(soak: Soak, out: Path) -> bool:
-    """Write the curves and what was judged below `out`, print the latter, and return whether all aims are met."""
+    """Write the curves and what was judged below `out`, print the latter, and return whether all aims are met.
+
+    An aim that was not measured is not met.
+    """
     out.mkdir(parents=True, exist_ok=True)
     with open(out / "curves.csv", "w", newline="") as file:
         table = csv.writer(file)
@@ -215,12 +218,13 @@ def write(soak: Soak, out: Path) -> bool:
             held = [one.held.get(role, ("", "")) for role in ROLES]
             table.writerow([f"{one.seconds:.0f}", one.runs, *(each for pair in held for each in pair)])
     rows = judged(soak)
+    words = {True: "yes", False: "NO", None: "not measured"}
     killed = ", ".join(f"{role} after {seconds:.0f} s" for seconds, role in soak.kills) or "nothing"
     lines = [
         "# A soak", "", f"{datetime.now(UTC):%Y-%m-%d}, {soak.samples[-1].seconds:.0f} s. The command ended with "
         f"{', '.join(map(str, soak.codes))}. Killed: {killed}.", "",
         "| what | seen | aim | met |", "|---|---|---|---|",
-        *(f"| {what} | {seen} | {aim} | {'yes' if met else 'NO'} |" for what, seen, aim, met in rows),
+        *(f"| {what} | {seen} | {aim} | {words[met]} |" for what, seen, aim, met in rows),
     ]  # fmt: skip
     (out / "results.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines[2:]))
