@@ -111,3 +111,12 @@ def test_where_mlflow_is_not_installed_nobody_waits_for_a_copy(
     line, copied = publisher.last_line(example_sweep, None)
     assert "it is not installed here (pip install mlflow)" in line
     assert copied
+
+
+def test_a_store_that_only_a_new_copy_mends_is_offered_no_other_command(example_sweep: SweepFolder) -> None:
+    refusal = "mlflow.db is damaged; accelsweep publish example --anew sets it aside and fills a new one"
+    example_sweep.publish_log.parent.mkdir(parents=True, exist_ok=True)
+    example_sweep.publish_log.write_text(f"error: {refusal}\n")
+    line, copied = publisher.last_line(example_sweep, None)
+    assert line == f"MLflow has not got everything: {refusal}"
+    assert not copied
