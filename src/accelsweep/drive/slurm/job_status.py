@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.drive.jobs.retries import BLOCK_RULES, FileStamp, stamp_of
+from accelsweep.engines.ask import ask
 from accelsweep.engines.slurm.queue import job_name_prefix
 
 ALONE_SECONDS = 60.0
@@ -28,15 +31,32 @@ ENDING_SECONDS = 5.0
 
 
 def read_configuration_once() -> None:
-    """Let the Slurm plugin run `scontrol show config` once more, and not whenever it asks about its jobs.
+    """Let the Slurm plugin run `scontrol show config` once more, and not for each thing that it wants to know.
 
     To be called before the executor is made. The first time is when the plugin is imported, and cannot be avoided.
     """
     import snakemake_executor_plugin_slurm as plugin
     from snakemake_executor_plugin_slurm import job_status_query, validation
 
-    once = functools.cache(plugin.get_min_job_age)
-    plugin.get_min_job_age = validation.get_min_job_age = job_status_query.get_min_job_age = once
+    def configured(name: str) -> int | None:
+        found = re.search(rf"^{name}\s*=\s*(\d+)", configuration(), re.MULTILINE)
+        return int(found[1]) if found else None
+
+    @functools.cache
+    def configuration() -> str:
+        try:
+            return ask("scontrol", "show", "config")
+        except AccelsweepError:  # the plugin has an answer for the case that Slurm has none
+            return ""
+
+    def min_job_age() -> int | None:
+        return configured("MinJobAge")
+
+    def max_array_size() -> int:
+        return (configured("MaxArraySize") or 1000) - 1
+
+    plugin.get_min_job_age = validation.get_min_job_age = job_status_query.get_min_job_age = min_job_age
+    plugin.get_max_array_size = max_array_size
 
 
 def follow_jobs(workflow: Any, sweep: str, jobs_changed: str, *, driven: bool) -> None:
