@@ -138,6 +138,7 @@ def test_a_run_that_kills_its_supervisor_is_crashed_after_two_attempts_and_all_o
     last_line("a run kills its supervisor twice", last)
 
 
+@pytest.mark.long  # drive/test_progress.py tells which are alike; only here a sweep ends by it
 def test_a_sweep_whose_first_two_settings_raise_alike_ends_there_and_goes_on_with_keep_going(
     home: Home, last_line: Callable[[str, str], None]
 ) -> None:
