@@ -34,12 +34,12 @@ import os, signal, sys, time
 from pathlib import Path
 from accelsweep.supervise.processes.srun import SrunOutside, SrunWish
 
-if sys.argv[1] == "-m":  # the supervisor; the ranks have another program
+if sys.argv[1] == "-P":  # the supervisor; the ranks have another program
     signal.signal(signal.SIGUSR1, lambda *_: print("asked to stop", flush=True))
     if Path("deaf").exists() and os.fork():  # then this process is the container, and hands no signal on
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
-    rank = SrunWish(nodes=2, cpus=3, program=("rank", *sys.argv[4:]), environment={"MASTER_PORT": "29500"})
+    rank = SrunWish(nodes=2, cpus=3, program=("rank",), environment={"MASTER_PORT": "29500"})
     srun = SrunOutside(rank, 1)
     signal.signal(signal.SIGTERM, lambda *_: srun.send_signal(signal.SIGUSR1))
     while srun.poll() is None:
@@ -66,7 +66,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def go() -> subprocess.Popen[str]:
         outside = (sys.executable, "-m", "accelsweep.supervise.processes.outside")
         container = (sys.executable, "-c", INSIDE)
-        command = [*outside, *container, "-m", "accelsweep.supervise", "b"]
+        command = [*outside, *container, "-P", "-m", "accelsweep.supervise", "b"]
         job = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
         merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         started.append(subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **job}, **merged))
@@ -81,9 +81,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def test_ranks_are_started_outside_in_the_same_container_and_their_end_is_told_inside(start, tmp_path):
     output, _ = start().communicate(timeout=PATIENCE_SECONDS)
     assert output == "a rank with port 29500 in job 7\nsrun ended with 3\n"
-    (asked,) = (tmp_path / "srun.log").read_text().split(INSIDE)[:1]
-    assert asked.startswith("--nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=3 ")
-    assert asked.endswith(f" {sys.executable} -c ")
+    before, after = (tmp_path / "srun.log").read_text().split(INSIDE)
+    assert before.startswith("--nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=3 ")
+    assert before.endswith(f" {sys.executable} -c ")
+    assert after == " rank\n"
 
 
 def test_a_wish_to_stop_goes_to_the_supervisor_and_from_there_to_srun(start, tmp_path):
@@ -124,7 +125,7 @@ def test_srun_ends_with_the_supervisor_that_asked_for_it(start, tmp_path):
 
 def test_a_container_that_cannot_be_started_is_one_line(tmp_path):
     outside = [sys.executable, "-m", "accelsweep.supervise.processes.outside", str(tmp_path / "apptainer"), "python3"]
-    ended = subprocess.run([*outside, "-m", "accelsweep.supervise", "b"], capture_output=True, text=True, check=False)
+    ended = subprocess.run([*outside, "-P", "-m", "accelsweep.supervise", "b"], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr == f"error: [Errno 2] No such file or directory: '{tmp_path}/apptainer'\n"
 

@@ -1,4 +1,4 @@
-"""A container's way to other nodes: `python -m accelsweep.supervise.processes.outside CONTAINER... -m MODULE BLOCK`.
+"""A container's way to other nodes: `python -m accelsweep.supervise.processes.outside CONTAINER... -P -m MODULE BLOCK`.
 
 This process starts the block's supervisor, MODULE, in the container. It stays outside on the first node, where srun is.
 When the supervisor asks, srun starts the same container on each node. Signals go both ways: what Slurm sends here
@@ -46,7 +46,7 @@ def main() -> int:
             env={**os.environ, OUTSIDE_VARIABLE: name},
             preexec_fn=partial(linux.die_with_parent, os.getpid()),  # noqa: PLW1509 - there is one thread
         )
-        code = _Outside(inside, command[:-3], signals).serve(listener)
+        code = _Outside(inside, command[:-4], signals).serve(listener)
     return code if code >= 0 else 128 - code
 
 
