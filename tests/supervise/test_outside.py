@@ -125,7 +125,9 @@ def test_srun_ends_with_the_supervisor_that_asked_for_it(start, tmp_path):
 
 def test_a_container_that_cannot_be_started_is_one_line(tmp_path):
     outside = [sys.executable, "-m", "accelsweep.supervise.processes.outside", str(tmp_path / "apptainer"), "python3"]
-    ended = subprocess.run([*outside, "-P", "-m", "accelsweep.supervise", "b"], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [*outside, "-P", "-m", "accelsweep.supervise", "b"], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 1
     assert ended.stderr == f"error: [Errno 2] No such file or directory: '{tmp_path}/apptainer'\n"
 
