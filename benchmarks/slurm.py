@@ -122,7 +122,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=15)
     parser.add_argument("--repeats", type=int, default=4)
-    parser.add_argument("--starts", type=int, default=15)
+    parser.add_argument("--starts", type=int, default=15, help="how often each is timed; two at least")
     parser.add_argument("--only", choices=("jobs", "start"))
     arguments = parser.parse_args()
     good = True
