@@ -26,6 +26,7 @@ from accelsweep.state.tail import last_lines
 from accelsweep.supervise.processes.logs import MOST_STACKS_BYTES, STACKS_OF, RunLog
 
 _ANSWER_SECONDS = 1.0
+_FIRST_WORD_SECONDS = 5.0  # on a busy machine; who cannot print at all costs as much
 _QUIET_SECONDS = 0.2
 _ALL_SECONDS = 30.0
 _SPY_SECONDS = 10.0
@@ -81,7 +82,7 @@ def _answering(ranks: Mapping[int, int]) -> Iterator[tuple[str, psutil.Process]]
 
 def _answer(log: RunLog, wait: Callable[[float], None]) -> None:
     """Wait for the first word, and then until there are no more."""
-    until = time.monotonic() + _ANSWER_SECONDS
+    until = time.monotonic() + _FIRST_WORD_SECONDS
     before = said = log.bytes_taken
     while time.monotonic() < until and (said == before or said != log.bytes_taken):
         said = log.bytes_taken
