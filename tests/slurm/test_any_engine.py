@@ -57,6 +57,37 @@ def test_a_site_is_tried_by_the_doctor_and_a_job_tells_of_its_node(any_home):
 
 
 @pytest.mark.long  # drive/test_failures.py reads such words; only here an engine says them
+def test_what_an_engine_would_refuse_is_told_by_the_doctor_in_its_words_and_no_job_is_left(any_home):
+    home = any_home
+    override, _ = home.nowhere
+    ended = home.accelsweep("doctor", "--json", "site=box", override, "--job", "1")
+    assert ended.returncode == 1
+    job = next(check for check in json.loads(ended.stdout)["checks"] if check["what"].startswith("job of "))
+    assert not job["ok"]
+    assert override.partition("=")[2] in job["remedy"]
+    ended = home.accelsweep("doctor", "--json", "site=box", f"{home.unprepared}.scratch=/proc/none", "--job", "1")
+    job = next(check for check in json.loads(ended.stdout)["checks"] if check["what"].startswith("a short job"))
+    assert ended.returncode == 1
+    assert "mkdir: cannot create directory" in job["found"]
+    assert home.unprepared.lstrip("+") in job["remedy"]
+    assert home.left() == []
+
+
+@pytest.mark.long  # state/test_attempts.py continues after a killed supervisor; only here an engine kills it
+def test_a_cancelled_job_is_submitted_again_and_keeps_what_it_had_measured(any_home):
+    home = any_home
+    head = home.start(*SLOW)
+    first = home.in_a_run()
+    home.in_another_run(first)
+    home.cancel(first.job)
+    output = home.finished(head)
+    assert "[2/2]" in output
+    assert outcomes(home) == {Outcome.measured}
+    assert sorted(record.attempt for record in home.records().values()) == [1, 2]
+    assert len(home.submitted()) == 2
+
+
+@pytest.mark.long  # drive/test_failures.py reads such words; only here an engine says them
 def test_a_job_that_the_engine_refuses_is_told_in_its_words_before_anything_is_submitted(any_home):
     home = any_home
     override, words = home.nowhere
