@@ -3,8 +3,8 @@
 
 import sys
 
-from accelsweep.core.planned.names import BLOCK_NAME
-from accelsweep.drive.snakemake.workflow import sweep_of_config
+from accelsweep.records.plan import BLOCK_NAME
+from accelsweep.driver.snakefile_functions import sweep_of_config
 
 SWEEP = sweep_of_config(config, plan_if_asked=workflow.is_main_process)
 SWEEP.hold_limits(workflow)
@@ -31,12 +31,12 @@ rule all:
 onstart:
     SWEEP.check_executor(workflow)
     SWEEP.follow_jobs(workflow)
-    shell("{sys.executable:q} -P -m accelsweep.supervise --prepare {SWEEP.root:q}")
+    shell("{sys.executable:q} -P -m accelsweep.executor --prepare {SWEEP.root:q}")
     SWEEP.leave_secrets_behind()
 
 
 # A block that failed must never cost the report: what there is gets collected, the rest becomes `not_run` rows.
 onerror:
     shell(
-        "{sys.executable:q} -P -m accelsweep.drive.finish {SWEEP.root:q} --log {log:q}"
+        "{sys.executable:q} -P -m accelsweep.driver.finalize {SWEEP.root:q} --log {log:q}"
     )

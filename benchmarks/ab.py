@@ -28,9 +28,9 @@ from typing import Any
 
 import pyarrow.parquet
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.records import readable_records
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_files import readable_records
 
 ALARMS = 0.05
 """The most gates on equal commits that may raise an alarm."""
@@ -39,7 +39,7 @@ BEFORE, AFTER = 5.00, 5.15
 """Milliseconds of a step in the first commit, and in the one that is slower."""
 
 MODULE = """\
-from accelsweep.workloads.calibration import TimedStep
+from accelsweep.testing.calibration import TimedStep
 
 class Timed(TimedStep):
     def __init__(self):
@@ -50,7 +50,7 @@ EXPERIMENT = """\
 # @package _global_
 defaults: [{override /model: own}, {override /data: own}]
 model: {_target_: timed.Timed}
-data: {_target_: accelsweep.workloads.calibration.TimedData}
+data: {_target_: accelsweep.testing.calibration.TimedData}
 accelerator: cpu
 threads: 1
 loop: raw

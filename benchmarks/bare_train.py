@@ -13,8 +13,8 @@ import time
 import lightning.pytorch as pl
 import torch
 
-from accelsweep.workloads.digits import Digits
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.datasets import Digits
+from accelsweep.workloads.image_models import SmallCNN
 
 
 class Clock(pl.Callback):

@@ -24,12 +24,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from accelsweep.analyse.statistics.intervals import Family
-from accelsweep.analyse.statistics.moderated import critical, half_widths, moderate
-from accelsweep.analyse.statistics.sequential import level_after
-from accelsweep.analyse.statistics.universal import Logs, fit_law
-from accelsweep.core.planned.settings import LOOKS
-from accelsweep.repeats.resolution import PairNoise, repeats_for
+from accelsweep.analysis.intervals import Family
+from accelsweep.analysis.power import PairNoise, repeats_for
+from accelsweep.analysis.scaling import Logs, fit_law
+from accelsweep.analysis.simultaneous_intervals import critical, half_widths, level_after, moderate
+from accelsweep.config.sweep_options import LOOKS
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

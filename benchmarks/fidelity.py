@@ -22,15 +22,15 @@ from pathlib import Path
 
 from one_run import WARMUP, interval, metric_of, spec_of
 
-from accelsweep.rank.rank import preload, run_rank
-from accelsweep.rank.spec import RankResult
+from accelsweep.worker.main import preload, run_rank
+from accelsweep.worker.run_spec import RankResult
 
 BAND = (0.97, 1.03)
 
 
 def our_rate(options: argparse.Namespace, loop: str, seed: int) -> float:
     """Return samples per second as accelsweep records them."""
-    model = {"_target_": "accelsweep.workloads.models.SmallCNN"}
+    model = {"_target_": "accelsweep.workloads.image_models.SmallCNN"}
     shape = {"steps": options.steps, "batch_size": options.batch_size}
     where = {"accelerator": options.accelerator, "threads": options.threads}
     with tempfile.TemporaryDirectory() as folder:
@@ -44,8 +44,8 @@ def rate_by_hand(options: argparse.Namespace, seed: int) -> float:
     import torch
     from torch.nn import functional
 
-    from accelsweep.workloads.digits import Digits
-    from accelsweep.workloads.models import SmallCNN
+    from accelsweep.workloads.datasets import Digits
+    from accelsweep.workloads.image_models import SmallCNN
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(seed)
@@ -98,12 +98,11 @@ def probe_cost(rounds: int = 30, steps: int = 5000) -> list[float]:
     """Return the microseconds that a step costs in the window, the progress count and the batch's count, per round."""
     import torch
 
-    from accelsweep.measure.devices.cpu import CpuDevice
-    from accelsweep.measure.group import Alone
-    from accelsweep.measure.window import Window, WindowRules
-    from accelsweep.rank.loops.loop import loss_in
-    from accelsweep.rank.loops.sample_count import SampleCount
-    from accelsweep.state.progress import StepCount
+    from accelsweep.devices.cpu import CpuDevice
+    from accelsweep.measure.window import Alone, Window, WindowRules
+    from accelsweep.records.sweep_progress import StepCount
+    from accelsweep.worker.loops.loop import loss_in
+    from accelsweep.worker.loops.sample_count import SampleCount
 
     batch, output = (torch.zeros(32, 1, 8, 8), torch.zeros(32, dtype=torch.long)), {"loss": torch.zeros(())}
     rules = WindowRules(warmup_steps=2, min_steps=10 * steps, min_seconds=0.0, max_steps=10 * steps)

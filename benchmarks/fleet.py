@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from accelsweep.analyse.statistics.against_others import against_others, holm
-from accelsweep.analyse.statistics.intervals import Family
 from accelsweep.analyse.statistics.random_effects import Scatter, components
-from accelsweep.core.planned.settings import FLEET_TOLERANCE
+from accelsweep.analysis.intervals import Family
+from accelsweep.config.sweep_options import FLEET_TOLERANCE
 
 BETWEEN, SLOW, CONFIDENCE = 0.0063, 0.02, 0.95
 COVERED, FALSE = 0.94, 0.05

@@ -20,11 +20,11 @@ from math import exp, log
 from pathlib import Path
 from statistics import fmean
 
-from accelsweep.analyse.statistics.intervals import Family, t_interval
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import Record
-from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.state.folders import SweepFolder
+from accelsweep.analysis.intervals import Family, t_interval
+from accelsweep.planning.plan import make_plan, write_plan
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
 
 RUNS = 4
 LOAD_SECONDS = 6.0
@@ -43,7 +43,7 @@ CELLS = [
 @contextmanager
 def followed(folder: SweepFolder) -> Iterator[None]:
     """Follow the sweep for the length of the block."""
-    command = [sys.executable, "-m", "accelsweep.publish", str(folder.root), "--follow"]
+    command = [sys.executable, "-m", "accelsweep.tracking.live_publishing", str(folder.root), "--follow"]
     publisher = subprocess.Popen(command, cwd=folder.home, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     time.sleep(LOAD_SECONDS)
     try:
@@ -55,7 +55,7 @@ def followed(folder: SweepFolder) -> Iterator[None]:
 
 def log_rate(folder: SweepFolder, block: str, runs: tuple[str, ...]) -> float:
     """Measure a block; return the mean log rate of its runs."""
-    command = [sys.executable, "-m", "accelsweep.supervise", str(folder.block(block))]
+    command = [sys.executable, "-m", "accelsweep.executor", str(folder.block(block))]
     subprocess.run(command, cwd=folder.home, check=True, stdout=subprocess.DEVNULL)
     rates = [Record.read(folder.record(run)).metrics["samples_per_second"].value for run in runs]
     return fmean(log(rate) for rate in rates if rate is not None)

@@ -20,16 +20,16 @@ import tempfile
 
 from one_run import interval, metric_of, spec_of
 
-from accelsweep.machine.cpu import usable_cores
-from accelsweep.rank.rank import preload, run_rank
-from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.devices.linux import usable_cores
+from accelsweep.worker.main import preload, run_rank
+from accelsweep.worker.run_spec import RankResult, RunSpec
 
 KINDS = {1: ("raw", "lightning"), 2: ("raw", "lightning", "lightning without the flag")}
 
 
 def step_microseconds(options: argparse.Namespace, kind: str, processes: int, seed: int) -> float:
     """Return the mean step of one group of processes, as accelsweep records it."""
-    model = {"_target_": "accelsweep.workloads.models.MLP", "width": 64}
+    model = {"_target_": "accelsweep.workloads.image_models.MLP", "width": 64}
     shape = {"steps": options.steps, "batch_size": options.batch_size, "devices": processes}
     with tempfile.TemporaryDirectory() as folder:
         spec = spec_of(folder, model, seed, loop=kind.split()[0], **shape)

@@ -8,9 +8,9 @@ from typing import Any
 
 from scipy import stats
 
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Run
-from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.config.schema import CellConfig
+from accelsweep.records.plan import Run
+from accelsweep.worker.run_spec import RankResult, RunSpec
 
 WARMUP = 30
 
@@ -32,7 +32,7 @@ def spec_of(
             "threads": 1,
             "task": "train_throughput",
             "model": model,
-            "data": {"_target_": "accelsweep.workloads.digits.Digits"},
+            "data": {"_target_": "accelsweep.workloads.datasets.Digits"},
             "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05, "momentum": 0.9},
             "trainer": {"strategy": "auto"},
             "measure": {

@@ -23,10 +23,10 @@ from statistics import median
 
 import pyarrow.parquet
 
-from accelsweep.core.recorded.record import Record
-from accelsweep.machine.cpu import usable_cores
-from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.state.folders import SweepFolder
+from accelsweep.devices.linux import usable_cores
+from accelsweep.planning.plan import make_plan, write_plan
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Record
 
 STEPS = 200
 WANTED_RATIO = 8.0
@@ -65,7 +65,7 @@ def supervised(launcher: str, runs: int, costs: Costs) -> None:
         folder = write_plan(home, plan)
         (block,) = plan.manifest.blocks
         started_at = time.time()  # compared with the records' times of day
-        command = [sys.executable, "-m", "accelsweep.supervise", str(folder.block(block.name))]
+        command = [sys.executable, "-m", "accelsweep.executor", str(folder.block(block.name))]
         subprocess.run(command, cwd=home, check=True, stdout=subprocess.DEVNULL)
         ended_at = time.time()
         records = sorted((Record.read(folder.record(run)) for run in block.runs), key=lambda record: record.started_at)

@@ -23,10 +23,10 @@ from typing import cast
 
 from omegaconf import OmegaConf
 
-from accelsweep.base.shipped import config_folders
-from accelsweep.core.cells.cell import cell_name, scientific
-from accelsweep.plan.grid.compose import Composer
-from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.config.hydra import Composer
+from accelsweep.config.setting import cell_name, scientific
+from accelsweep.installation import config_folders
+from accelsweep.planning.plan import make_plan, write_plan
 
 
 def grid(cells: int, *, added: bool = False) -> list[str]:

@@ -27,11 +27,10 @@ import pyarrow.parquet as parquet
 from example_sweep import build_example_sweep
 from guarded_server import ADMIN, guarded_server
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Metric, Record
-from accelsweep.publish.browse.ui import running_server
-from accelsweep.publish.store.store import create_database
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Metric, Outcome, Record
+from accelsweep.tracking.store import create_database
+from accelsweep.tracking.ui import running_server
 
 HTTP = "HTTP"
 ASKED = "HTTP, each password checked"
@@ -43,7 +42,7 @@ POINTS = 100
 
 def build(home: Path, name: str, runs: int) -> SweepFolder:
     """Write a sweep with at least `runs` measured runs of the size that this benchmark states."""
-    from accelsweep.core.planned.plans import Manifest, Run
+    from accelsweep.records.plan import Manifest, Run
 
     folder = build_example_sweep(home, name, repeats=-(-runs // 8))
     manifest = Manifest.read(folder.manifest)
@@ -81,7 +80,7 @@ def _steps() -> pa.Table:
 
 def seconds_of_publishing(folder: SweepFolder, uri: str) -> tuple[float, float, float, int]:
     """Return the seconds and CPU seconds of a first publish, the seconds of a second one, and the number of runs."""
-    from accelsweep.publish.publisher import publish
+    from accelsweep.tracking.publisher import publish
 
     begin, cpu_begin = time.perf_counter(), time.process_time()
     done = publish(folder, uri)
@@ -97,7 +96,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     begin = time.perf_counter()
-    from accelsweep.publish.store import writer  # noqa: F401
+    from accelsweep.tracking import run_upload  # noqa: F401
 
     print(f"import of mlflow: {time.perf_counter() - begin:.1f} s")
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as servers:

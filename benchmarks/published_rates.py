@@ -139,7 +139,7 @@ def counted(models: list[str], kept: Path) -> dict[str, dict[str, Any]]:
 
 def count(model: str) -> dict[str, Any]:
     """Return the traits of one model, or its `error`."""
-    from accelsweep.measure.metrics.traits import forward_traits
+    from accelsweep.measure.flops import forward_traits
 
     try:
         network, example = bert(model) if model.startswith("bert") else image_model(model)

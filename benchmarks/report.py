@@ -25,14 +25,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from accelsweep.core.cells.cell import cell_name
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run
-from accelsweep.core.planned.settings import Settings
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Doubt, Metric, Record
-from accelsweep.core.sites.site import Site
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.schema import CellConfig
+from accelsweep.config.setting import cell_name
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import Settings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest, PlannedBlock, PlannedCell, Run
+from accelsweep.records.run_record import Doubt, Metric, Outcome, Record
+from accelsweep.schedulers.protocol import Resources
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "reports" / "examples" / "quickstart" / "sweeps" / "quickstart"
 AXES = ("devices", "precision", "batch_size", "model.width")
@@ -159,15 +159,15 @@ def measure(folder: SweepFolder) -> tuple[dict[str, float], Path]:
     """Run the last steps of every sweep; return the seconds of each part and the page."""
     watch = Stopwatch()
     with watch.timed("collect"):
-        from accelsweep.analyse.collected.collect import collect
+        from accelsweep.analysis.collect import collect
 
         records = collect(folder)
     with watch.timed("analyse"):
-        from accelsweep.analyse.analyse import analyse
+        from accelsweep.analysis.analyse_sweep import analyse
 
         analyse(records, Manifest.read(folder.manifest)).write(folder.findings)
     with watch.timed("report"):
-        from accelsweep.report.write import write_report
+        from accelsweep.report.report_files import write_report
 
         page = write_report(folder)
     return watch.seconds, page

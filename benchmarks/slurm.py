@@ -21,10 +21,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import Record
-from accelsweep.machine.cpu import allowed_cores
-from accelsweep.state.folders import SweepFolder
+from accelsweep.devices.linux import allowed_cores
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CLUSTER = REPOSITORY / "tests" / "slurm" / "cluster.sh"
@@ -111,7 +111,7 @@ def prepare(home: Path) -> None:
 
 def plan_alone(home: Path, cells: int, repeats: int) -> None:
     """Write the plan of the sweep without running it."""
-    from accelsweep.plan.make import make_plan, write_plan
+    from accelsweep.planning.plan import make_plan, write_plan
 
     grid = [f"batch_size={','.join(str(16 + step) for step in range(cells))}", f"repeats={repeats}"]
     write_plan(home, make_plan(home, ["experiment=tiny", "site=box", *grid], name="blocks"))

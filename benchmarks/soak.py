@@ -27,10 +27,10 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import living_hold
+from accelsweep.records.file_lock import living_hold
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
 
 ROLES = ("head", "publisher", "supervisor")
 SAMPLE_SECONDS = 5.0
@@ -71,7 +71,7 @@ class Soak:
         """Return the living process of each role."""
         found = {"head": psutil.Process(head.pid)}
         for child in found["head"].children():
-            if child.status() != psutil.STATUS_ZOMBIE and "accelsweep.publish" in child.cmdline():
+            if child.status() != psutil.STATUS_ZOMBIE and "accelsweep.tracking.live_publishing" in child.cmdline():
                 found["publisher"] = child
         holds = filter(None, map(living_hold, self.folder.holds()))
         found.update(("supervisor", psutil.Process(hold.pid)) for hold in holds)

@@ -17,7 +17,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
 
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath
@@ -188,8 +188,8 @@ def shipped_compositions_are_kept() -> Iterator[None]:
 
     Nothing changes that folder while tests run, and nobody can change what Hydra composed: it is read-only.
     """
-    from accelsweep.base.shipped import shipped_root
-    from accelsweep.plan.grid.compose import Composer
+    from accelsweep.config.hydra import Composer
+    from accelsweep.installation import shipped_root
 
     composed: dict[tuple[object, ...], DictConfig] = {}
     compose = Composer._load
@@ -216,8 +216,8 @@ def unchanged_folders() -> Iterator[set[str]]:
     from hydra._internal.config_repository import ConfigRepository
     from hydra.core.object_type import ObjectType
 
-    from accelsweep.base.shipped import shipped_root
-    from accelsweep.plan.grid.loader import KeepingLoader, KeptFiles
+    from accelsweep.config.hydra import KeepingLoader, KeptFiles
+    from accelsweep.installation import shipped_root
 
     unchanged = {str(shipped_root() / "conf"), "hydra.conf", ""}
     read: dict[tuple[str, str], ConfigResult | None] = {}
@@ -258,7 +258,7 @@ def pictures_are_kept(once: Callable[[str, Callable[[Path], None]], Path]) -> It
 MAKE_DATABASE = """
 import sys
 from pathlib import Path
-from accelsweep.publish.store.store import create_database
+from accelsweep.tracking.store import create_database
 create_database(f"sqlite:///{sys.argv[1]}/mlflow.db", Path(sys.argv[1]))
 """
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.planning.plan import make_plan, write_plan
 
 SNAKEFILE = Path(__file__).resolve().parents[1] / "Snakefile"
 ANSWERED = "Specify a conda environment or container for each rule."

@@ -22,7 +22,7 @@ rule block:
     shell:
         # Snakemake deletes a log before each job. So the log is a second name of a file that grows from command to command.
         "(touch {params.kept:q} && ln -f {params.kept:q} {log:q}) || true; "
-        "{{ {params.before}{params.python} -P -m accelsweep.supervise {input:q}; }} >> {log:q} 2>&1"
+        "{{ {params.before}{params.python} -P -m accelsweep.executor {input:q}; }} >> {log:q} 2>&1"
 
 
 # Slurm alone. The supervisor runs on the first node and starts one process per node with srun; `mpi` among the resources

@@ -1,6 +1,6 @@
 # Records become one table and the findings: every number that a reader will see.
 
-from accelsweep.base.rooms import code_of
+from accelsweep.driver.snakefile_functions import code_digest
 
 
 rule findings:
@@ -16,9 +16,9 @@ rule findings:
     params:
         python=sys.executable,
         before=SWEEP.before_findings,
-        code=code_of("analyse"),
+        code=code_digest(),
     shell:
-        "{params.before}{params.python:q} -P -m accelsweep.analyse sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
+        "{params.before}{params.python:q} -P -m accelsweep.analysis.analyse_sweep sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
 
 
 # What a sweep is run for. The files in between are named too, because Snakemake does not make a missing file again as

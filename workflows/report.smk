@@ -1,7 +1,7 @@
 # Findings become the page that people forward, and the records are copied to MLflow. `snakemake --report` carries the
 # same figures. They are named one by one: what else lies in reports/NAME is the user's, and is left alone.
 
-from accelsweep.base.rooms import code_of
+from accelsweep.driver.snakefile_functions import code_digest
 from accelsweep.report.captions import CAPTIONS
 
 
@@ -25,9 +25,9 @@ rule report:
     localrule: True
     params:
         python=sys.executable,
-        code=code_of("report"),
+        code=code_digest(),
     shell:
-        "{params.python:q} -P -m accelsweep.report sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
+        "{params.python:q} -P -m accelsweep.report.report_files sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
 
 
 rule published:
@@ -42,4 +42,4 @@ rule published:
     params:
         python=sys.executable,
     shell:
-        "{params.python:q} -P -m accelsweep.publish sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
+        "{params.python:q} -P -m accelsweep.tracking.live_publishing sweeps/{wildcards.sweep:q} > {log:q} 2>&1"

@@ -99,7 +99,7 @@ def ceilings(place: Place, findings: Findings) -> None:
 
 
 def _sheet(record: Record, name: str) -> float | None:
-    from accelsweep.machine.peaks import datasheet_of
+    from accelsweep.devices.datasheets import datasheet_of
 
     sheet = datasheet_of(record.body["effective"]["device_names"][0])
     if sheet is None:

@@ -14,7 +14,7 @@ from typing import Any
 from checks import Result, Table
 from place import Place, Record
 
-from accelsweep.machine.cpu import cpu_model
+from accelsweep.devices.cpu import cpu_model
 
 PACKAGES = ("torch", "triton", "lightning", "hydra-core", "snakemake", "numpy", "pandas", "pydantic", "nvidia-ml-py")
 COLUMNS = ("samples_per_second", "window_seconds", "mfu", "peak_memory_allocated_bytes", "energy_joules")

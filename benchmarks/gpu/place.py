@@ -177,8 +177,8 @@ def beside_the_server() -> dict[str, str]:
     """
     if sys.platform != "linux":
         return {}
-    from accelsweep.drive.children.fork_server import JOB_VARIABLES, start
-    from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE
+    from accelsweep.driver.background_processes import JOB_VARIABLES, start
+    from accelsweep.executor.ipc import FORK_SERVER_VARIABLE
 
     with tempfile.NamedTemporaryFile(prefix="accelsweep-gpu-", suffix=".log", delete=False) as log:
         name, server = start(ROOT, Path(log.name), environment() | JOB_VARIABLES)

@@ -11,7 +11,7 @@ from typing import Any
 
 from board import Board
 
-from accelsweep.machine.drivers.simulated import SIMULATED_VARIABLE, UUID, SimulatedTelemetry, Spec, living
+from accelsweep.testing.simulated_device import SIMULATED_VARIABLE, UUID, SimulatedTelemetry, Spec, living
 
 SPEC = Spec(
     model="Simulated device of the acceptance",

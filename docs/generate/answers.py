@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from tables import cell, code, plain, table
 
 from accelsweep.answers.forms.all import ANSWERS
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.planned.plans import Resources
-from accelsweep.core.recorded.record import Doubt
+from accelsweep.records.estimates import Estimate
+from accelsweep.records.run_record import Doubt
+from accelsweep.schedulers.protocol import Resources
 
 HEAD = """# JSON answers
 

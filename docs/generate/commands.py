@@ -6,7 +6,7 @@ import typer
 from tables import code, plain, table
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from accelsweep.cli import app
+from accelsweep.cli.typer_app import app
 
 HEAD = """# Commands
 

@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from sources import ROOT
 from tables import code, plain, table
 
-from accelsweep.core.cells.config import CellConfig, Measure, Serving
-from accelsweep.core.planned.prices import Prices
-from accelsweep.core.planned.settings import Analysis, BlockSettings, Limits, Settings
-from accelsweep.core.sites.site import Site
+from accelsweep.config.prices import Prices
+from accelsweep.config.schema import CellConfig, Measure, Serving
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import Analysis, BlockSettings, Limits, Settings
 
 CONF = ROOT / "conf"
 CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (

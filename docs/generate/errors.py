@@ -9,8 +9,8 @@ from itertools import pairwise
 from sources import LEFT_OUT, PACKAGE, assigned, called, calls, trees, words
 from tables import cell, code, plain, table
 
-from accelsweep.base.errors import AccelsweepError, Unsupported
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.errors import AccelsweepError, Unsupported
+from accelsweep.records.run_record import Outcome
 
 HEAD = """# Errors, outcomes and exit codes
 
@@ -48,13 +48,13 @@ def _documented(module: str) -> dict[str, tuple[ast.Assign, str]]:
 
 
 def _exit_codes() -> str:
-    codes = {name: said for name, said in _documented("base/errors.py").items() if name.startswith("EXIT_")}
+    codes = {name: said for name, said in _documented("errors.py").items() if name.startswith("EXIT_")}
     rows = [[ast.unparse(assign.value), cell(text)] for assign, text in codes.values()]
     return table(["exit code", "meaning"], rows)
 
 
 def _outcomes() -> str:
-    said = _documented("core/recorded/outcome.py")
+    said = _documented("records/run_record.py")
     rows = [[code(one), cell(said[one][1]), "yes" if one.settled else "no"] for one in Outcome]
     return table(["outcome", "meaning", "an answer: not tried again"], rows)
 
@@ -80,7 +80,7 @@ def _kinds() -> dict[str, tuple[str, int | None]]:
 
 
 def _number(stated: ast.expr) -> int:
-    assign, _ = _documented("base/errors.py")[ast.unparse(stated)]
+    assign, _ = _documented("errors.py")[ast.unparse(stated)]
     return int(ast.unparse(assign.value))
 
 

@@ -1,11 +1,11 @@
-"""The page of metrics, from `accelsweep.core.recorded.metrics`."""
+"""The page of metrics, from `accelsweep.records.metrics`."""
 
 from __future__ import annotations
 
 from tables import cell, code, table
 
-from accelsweep.core.cells.tasks import RATES_OF
-from accelsweep.core.recorded.metrics import METRICS
+from accelsweep.config.schema import RATES_OF
+from accelsweep.records.metrics import METRICS
 
 HEAD = """# Metrics
 

@@ -44,11 +44,11 @@ def built_with() -> dict[str, str]:
 
 def rebuild(home: Path, name: str) -> Path:
     """Write findings and report of the example in `home` from its records; return the report's folder."""
-    from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collected.collect import look_up
-    from accelsweep.core.planned.plans import Manifest
-    from accelsweep.report.write import write_files
-    from accelsweep.state.folders import existing_sweep
+    from accelsweep.analysis.analyse_sweep import analyse
+    from accelsweep.analysis.collect import look_up
+    from accelsweep.records.layout import existing_sweep
+    from accelsweep.records.plan import Manifest
+    from accelsweep.report.report_files import write_files
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)

@@ -15,13 +15,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.base.version import __version__
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.installation import __version__
 
 if TYPE_CHECKING:
-    from accelsweep.notebook.driving import SweepPlan, plan, run
-    from accelsweep.notebook.opened import OpenedSweep
-    from accelsweep.notebook.opening import open_sweep as open  # noqa: A004 - read as accelsweep.open
+    from accelsweep.api import OpenedSweep, SweepPlan, plan, run
+    from accelsweep.api import open_sweep as open  # noqa: A004 - read as accelsweep.open
 else:
 
     def __getattr__(name: str) -> Any:
@@ -36,11 +35,11 @@ else:
 
 
 _PLACES = {
-    "OpenedSweep": "accelsweep.notebook.opened:OpenedSweep",
-    "SweepPlan": "accelsweep.notebook.driving:SweepPlan",
-    "open": "accelsweep.notebook.opening:open_sweep",
+    "OpenedSweep": "accelsweep.api:OpenedSweep",
+    "SweepPlan": "accelsweep.api:SweepPlan",
+    "open": "accelsweep.api:open_sweep",
     "plan": "accelsweep.plan",  # a room, and a word of the public names: the room can be called
-    "run": "accelsweep.notebook.driving:run",
+    "run": "accelsweep.api:run",
 }
 
 __all__ = ["AccelsweepError", "InputError", "OpenedSweep", "SweepPlan", "__version__", "open", "plan", "run"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from accelsweep.base.errors import EXIT_INTERRUPTED
+from accelsweep.errors import EXIT_INTERRUPTED
 
 
 def main() -> None:

@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 from queued_sweep import NO_COUNTER, account_for, on_slurm
 
-from accelsweep.analyse.collected.collect import look_up
-from accelsweep.analyse.collected.runs import Reading, RunRow
-from accelsweep.analyse.whole import findings_of
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Metric
+from accelsweep.analysis.analyse_sweep import findings_of
+from accelsweep.analysis.collect import look_up
+from accelsweep.analysis.run_results import Reading, RunRow
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_files import record_or_none
+from accelsweep.records.run_record import Metric, Outcome
 from accelsweep.state.archive.check import checked
 from accelsweep.state.archive.pack import pack
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.records import record_or_none
 
 JOB = ("job_queue_seconds", "job_elapsed_seconds", "job_energy_joules")
 RESULT = ("time_to_result_seconds", "time_to_result_with_queue_seconds")

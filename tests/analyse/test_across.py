@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.merge import Part, analyse_together
-from accelsweep.core.findings.choices import Certainty
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.prices import Prices
+from accelsweep.analysis.merge_sweeps import Part, analyse_together
+from accelsweep.config.prices import Prices
+from accelsweep.records.findings import Certainty, Findings
 
 AXES = ({"batch_size": 32}, {"batch_size": 64})
 PRICES = Prices.model_validate({"devices": {"16 vCPU": 0.533, "Tesla K80": 0.967}})

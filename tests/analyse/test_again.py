@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from types import ModuleType
 
-from accelsweep.analyse.findings.cells.again import command_again, trainer_call
-from accelsweep.core.cells.config import CellConfig
+from accelsweep.analysis.setting_findings import command_again, trainer_call
+from accelsweep.config.schema import CellConfig
 
 
 def test_the_command_replaces_the_axes_and_the_baseline_and_keeps_the_other_overrides(simulated: ModuleType) -> None:

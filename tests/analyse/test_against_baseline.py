@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import Verdict
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import CellFinding, Findings
 
 BASE, OTHER = {"batch_size": 32}, {"batch_size": 64}
 RATES = (1000.0, 1010.0, 990.0)

@@ -10,14 +10,13 @@ from types import ModuleType
 
 import pytest
 
-from accelsweep.analyse.__main__ import main
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collected.collect import collect
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.state.folders import SweepFolder
+from accelsweep.analysis.analyse_sweep import analyse, main
+from accelsweep.analysis.collect import collect
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome
 
 pytestmark = pytest.mark.heavy
 
@@ -86,7 +85,7 @@ def test_the_digest_of_the_records_changes_with_any_record(example_sweep: SweepF
 
 
 def test_the_module_writes_findings_that_read_back_and_stay_the_same(example_sweep: SweepFolder) -> None:
-    subprocess.run([sys.executable, "-m", "accelsweep.analyse", str(example_sweep.root)], check=True)
+    subprocess.run([sys.executable, "-m", "accelsweep.analysis.analyse_sweep", str(example_sweep.root)], check=True)
     content = example_sweep.findings.read_bytes()
     assert main([str(example_sweep.root)]) == 0
     assert example_sweep.findings.read_bytes() == content
@@ -102,8 +101,8 @@ def test_the_module_names_a_sweep_that_is_not_there(
 
 def test_analysing_imports_neither_torch_nor_mlflow() -> None:
     code = (
-        "import sys, accelsweep.analyse.analyse, accelsweep.analyse.collected.collect; "
-        "import accelsweep.analyse.findings.between_sweeps; "
+        "import sys, accelsweep.analysis.analyse_sweep, accelsweep.analysis.collect; "
+        "import accelsweep.analysis.compare_sweeps; "
         "print([name for name in ('torch', 'lightning', 'mlflow', 'hydra') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings.series import BatchCurve
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.records.findings import BatchCurve
 
 RATES = {8: 400.0, 16: 700.0, 32: 960.0, 64: 1000.0, 128: None, 256: None}
 

@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.findings.between_sweeps import Gate, SweepComparison, compare_sweeps, parse_gate
-from accelsweep.analyse.findings.gate import GateState, gated_rows, worst
-from accelsweep.base.errors import InputError
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.analysis.compare_sweeps import (
+    Gate,
+    GateState,
+    SweepComparison,
+    compare_sweeps,
+    gated_rows,
+    parse_gate,
+    worst,
+)
+from accelsweep.errors import InputError
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.run_record import Outcome
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
 NOISE = (0.0, 0.001, -0.001, 0.0005, -0.0005)

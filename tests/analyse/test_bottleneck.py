@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsweep.analyse.findings.cells.bottleneck import bottleneck_of
-from accelsweep.core.recorded.breakdown import PARTS
+from accelsweep.analysis.setting_findings import bottleneck_of
+from accelsweep.records.run_record import PARTS
 
 
 class Run:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collected.collect import collect
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.collect import collect
 from accelsweep.core.claims.claims import Claim, ReportSettings
 from accelsweep.core.claims.expressions import factors
 from accelsweep.core.claims.verdicts import ClaimVerdict
-from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.planning.plan import make_plan, write_plan
 
 SMALL, LARGE = {"accelerator": "cpu", "batch_size": 8}, {"accelerator": "cpu", "batch_size": 64}
 GPU = {"accelerator": "cuda", "batch_size": 64}

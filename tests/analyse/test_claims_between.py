@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collected.runs import CellRuns, group
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.run_results import CellRuns, group
 from accelsweep.core.claims.claims import ClaimFigure, ReportSettings
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding

@@ -8,14 +8,14 @@ from collections import Counter
 
 import pytest
 
-from accelsweep.analyse.collected.collect import collect
-from accelsweep.analyse.collected.runs import RunRow
-from accelsweep.base.documents import canonical_json, sha256_file, sha256_text
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Block, Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.records import read_record
+from accelsweep.analysis.collect import collect
+from accelsweep.analysis.run_results import RunRow
+from accelsweep.config.schema import CellConfig
+from accelsweep.json_documents import canonical_json, sha256_file, sha256_text
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Block, Manifest
+from accelsweep.records.run_files import read_record
+from accelsweep.records.run_record import Outcome
 
 
 def _row(rows: list[RunRow], run: str) -> RunRow:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings.findings import Findings
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.records.findings import Findings
 
 CPU, GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}
 CPU_HOURS, GPU_HOURS = 97.18, 9.06

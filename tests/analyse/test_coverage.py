@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from accelsweep.analyse.analyse import analyse
+from accelsweep.analysis.analyse_sweep import analyse
 
 SWEEPS = 3000
 LEFT_TO_CHANCE = 0.01

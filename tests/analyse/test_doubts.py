@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collected.runs import RunRow, group, in_order
-from accelsweep.analyse.findings.doubts import drift, outlying_runs
-from accelsweep.core.findings.findings import Findings
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.run_results import RunRow, group, in_order
+from accelsweep.analysis.sweep_doubts import drift, outlying_runs
+from accelsweep.records.findings import Findings
 
 CELLS = [{"batch_size": 2**power} for power in range(6)]
 SWEEPS = 100

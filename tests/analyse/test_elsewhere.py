@@ -8,12 +8,12 @@ from typing import Any
 
 from resnet50 import RESNET50
 
-from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.beside.elsewhere import USUAL, Onto
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.config.prices import Prices
 from accelsweep.core.findings.projections import Elsewhere
-from accelsweep.core.planned.prices import Prices
-from accelsweep.core.recorded.record import Doubt
-from accelsweep.machine.peaks import datasheet
+from accelsweep.devices.datasheets import datasheet
+from accelsweep.records.run_record import Doubt
 
 SMALL, LARGE = {"batch_size": 32}, {"batch_size": 64}
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from accelsweep.analyse.collected.collect import collect
-from accelsweep.analyse.collected.export import table_of
-from accelsweep.analyse.collected.runs import Reading, RunRow
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.state.folders import SweepFolder
+from accelsweep.analysis.collect import collect, table_of
+from accelsweep.analysis.run_results import Reading, RunRow
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome
 
 
 def _run(axes: dict[str, Any], **fields: Any) -> RunRow:

@@ -14,7 +14,7 @@ def published(*rows: tuple[str, str]) -> ExternalResults:
 
 
 def test_rows_of_the_same_model_and_task_are_shown(simulated):
-    config = {"model": {"_target_": "accelsweep.workloads.resnet.ResNet50"}}
+    config = {"model": {"_target_": "accelsweep.workloads.image_models.ResNet50"}}
     run = simulated.make_run({"batch_size": 32}, 0, 10.0, config=config)
     others = published(("resnet50", "training"), ("resnet50", "inference"), ("resnet50d", "training"))
     (only,) = rows_beside([run], [others])

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.statistics.against_others import against_others
-from accelsweep.core.findings.choices import Certainty
-from accelsweep.core.findings.findings import Findings
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.config.sweep_options import Fleet
 from accelsweep.core.findings.fleet import FleetFinding, FleetNode, NodeSpread, NodeVerdict
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.planned.plans import Manifest, Resources
-from accelsweep.core.planned.settings import Fleet
+from accelsweep.records.estimates import Estimate
+from accelsweep.records.findings import Certainty, Findings
+from accelsweep.records.plan import Manifest
 from accelsweep.report.fleet.tables import fleet_table, spread_table
-from accelsweep.report.tables.build import build_tables
+from accelsweep.report.report_tables import build_tables
+from accelsweep.schedulers.protocol import Resources
 
 SIZES = (32, 128)
 HOT = {"code": "throttled", "message": "Board ran slower than it could: HwThermal", "remedy": "cool it"}

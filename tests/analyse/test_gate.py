@@ -6,12 +6,11 @@ from types import ModuleType
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.findings.between_sweeps import Gate
-from accelsweep.analyse.findings.gate import GateState, gated, worst
-from accelsweep.base.documents import sha256_text
-from accelsweep.core.cells.versions import Version
-from accelsweep.core.findings.numbers import Verdict
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.compare_sweeps import Gate, GateState, gated, worst
+from accelsweep.config.versions import Version
+from accelsweep.json_documents import sha256_text
+from accelsweep.records.estimates import Verdict
 
 SLOWER = Gate(Verdict.slower, 0.02)
 SHAKE = (0.0, 0.003, -0.002, 0.001, -0.003)

@@ -6,11 +6,11 @@ from types import ModuleType
 
 import pytest
 
-from accelsweep.analyse.advice.headline import MOST_WORDS, between, faster, short_name
-from accelsweep.analyse.analyse import analyse
-from accelsweep.core.cells.cell import in_words
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import Estimate, Speedup
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.headline import MOST_WORDS, between, faster, short_name
+from accelsweep.config.setting import axes_in_words
+from accelsweep.records.estimates import Estimate, Speedup
+from accelsweep.records.findings import CellFinding
 
 LONG = {"accelerator": "cpu", "devices": 2, "precision": "32-true", "batch_size": 64} | {
     f"model.key{number}": number for number in range(20)
@@ -42,7 +42,7 @@ def sped_up(cell: CellFinding, value: float, low: float, high: float) -> CellFin
     ],
 )
 def test_a_setting_has_a_name_in_prose(axes: dict[str, object], name: str) -> None:
-    assert in_words(axes) == name
+    assert axes_in_words(axes) == name
 
 
 def test_a_name_of_many_axes_is_cut_to_what_fits_and_says_so(simulated: ModuleType) -> None:

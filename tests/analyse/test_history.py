@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.history.lines import history_of
-from accelsweep.analyse.merge import Part
-from accelsweep.base.errors import InputError
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.cells.versions import Version
+from accelsweep.analysis.merge_sweeps import Part
+from accelsweep.config.schema import CellConfig
+from accelsweep.config.versions import Version
 from accelsweep.core.derived.histories import Order
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.planned.plans import Resources
-from accelsweep.core.recorded.hardware import HardwareKind
+from accelsweep.errors import InputError
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.run_environment import HardwareKind
 from accelsweep.report.history.content import line_titles
+from accelsweep.schedulers.protocol import Resources
 
 AXES = {"batch_size": 32}
 NOISE = (0.0, 0.001, -0.001)

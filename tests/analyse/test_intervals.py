@@ -8,7 +8,7 @@ import random
 import pytest
 from scipy import stats
 
-from accelsweep.analyse.statistics.intervals import (
+from accelsweep.analysis.intervals import (
     Family,
     Interval,
     exponential_estimate,
@@ -22,7 +22,7 @@ from accelsweep.analyse.statistics.intervals import (
     verdict,
     welch_interval,
 )
-from accelsweep.core.findings.numbers import Estimate, Verdict
+from accelsweep.records.estimates import Estimate, Verdict
 
 A = {"b0": 1.0, "b1": 1.2, "b2": 0.9, "b3": 1.1}
 B = {"b0": 0.7, "b1": 0.8, "b2": 0.75, "b3": 0.6}

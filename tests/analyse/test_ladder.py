@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.core.cells.config import CellConfig
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.config.schema import CellConfig
 from accelsweep.core.claims.claims import ReportSettings
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.findings.series import Rung
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import Rung
 
 STEPS = ("0_naive", "1_larger_batch", "2_compiled")
 

@@ -8,11 +8,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.statistics.intervals import Family
-from accelsweep.analyse.statistics.universal import HALF, fit_law, most_devices
-from accelsweep.core.findings.series import LawForm, ScalingLaw
-from accelsweep.report.series.laws import laws_table
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.intervals import Family
+from accelsweep.analysis.scaling import HALF, fit_law, most_devices
+from accelsweep.records.findings import LawForm, ScalingLaw
+from accelsweep.report.report_tables import laws_table
 
 COUNTS = (1, 2, 4, 8)
 NOISE = np.array([[0.001, -0.0005, -0.001], [-0.001, 0.001, 0.0005], [0.0005, -0.001, 0.001], [0.0, 0.001, -0.001]])

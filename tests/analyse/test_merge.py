@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.collected.runs import RunRow
-from accelsweep.analyse.merge import Part, analyse_together, merge
+from accelsweep.analysis.merge_sweeps import Part, analyse_together, merge
+from accelsweep.analysis.run_results import RunRow
+from accelsweep.config.prices import Prices
 from accelsweep.core.claims.claims import Claim, ReportSettings
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.prices import Prices
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome
 
 ONE, TWO = {"devices": 1, "batch_size": 32}, {"devices": 2, "batch_size": 32}
 XEON, EPYC = {"host": "Xeon"}, {"host": "EPYC"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from accelsweep.analyse.advice.minutes import block_seconds
-from accelsweep.analyse.collected.runs import CellRuns
+from accelsweep.analysis.recommendation import block_seconds
+from accelsweep.analysis.run_results import CellRuns
 
 CELLS = [{"batch_size": 32}, {"batch_size": 64}, {"batch_size": 128}]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from accelsweep.analyse.statistics.moderated import critical, half_widths, inverse_trigamma, moderate, trigamma
-from accelsweep.repeats.student import prior_degrees
+from accelsweep.analysis.intervals import prior_degrees
+from accelsweep.analysis.simultaneous_intervals import critical, half_widths, inverse_trigamma, moderate, trigamma
 
 EACH, PLAIN = 1 - 0.05 / 7, 0.95
 GENERATOR = np.random.default_rng(1)

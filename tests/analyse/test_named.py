@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.claims.named import named
-from accelsweep.analyse.collected.runs import CellRuns, RunRow
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import PlannedCell
-from accelsweep.core.recorded.hardware import HardwareKind
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.analysis.run_results import CellRuns, RunRow
+from accelsweep.config.schema import CellConfig
+from accelsweep.records.plan import PlannedCell
+from accelsweep.records.run_environment import HardwareKind
+from accelsweep.records.run_record import Outcome
 
 SHARED: dict[str, Any] = {
     "accelerator": "cpu",

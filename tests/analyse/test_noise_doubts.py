@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collected.runs import CellRuns, group, in_order
-from accelsweep.analyse.findings.against_baseline import pair_of
-from accelsweep.analyse.findings.noise_doubts import noisy_baseline, two_cluster_chance, two_levels, uneven_noise
-from accelsweep.core.findings.findings import Findings
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.baseline_comparison import pair_of
+from accelsweep.analysis.run_results import CellRuns, group, in_order
+from accelsweep.analysis.sweep_doubts import noisy_baseline, two_cluster_chance, two_levels, uneven_noise
+from accelsweep.records.findings import Findings
 
 SWEEPS = 1000
 MOST_FALSE = 0.016

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collected.runs import RunRow
-from accelsweep.analyse.findings.pareto import Objective, front
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.recorded.metrics import MEMORY_METRICS
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.costs import Objective, front
+from accelsweep.analysis.run_results import RunRow
+from accelsweep.records.findings import Findings
+from accelsweep.records.metrics import MEMORY_METRICS
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
 

@@ -7,8 +7,8 @@ import random
 from types import ModuleType
 from typing import Any
 
-from accelsweep.analyse.pilot import repeats_from_pilot
-from accelsweep.repeats.resolution import Needed
+from accelsweep.analysis.analyse_sweep import repeats_from_pilot
+from accelsweep.analysis.power import Needed
 
 CELLS = [{"batch_size": 2**power} for power in range(4)]
 NOISE = 0.03

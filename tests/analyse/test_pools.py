@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from accelsweep.analyse.statistics.intervals import Family, log_ratio, paired_interval
-from accelsweep.analyse.statistics.pools import Pair, intervals, pools
+from accelsweep.analysis.intervals import Family, log_ratio, paired_interval
+from accelsweep.analysis.simultaneous_intervals import Pair, intervals, pools
 
 GENERATOR = random.Random(1)
 FAMILY = Family(5)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.config.prices import Prices
 from accelsweep.core.claims.claims import Claim, ReportSettings
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
-from accelsweep.core.planned.prices import Prices
 
 CPU, GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}
 PRICES = Prices.model_validate({"devices": {"cpu": 0.533, "Tesla K80": 0.967}})

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from accelsweep.analyse.beside.profiles import differences, with_profiles
-from accelsweep.analyse.collected.collect import look_up
-from accelsweep.analyse.whole import findings_of
-from accelsweep.base.documents import sha256_file
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.analysis.analyse_sweep import findings_of
+from accelsweep.analysis.collect import look_up
 from accelsweep.core.recorded.profiles import ModuleTime, OperatorTime, SettingProfile, StepProfile
-from accelsweep.core.recorded.record import Fingerprint, Record
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Fingerprint, Record
 from accelsweep.report.profiles.table import profiles_table
-from accelsweep.report.tables.build import build_tables
-from accelsweep.state.folders import SweepFolder
+from accelsweep.report.report_tables import build_tables
 
 
 def kept(folder: SweepFolder, cell: str, seconds: float, **changes: object) -> SettingProfile:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.repeats.student import critical_t
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.intervals import critical_t
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import CellFinding
 
 BASE, OTHER = {"batch_size": 32}, {"batch_size": 64}
 BASE_QUALITY = (0.95, 0.80, 0.90, 0.85, 0.99)

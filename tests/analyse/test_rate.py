@@ -7,9 +7,9 @@ from types import ModuleType
 import pytest
 from pydantic import ValidationError
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.core.cells.tasks import RATES_OF, UNIT_OF
-from accelsweep.core.findings.numbers import Verdict
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.config.schema import RATES_OF, UNIT_OF
+from accelsweep.records.estimates import Verdict
 
 CELLS = ({"batch_size": 32}, {"batch_size": 64})
 

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.advice.words import against_baseline
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collected.runs import RunRow
-from accelsweep.core.findings.choices import Certainty
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Estimate, Verdict
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.sites.device import Device
-from accelsweep.core.sites.site import Site
-from accelsweep.state.folders import SweepFolder
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.headline import against_baseline
+from accelsweep.analysis.run_results import RunRow
+from accelsweep.config.site import Site
+from accelsweep.devices.kinds import Device
+from accelsweep.records.estimates import Estimate, Verdict
+from accelsweep.records.findings import Certainty, Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome
 
 CELLS = [{"batch_size": size, "precision": precision} for size in (32, 256) for precision in ("32-true", "bf16-mixed")]
 WOBBLE = (0.0, 0.001, -0.001, 0.0005, -0.0005)
@@ -243,7 +242,7 @@ def test_refused_comparisons_lead_to_no_recommendation(simulated: ModuleType) ->
 
 
 def test_the_command_quotes_what_a_shell_would_take_apart(example_sweep: SweepFolder) -> None:
-    from accelsweep.analyse.advice.words import command
+    from accelsweep.analysis.headline import command
 
     manifest = Manifest.read(example_sweep.manifest).model_copy(
         update={"overrides": ("model.name='a; rm -rf $(HOME)'",), "sweep": "other"}
@@ -265,7 +264,7 @@ def test_where_no_cell_can_run_the_first_reason_is_told_and_few_repeats_are_no_d
 
 
 def test_a_sweep_with_automatic_repeats_is_advised_no_option_that_is_refused_there(simulated: ModuleType) -> None:
-    from accelsweep.analyse.advice.words import more_blocks
+    from accelsweep.analysis.headline import more_blocks
 
     manifest = simulated.make_manifest(CELLS, 3)
     for repeats, advised in ((3, ""), (6, " repeats=8")):
@@ -277,7 +276,7 @@ def test_a_sweep_with_automatic_repeats_is_advised_no_option_that_is_refused_the
 
 def test_a_name_is_stated_only_where_it_is_not_the_experiments_own(simulated: ModuleType) -> None:
     """The folder of experiment=claims/vgg16 is claims-vgg16 without --name."""
-    from accelsweep.analyse.advice.words import command
+    from accelsweep.analysis.headline import command
 
     manifest = simulated.make_manifest([{"batch_size": 8}], 1)
     names = {"experiment": "claims/vgg16", "sweep": "claims-vgg16", "overrides": ("experiment=claims/vgg16",)}

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.merge import Part, analyse_together, merge
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import PlannedBlock, Resources
-from accelsweep.core.planned.settings import Settings
-from accelsweep.repeats.power import smallest_visible_effect
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.merge_sweeps import Part, analyse_together, merge
+from accelsweep.analysis.power import smallest_visible_effect
+from accelsweep.config.sweep_options import Settings
+from accelsweep.records.findings import Findings
+from accelsweep.records.plan import PlannedBlock
+from accelsweep.schedulers.protocol import Resources
 
 BASE, X, Y = ({"batch_size": size} for size in (32, 64, 128))
 NOISE = 0.03

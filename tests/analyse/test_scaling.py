@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings.series import ScalingPoint
-from accelsweep.repeats.student import critical_t
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.intervals import critical_t
+from accelsweep.records.findings import ScalingPoint
 
 CELLS = [{"devices": devices, "batch_size": size} for devices in (1, 2, 4) for size in (64, 128, 256)]
 NOISE = (0.0, 0.002, -0.002)

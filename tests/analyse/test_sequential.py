@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from accelsweep.analyse.statistics.intervals import Family
-from accelsweep.analyse.statistics.sequential import level_after, nominal_levels, repeated_interval, spent
-from accelsweep.core.planned.settings import LOOKS
+from accelsweep.analysis.intervals import Family
+from accelsweep.analysis.simultaneous_intervals import level_after, nominal_levels, repeated_interval, spent
+from accelsweep.config.sweep_options import LOOKS
 
 PUBLISHED = (4.877, 3.357, 2.680, 2.290, 2.031)
 """Five equal looks at 5 % by Lan and DeMets's spending function of O'Brien-Fleming type, as `ldbounds` has them."""

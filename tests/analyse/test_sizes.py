@@ -6,12 +6,11 @@ from types import ModuleType
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings.choices import Certainty
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.drive.results import _table
-from accelsweep.report.tables.cells import cells_table
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.driver.finalize import _table
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import Certainty, Findings
+from accelsweep.report.setting_table import cells_table
 
 CELLS = ({"precision": "32-true"}, {"precision": "bf16-mixed"})
 

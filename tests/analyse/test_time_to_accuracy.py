@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.planned.prices import Prices
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.config.prices import Prices
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.run_record import Outcome
 
 CPU, GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}
 PRICES = Prices.model_validate({"devices": {"cpu": {"usd_per_hour": 0.533, "source": "DAWNBench"}, "Tesla K80": 0.967}})

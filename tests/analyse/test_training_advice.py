@@ -14,15 +14,15 @@ from accelsweep.analyse.advice.hardware.bounds import Terms, fit
 from accelsweep.analyse.advice.hardware.offers import Training, offers_of
 from accelsweep.analyse.advice.hardware.tiers import advised, in_words
 from accelsweep.analyse.advice.hardware.training import advise, epoch_samples
-from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.beside.elsewhere import Onto
-from accelsweep.base.shipped import shipped_root
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.config.prices import Prices
 from accelsweep.core.derived.advised import Advised, Fit, Offer, Tier
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.findings.projections import Range, Room
-from accelsweep.core.planned.prices import Prices
-from accelsweep.machine.peaks import datasheet
+from accelsweep.core.findings.projections import Room
+from accelsweep.devices.datasheets import datasheet
+from accelsweep.installation import shipped_root
+from accelsweep.records.estimates import Estimate, Range
+from accelsweep.records.findings import Findings
 
 CPU, K80 = {"accelerator": "cpu"}, {"accelerator": "cuda"}
 PRICES = Prices.model_validate({"devices": {"cpu": 0.5, "l4": 0.8, "h100-sxm": 3.8}})

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.base.documents import sha256_text
-from accelsweep.core.cells.versions import Version
-from accelsweep.core.findings.choices import Certainty
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Verdict
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.config.versions import Version
+from accelsweep.json_documents import sha256_text
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import Certainty, Findings
 
 BLOCKS = 5
 SHAKE = (0.0, 0.003, -0.002, 0.001, -0.003)

@@ -12,12 +12,12 @@ import pytest
 from pydantic import ValidationError
 from resnet50 import RESNET50
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collected.runs import CellRuns, group
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.run_results import CellRuns, group
+from accelsweep.config.prices import Prices
 from accelsweep.core.claims.claims import ClaimFigure, ReportSettings
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
-from accelsweep.core.planned.prices import Prices
 
 RATIOS = {"small": 10.0, "medium": 20.0, "large": 40.0}
 OVER = {"claimed": 20, "mean_over": "workload", "cell": {"accelerator": "cuda"}, "against": {"accelerator": "cpu"}}

@@ -6,8 +6,8 @@ import pytest
 
 from accelsweep.answers.forge import SUMMARY_VARIABLE, annotate, annotation, check_format, summary
 from accelsweep.answers.forms.versions import AbAnswer, ComparedVersion, VersionedSetting
-from accelsweep.base.errors import InputError
-from accelsweep.core.findings.numbers import Estimate, Verdict
+from accelsweep.errors import InputError
+from accelsweep.records.estimates import Estimate, Verdict
 
 RATIO = Estimate(value=0.97, low=0.96, high=0.98, unit="1", confidence=0.95, count=8)
 

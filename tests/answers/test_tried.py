@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.answers.checks import tried
-from accelsweep.answers.checks.tried import try_jobs
-from accelsweep.answers.forms.checked import CheckResult
-from accelsweep.core.planned.plans import Resources
-from accelsweep.core.sites.device import Device
-from accelsweep.core.sites.site import Site
-from accelsweep.core.sites.slurm import Slurm
-from accelsweep.engines.slurm.engine import SlurmEngine
+from accelsweep.cli import doctor
+from accelsweep.cli.doctor import CheckResult, try_jobs
+from accelsweep.config.site import Site, Slurm
+from accelsweep.devices.kinds import Device
+from accelsweep.schedulers.protocol import Resources
+from accelsweep.schedulers.slurm import SlurmEngine
 
 FOUND = json.dumps({"checks": [{"ok": True, "what": "torch on n1", "found": "2.13.0, no GPU", "remedy": None}]})
 OUT_OF_TIME = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-23T10:00:00 DUE TO TIME LIMIT ***"
@@ -45,8 +43,8 @@ class Delayed(SlurmEngine):
 def told(monkeypatch: pytest.MonkeyPatch, home: Path, says: str, seconds: float) -> list[CheckResult]:
     cpu = Device(accelerator="cpu", model="m", count=8)
     site = Site(name="box", scheduler="slurm", inventory=(cpu,), slurm=Slurm())
-    monkeypatch.setattr(tried, "engine_of", lambda _site: Delayed(site, says=says, seconds=seconds))
-    monkeypatch.setattr(tried, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(doctor, "engine_of", lambda _site: Delayed(site, says=says, seconds=seconds))
+    monkeypatch.setattr(doctor, "_LOOK_SECONDS", 0.05)
     return list(try_jobs(site, home, 1.0))
 
 
@@ -59,7 +57,7 @@ def test_a_log_that_a_shared_disk_shows_late_is_waited_for_and_taken_away(monkey
 
 
 def test_a_job_that_wrote_nothing_is_told_after_a_while(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(tried, "_LATE_SECONDS", 0.2)
+    monkeypatch.setattr(doctor, "_LATE_SECONDS", 0.2)
     (check,) = told(monkeypatch, tmp_path, FOUND, 1.0)
     assert "wrote nothing into" in check.found
 

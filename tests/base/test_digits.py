@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsweep.base.digits import gib, interval_digits, ratio_words, significant
+from accelsweep.significant_digits import gib, interval_digits, ratio_words, significant
 
 
 @pytest.mark.parametrize(

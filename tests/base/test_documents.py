@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsweep import __version__
-from accelsweep.base import documents
-from accelsweep.base.documents import Document, canonical_json, set_aside, write_bytes_atomically
-from accelsweep.base.errors import DamagedFile, NewerFile
+from accelsweep import json_documents
+from accelsweep.errors import DamagedFile, NewerFile
+from accelsweep.installation import __version__
+from accelsweep.json_documents import Document, canonical_json, set_aside, write_bytes_atomically
 
 
 class Note(Document):
@@ -76,7 +76,7 @@ def test_only_a_regular_file_of_a_bounded_size_is_ever_read(tmp_path):
             Note.read(path)
     sparse = tmp_path / "sparse"
     with sparse.open("wb") as file:
-        file.truncate(documents.MOST_DOCUMENT_BYTES + 1)
+        file.truncate(json_documents.MOST_DOCUMENT_BYTES + 1)
     with pytest.raises(DamagedFile, match="larger than 256 MiB"):
         Note.read(sparse)
     assert Note.read(written(tmp_path)).text == "seven"
@@ -131,7 +131,7 @@ def by_a_later_version(path, version="99.0", **changes):
     """Rewrite a note as a later version may write it: whole, with its own version, and with other values in it."""
     envelope = json.loads(path.read_text())
     body = envelope["body"] | changes
-    seal = documents.sha256_text(canonical_json(body))
+    seal = json_documents.sha256_text(canonical_json(body))
     path.write_text(json.dumps(envelope | {"version": version, "body": body, "sha256": seal}))
     return path
 
@@ -213,7 +213,7 @@ def test_who_else_may_read_and_write_a_document_is_decided_by_the_umask(umask, m
     before = os.umask(umask)
     try:
         write_bytes_atomically(tmp_path / "own.json", b"x", mode)
-        descriptor, part = documents.open_beside(tmp_path / "sweep.zip", mode)
+        descriptor, part = json_documents.open_beside(tmp_path / "sweep.zip", mode)
         os.close(descriptor)
     finally:
         os.umask(before)

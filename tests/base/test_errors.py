@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.base.errors import nearest, words_of
+from accelsweep.errors import nearest, words_of
 
 
 def test_the_nearest_word_is_offered():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from accelsweep.base.interrupts import end_as_by_ctrl_c
+from accelsweep.signals import end_as_by_ctrl_c
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from accelsweep.base.secrets import login_of, masked, names_a_secret, without_secrets
+from accelsweep.redaction import login_of, masked, names_a_secret, without_secrets
 
 word = st.text(st.characters(categories=("L", "N")), min_size=1)
 password = st.text(st.characters(exclude_categories=("Z", "C")), min_size=1)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.report.write import write_report
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import CellFinding
+from accelsweep.report.report_files import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 
@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.timing, pytest.mark.real]
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the example's findings, with its cells copied until there are 1000, of ten runs each."""
-    from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collected.collect import collect
-    from accelsweep.core.planned.plans import Manifest
+    from accelsweep.analysis.analyse_sweep import analyse
+    from accelsweep.analysis.collect import collect
+    from accelsweep.records.plan import Manifest
 
     folder = build_example_sweep(tmp_path_factory.mktemp("large"))
     findings = analyse(collect(folder), Manifest.read(folder.manifest))

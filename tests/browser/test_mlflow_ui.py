@@ -19,12 +19,12 @@ from example_sweep import build_example_sweep
 from one_rank import free_port
 from patience import PATIENCE_SECONDS, until
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.publish.runs.contents import run_name
-from accelsweep.publish.state import copies
-from accelsweep.publish.views.views import REPEATS_VIEW, SETTINGS_VIEW, link
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.tracking.repeat_runs import run_name
+from accelsweep.tracking.saved_views import REPEATS_VIEW, SETTINGS_VIEW, link
+from accelsweep.tracking.sweep_snapshot import copies
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 Page = sync_api.Page
@@ -95,9 +95,9 @@ class Site:
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[tuple[SweepFolder, str]]:
     """The example sweep with its report, in the store of its folder, and the address of a UI on it."""
-    from accelsweep.drive.finish import finish
-    from accelsweep.publish.browse.ui import running_server
-    from accelsweep.publish.publisher import publish
+    from accelsweep.driver.finalize import finish
+    from accelsweep.tracking.publisher import publish
+    from accelsweep.tracking.ui import running_server
 
     folder = build_example_sweep(tmp_path_factory.mktemp("mlflow"))
     finish(folder)
@@ -266,7 +266,15 @@ def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
     shutil.move(going.root / "runs", waiting)
     cell = next(cell.name for cell in Manifest.read(going.manifest).cells if cell.axes["batch_size"] == 32)
     uri = f"sqlite:///{going.home / 'mlflow.db'}"
-    command = [sys.executable, "-m", "accelsweep.publish", str(going.root), "--follow", "--tracking-uri", uri]
+    command = [
+        sys.executable,
+        "-m",
+        "accelsweep.tracking.live_publishing",
+        str(going.root),
+        "--follow",
+        "--tracking-uri",
+        uri,
+    ]
     follower = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         shutil.copytree(waiting / f"{cell}-r0", going.run(f"{cell}-r0"))

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.base.documents import Document
-from accelsweep.core.findings.findings import Findings
-from accelsweep.report.figures.parts.theme import DARK
-from accelsweep.report.write import write_report
-from accelsweep.state.folders import SweepFolder
+from accelsweep.json_documents import Document
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.report.figures.figure import DARK
+from accelsweep.report.report_files import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe
@@ -87,9 +87,9 @@ def reader(browser: Browser) -> Iterator[Reader]:
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepFolder:
     """A finished sweep with findings, as analyse leaves it."""
-    from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collected.collect import collect
-    from accelsweep.core.planned.plans import Manifest
+    from accelsweep.analysis.analyse_sweep import analyse
+    from accelsweep.analysis.collect import collect
+    from accelsweep.records.plan import Manifest
 
     folder = build_example_sweep(tmp_path_factory.mktemp("home"))
     analyse(collect(folder), Manifest.read(folder.manifest)).write(folder.findings)

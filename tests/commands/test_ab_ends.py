@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from simulated_sweep import make_manifest, make_run
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.base.documents import sha256_text
+from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.commands.ab import compare_versions
 from accelsweep.commands.detached.errand import do
 from accelsweep.commands.running import versions
-from accelsweep.commands.running.request import Ended, Request
-from accelsweep.core.cells.versions import Version
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.versions import Version
+from accelsweep.driver.run_sweep import Ended, Request
+from accelsweep.json_documents import sha256_text
+from accelsweep.records.layout import SweepFolder
 
 BLOCKS = 5
 NAMES = ("main", "HEAD")

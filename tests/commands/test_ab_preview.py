@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from own_repository import MODULE, git, repository, write
 
-from accelsweep.base.errors import InputError
 from accelsweep.commands.ab import preview_versions
-from accelsweep.commands.running.request import Request
 from accelsweep.commands.running.versions import decided
 from accelsweep.drive.versions.repository import Repository
 from accelsweep.drive.versions.trees import trees_made, versions_named
-from accelsweep.state.folders import SweepFolder
+from accelsweep.driver.run_sweep import Request
+from accelsweep.errors import InputError
+from accelsweep.records.layout import SweepFolder
 
 pytestmark = pytest.mark.heavy
 

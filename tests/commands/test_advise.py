@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from resnet50 import RESNET50
 
-from accelsweep.base.errors import InputError
 from accelsweep.commands.advise import Question, advise_training
-from accelsweep.core.recorded.record import Metric, Record
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Metric, Record
 
 QUESTION = Question(epochs=90, samples=50_000, deadline="24h", budget=200, onto="l4,h100-sxm", prices="cloud")
 

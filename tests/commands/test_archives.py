@@ -17,20 +17,20 @@ import pytest
 from archives import changed, contents_of, members, relisted, write
 from example_sweep import build_example_sweep
 
-from accelsweep.analyse.collected.collect import collect
-from accelsweep.analyse.whole import findings_of
-from accelsweep.base.documents import canonical_json
-from accelsweep.base.errors import AccelsweepError, InputError, NewerFile
-from accelsweep.commands.compare import compare_sweeps
+from accelsweep.analysis.analyse_sweep import findings_of
+from accelsweep.analysis.collect import collect
+from accelsweep.cli.sweeps import compare_sweeps
 from accelsweep.commands.exchange.archives import export_sweep, import_archive
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Block, Hold, Manifest
-from accelsweep.core.recorded.record import Record
-from accelsweep.drive.finish import finish
+from accelsweep.driver.finalize import finish
+from accelsweep.errors import AccelsweepError, InputError, NewerFile
+from accelsweep.json_documents import canonical_json
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Block, Hold, Manifest
+from accelsweep.records.run_record import Record
 from accelsweep.state.archive import check
 from accelsweep.state.archive.check import RefusedArchive
 from accelsweep.state.archive.contents import LISTING
-from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.heavy
 

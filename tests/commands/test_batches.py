@@ -5,15 +5,12 @@ from __future__ import annotations
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.commands.plan import print_plan
-from accelsweep.commands.planning.batches import found_batches
-from accelsweep.core.planned.plans import Manifest, Run
-from accelsweep.core.recorded.frontier import Coefficient, Frontier, Try
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.plan.search_first import search_plan
-from accelsweep.plan.searched import Unsearched
+from accelsweep.cli.sweeps import print_plan
+from accelsweep.driver.auto_batch_size import found_batches
+from accelsweep.planning.checked_grid import Unsearched
+from accelsweep.planning.plan import make_plan, search_plan, write_plan
+from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.run_record import Coefficient, Frontier, Outcome, Record, Try
 
 LINE = ["model=mlp", "data=digits", "optimizer=sgd", "accelerator=cpu", "devices=1,2", "batch_size=auto", "repeats=2"]
 UNKNOWN = Coefficient(value=None, reason="two batches give a line without an interval")

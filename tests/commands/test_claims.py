@@ -4,11 +4,11 @@ import csv
 
 import pytest
 
-from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.commands.running.claims import known_claims, put_to_the_test
-from accelsweep.drive.head import held
-from accelsweep.machine.locks import FOLDER_VARIABLE
-from accelsweep.state.folders import SweepFolder
+from accelsweep.driver.sweep_lock import held
+from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
+from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.records.layout import SweepFolder
 
 OWN = """\
 # @package _global_

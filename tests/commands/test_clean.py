@@ -2,9 +2,9 @@
 
 import pytest
 
-from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.commands.clean import delete_sweep
-from accelsweep.drive.head import held
+from accelsweep.cli.sweeps import delete_sweep
+from accelsweep.driver.sweep_lock import held
+from accelsweep.errors import AccelsweepError, InputError
 
 
 def test_nothing_is_deleted_without_a_yes(example_sweep):

@@ -7,8 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from accelsweep.cli import app
-from accelsweep.commands.line.command_line import exit_code
+from accelsweep.cli.typer_app import app, exit_code
 
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake")
 SURFACE = {
@@ -87,7 +86,7 @@ def test_help_imports_nothing_heavy():
 def test_status_imports_nothing_heavy(example_sweep):
     """It is asked often, and answers within half a second."""
     code = (
-        "import sys\nfrom pathlib import Path\nfrom accelsweep.commands.status import print_status\n"
+        "import sys\nfrom pathlib import Path\nfrom accelsweep.cli.status import print_status\n"
         f"print_status(Path.cwd(), None)\nprint([name for name in {HEAVY!r} if name in sys.modules])"
     )
     command = [sys.executable, "-c", code]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.commands.line.completions import overrides
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.cli.completion import overrides
+from accelsweep.records.plan import Manifest
 
 pytestmark = pytest.mark.heavy
 
@@ -83,8 +83,8 @@ def test_a_damaged_plan_completes_nothing(example_sweep):
 def test_completing_imports_nothing_heavy(kind, home):
     ask = {"overrides": "((), 'experiment=')", "sweeps": "('')"}[kind]
     code = (
-        "import sys\nfrom accelsweep.commands.line import completions\n"
-        f"completions.{kind}{ask}\nprint([name for name in {HEAVY!r} if name in sys.modules])"
+        "import sys\nfrom accelsweep.cli import completion\n"
+        f"completion.{kind}{ask}\nprint([name for name in {HEAVY!r} if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

@@ -10,24 +10,23 @@ import pytest
 from own_repository import MODULE, commit, repository, write
 from typer.testing import CliRunner
 
-from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
+from accelsweep.cli.status import print_status
 from accelsweep.commands import attach as attaching
 from accelsweep.commands.attach import attach
 from accelsweep.commands.detached import carry_on, errand, hand_over
 from accelsweep.commands.detached.carry_on import MOST_STARTS, last_of_chain
 from accelsweep.commands.detached.order import HeadOrder
-from accelsweep.commands.running.carried_out import planned
-from accelsweep.commands.running.request import Ended, Request
-from accelsweep.commands.status import print_status
-from accelsweep.core.cells.versions import Version
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.settings import Fleet
-from accelsweep.core.sites.site import Site
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import Fleet
+from accelsweep.config.versions import Version
 from accelsweep.drive.detached import slurm_job
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux
-from accelsweep.state.folders import SweepFolder, unplanned_heads
+from accelsweep.driver.run_sweep import Ended, Request, planned
+from accelsweep.errors import AccelsweepError, DamagedFile, InputError
+from accelsweep.records.layout import SweepFolder, unplanned_heads
+from accelsweep.records.plan import Manifest
 
 ODD = ("experiment=tiny", "+env.WORDS='two  words'", 'model.name="a\\"b"', "x=$(id);`id`", "y=\t\n", "z=é")
 SECRET = "slack://T0K3N/T0K3N"
@@ -110,7 +109,7 @@ def test_a_chain_of_heads_goes_on_while_something_moves_or_waits_and_has_an_end(
     ],
 )
 def test_what_answers_in_the_terminal_is_not_detached(command, option, tmp_path, monkeypatch):
-    from accelsweep.cli import app
+    from accelsweep.cli.typer_app import app
 
     monkeypatch.chdir(tmp_path)
     ended = CliRunner().invoke(app, [command, "experiment=quickstart", "--detach", *option.split()])

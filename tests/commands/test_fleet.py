@@ -11,22 +11,22 @@ from typing import get_args
 import pytest
 from simulated_sweep import make_manifest, make_run
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.base.errors import InputError
-from accelsweep.cli.comparing import fleet
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.cli.commands import fleet
+from accelsweep.cli.options import Tolerance
 from accelsweep.commands.detached import errand
 from accelsweep.commands.detached.errand import Errand
 from accelsweep.commands.fleet import measure_fleet, preview_fleet
-from accelsweep.commands.line.arguments import Tolerance
 from accelsweep.commands.running import nodes as fleets
-from accelsweep.commands.running.request import Ended, Request
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Manifest, Resources
-from accelsweep.core.planned.settings import FLEET_TOLERANCE, Fleet
-from accelsweep.engines.engine import JobOffer
-from accelsweep.engines.slurm import nodes
-from accelsweep.engines.slurm.engine import SlurmEngine
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.sweep_options import FLEET_TOLERANCE, Fleet
+from accelsweep.driver.run_sweep import Ended, Request
+from accelsweep.errors import InputError
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.schedulers import slurm
+from accelsweep.schedulers.protocol import JobOffer, Resources
+from accelsweep.schedulers.slurm import SlurmEngine
 
 CLUSTER = ("experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devices=1", "precision=32-true")
 
@@ -42,10 +42,10 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
         f"{name}|cpu*|up|{state}|none\n" for name, state in (("n1", "idle"), ("n2", "idle"), ("n3", "down"))
     )
     monkeypatch.setattr(
-        nodes, "ask", lambda *command: listing if command[0] == "sinfo" else command[-1].replace(",", "\n")
+        slurm, "ask", lambda *command: listing if command[0] == "sinfo" else command[-1].replace(",", "\n")
     )
     taken = JobOffer(True, "", "")
-    monkeypatch.setattr(nodes, "offer", lambda _options: taken)
+    monkeypatch.setattr(slurm, "offer", lambda _options: taken)
     monkeypatch.setattr(SlurmEngine, "offer", lambda _engine, _needs: taken)
     monkeypatch.setattr(fleets, "refuse_without", lambda _engine, _site: None)
     monkeypatch.setattr(errand, "refuse_misfits", lambda _request, _plan: None)
@@ -95,7 +95,7 @@ def test_a_fleets_head_measures_the_nodes_of_the_moment_in_which_it_was_handed_o
     assert handed.request.fleet is not None
     assert handed.request.fleet.nodes == ("n1", "n2")
     assert handed.sweep == handed.request.name == "fleet-quickstart"
-    monkeypatch.setattr(nodes, "ask", lambda *_: pytest.fail("they have been chosen"))
+    monkeypatch.setattr(slurm, "ask", lambda *_: pytest.fail("they have been chosen"))
     assert fleets.with_nodes(tmp_path, handed.request) == handed.request
 
 

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
-from accelsweep.base.interrupts import HeadLeaves, JobCancelled
 from accelsweep.commands.detached import carry_on as carrying
 from accelsweep.commands.detached import hand_over as handing
 from accelsweep.commands.detached.errand import Errand
 from accelsweep.commands.detached.order import HeadOrder
-from accelsweep.commands.running.request import Request
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.sites.site import Site
+from accelsweep.config.site import Site
 from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts, end_of_head, handed_head
 from accelsweep.drive.detached.places import detached
-from accelsweep.drive.head import held
-from accelsweep.engines.engine import Job
-from accelsweep.machine.locks import FOLDER_VARIABLE
-from accelsweep.plan.make import make_plan
-from accelsweep.state.folders import SweepFolder
+from accelsweep.driver.run_sweep import Request
+from accelsweep.driver.sweep_lock import held
+from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
+from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.planning.plan import make_plan
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.schedulers.protocol import Job
+from accelsweep.signals import HeadLeaves, JobCancelled
 
 RUNNING = Job("11", "b0123456789ab", "RUNNING", "None", "n1", "1:00")
 ASKED = ("experiment=quickstart", "accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true")

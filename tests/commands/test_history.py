@@ -9,10 +9,10 @@ import pytest
 from own_repository import commit, repository
 from sweep_series import build_sweep_again
 
-from accelsweep.base.errors import InputError
 from accelsweep.commands.exchange.archives import export_sweep
 from accelsweep.commands.history import show_history
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import InputError
+from accelsweep.records.layout import SweepFolder
 
 pytestmark = pytest.mark.heavy
 

@@ -9,12 +9,11 @@ import sys
 import pytest
 from patience import PATIENCE_SECONDS
 
-from accelsweep.base.errors import InputError
-from accelsweep.base.shipped import shipped_root
-from accelsweep.cli import app
-from accelsweep.commands.init import STARTER_FILES, write_starter
-from accelsweep.commands.line.command_line import exit_code
-from accelsweep.plan.make import make_plan
+from accelsweep.cli.sweeps import STARTER_FILES, write_starter
+from accelsweep.cli.typer_app import app, exit_code
+from accelsweep.errors import InputError
+from accelsweep.installation import shipped_root
+from accelsweep.planning.plan import make_plan
 
 
 def test_every_file_of_the_starter_is_written_and_no_other(tmp_path):

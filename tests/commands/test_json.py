@@ -13,17 +13,15 @@ from resnet50 import RESNET50
 
 from accelsweep import cli
 from accelsweep.answers.forms.all import ANSWERS
-from accelsweep.answers.forms.listed import ListedRun, RunsAnswer
-from accelsweep.commands.doctor import examine
-from accelsweep.commands.plan import print_plan
-from accelsweep.commands.runs import print_runs
-from accelsweep.commands.status import print_status
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.drive.finish import finish
-from accelsweep.state.folders import SweepFolder
+from accelsweep.cli.doctor import examine
+from accelsweep.cli.runs import ListedRun, RunsAnswer, print_runs
+from accelsweep.cli.status import print_status
+from accelsweep.cli.sweeps import print_plan
+from accelsweep.driver.finalize import finish
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome, Record
 
 pytestmark = pytest.mark.heavy
 
@@ -202,7 +200,7 @@ def test_ctrl_c_leaves_no_half_of_an_answer(tmp_path, monkeypatch, capsys):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")  # as `main` sets it
-    monkeypatch.setattr("accelsweep.commands.doctor.machine_now", interrupted)
+    monkeypatch.setattr("accelsweep.cli.doctor.machine_now", interrupted)
     monkeypatch.setattr(sys, "argv", ["accelsweep", "doctor", "--json"])
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -213,7 +211,7 @@ def test_ctrl_c_leaves_no_half_of_an_answer(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("text", ["\x1b[2J\x7f\x9b\u202e", "\ud800", "é 東", 'quote " and \\'])
 def test_no_label_breaks_the_form_or_reaches_the_terminal(text, capsys):
     row = ListedRun(run="a-r0", cell="a", label=text, axes={"key": text}, outcome=Outcome.not_run)
-    from accelsweep.drive.terminal.console import say
+    from accelsweep.driver.console import say
 
     say(RunsAnswer(sweep="s", rate_metric=None, rate_unit=None, runs=(row,)).text())
     shown = capsys.readouterr().out

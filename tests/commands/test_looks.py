@@ -8,15 +8,14 @@ from collections import Counter
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.commands.further.looks import plan_after_look
-from accelsweep.core.planned.plans import Block, Run
-from accelsweep.core.planned.settings import LOOKS
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.measure.surroundings.doubts import busy_cpu
-from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.supervise.standing.skips import Present
+from accelsweep.config.sweep_options import LOOKS
+from accelsweep.driver.adaptive_repeats import plan_after_look
+from accelsweep.errors import InputError
+from accelsweep.executor.result_reuse import Present
+from accelsweep.measure.run_doubts import busy_cpu
+from accelsweep.planning.plan import make_plan, write_plan
+from accelsweep.records.plan import Block, Run
+from accelsweep.records.run_record import Outcome, Record
 
 pytestmark = pytest.mark.heavy
 

@@ -5,13 +5,12 @@ import random
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.commands.further.pilot import plan_after_pilot, refuse_short_budget
-from accelsweep.core.planned.plans import Block
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.supervise.standing.skips import Present
+from accelsweep.driver.adaptive_repeats import plan_after_pilot, refuse_short_budget
+from accelsweep.errors import InputError
+from accelsweep.executor.result_reuse import Present
+from accelsweep.planning.plan import make_plan, write_plan
+from accelsweep.records.plan import Block
+from accelsweep.records.run_record import Outcome, Record
 
 pytestmark = pytest.mark.heavy
 

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from accelsweep.base.errors import InputError, NewerFile
-from accelsweep.commands.line.setting import full_name
+from accelsweep.cli.runs import full_name
 from accelsweep.commands.profile import profile_settings
-from accelsweep.core.planned.plans import Block, Manifest
 from accelsweep.core.recorded.profiles import SettingProfile
+from accelsweep.errors import InputError, NewerFile
+from accelsweep.records.plan import Block, Manifest
 
 BASELINE = "devices=1,batch_size=32,precision=32-true"
 

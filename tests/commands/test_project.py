@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from resnet50 import RESNET50
 
-from accelsweep.base.errors import InputError
-from accelsweep.commands.line.price_lists import read_prices
 from accelsweep.commands.project import project_sweep
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.prices import read_prices
+from accelsweep.errors import InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Record
 
 
 def test_an_older_sweep_says_why_there_is_nothing(

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsweep.base.errors import EXIT_INCOMPLETE, InputError
-from accelsweep.commands.running import carried_out as running
-from accelsweep.commands.running.request import Ended, Request, seconds_of
-from accelsweep.drive.snakemake.profiles import find_profile
+from accelsweep.driver import run_sweep as running
+from accelsweep.driver.run_sweep import Ended, Request, seconds_of
+from accelsweep.driver.snakefile_functions import find_profile
+from accelsweep.errors import EXIT_INCOMPLETE, InputError
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), (None, None)])

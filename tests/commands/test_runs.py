@@ -12,14 +12,12 @@ import psutil
 import pytest
 from tiny_supervisor import Supervised
 
-from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.commands.retry import retry_runs
-from accelsweep.commands.runs import print_runs
-from accelsweep.core.planned.plans import Hold
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Doubt, Record
-from accelsweep.state.attempts import RunFolder
-from accelsweep.state.living import DEAD_AFTER_SECONDS
+from accelsweep.cli.runs import print_runs, retry_runs
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.records.file_lock import DEAD_AFTER_SECONDS
+from accelsweep.records.plan import Hold
+from accelsweep.records.run_files import RunFolder
+from accelsweep.records.run_record import Doubt, Outcome, Record
 
 pytestmark = pytest.mark.heavy
 

@@ -10,25 +10,22 @@ from collections import Counter
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collected.collect import collect
-from accelsweep.base.errors import InputError
-from accelsweep.commands.compare import compare_sweeps
-from accelsweep.commands.doctor import examine
-from accelsweep.commands.line.setting import full_name
-from accelsweep.commands.plan import print_config, print_plan
-from accelsweep.commands.planning.made import what_is_left
-from accelsweep.commands.planning.shown import show_plan
-from accelsweep.commands.status import print_status
-from accelsweep.core.cells.cell import label
-from accelsweep.core.planned.plans import Manifest, Run
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.drive.results import print_results
-from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.report.format import bare_text
-from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.standing.skips import Present
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.collect import collect
+from accelsweep.cli.doctor import examine
+from accelsweep.cli.runs import full_name
+from accelsweep.cli.status import print_status
+from accelsweep.cli.sweeps import compare_sweeps, print_config, print_plan
+from accelsweep.config.setting import label
+from accelsweep.driver.finalize import print_results
+from accelsweep.driver.plan_preview import show_plan, what_is_left
+from accelsweep.errors import InputError
+from accelsweep.executor.result_reuse import Present
+from accelsweep.planning.plan import make_plan, write_plan
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.run_record import Outcome, Record
+from accelsweep.report.units import bare_text
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.core.recorded.breakdown import BEHIND, PARTS, SUBSTANTIAL, bottleneck
+from accelsweep.records.run_record import BEHIND, PARTS, SUBSTANTIAL, bottleneck
 
 
 def shares(**given):

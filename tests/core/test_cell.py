@@ -7,7 +7,8 @@ import sys
 import pytest
 from example_sweep import config_of
 
-from accelsweep.core.cells.cell import (
+from accelsweep.config.schema import CellConfig
+from accelsweep.config.setting import (
     PLAN_KEYS,
     cell_name,
     frozen_paths,
@@ -17,7 +18,6 @@ from accelsweep.core.cells.cell import (
     scientific,
     shared_devices,
 )
-from accelsweep.core.cells.config import CellConfig
 
 CONFIG = {"accelerator": "cpu", "batch_size": 32, "model": {"_target_": "m.Net", "width": 8}, "site": {"name": "local"}}
 
@@ -75,7 +75,7 @@ def test_what_is_no_path_below_the_working_folder_stays_as_it_is(text, tmp_path)
 
 
 def test_a_cells_name_is_the_same_in_another_process_with_another_hash_seed():
-    code = f"from accelsweep.core.cells.cell import cell_name; print(cell_name({CONFIG!r}))"
+    code = f"from accelsweep.config.setting import cell_name; print(cell_name({CONFIG!r}))"
     names = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -8,13 +8,13 @@ import pytest
 from pydantic import ValidationError
 from tiny_sweep import CONFIG, config_with
 
-from accelsweep import __version__
-from accelsweep.base.documents import Document, canonical_json
-from accelsweep.core.cells.cell import cell_name
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.cells.learning_rate import LearningRate
-from accelsweep.core.planned.plans import Block, Manifest, Resources
-from accelsweep.core.recorded.record import Record
+from accelsweep.config.schema import CellConfig, LearningRate
+from accelsweep.config.setting import cell_name
+from accelsweep.installation import __version__
+from accelsweep.json_documents import Document, canonical_json
+from accelsweep.records.plan import Block, Manifest
+from accelsweep.records.run_record import Record
+from accelsweep.schedulers.protocol import Resources
 
 EXAMPLES = Path(__file__).parents[2] / "reports" / "examples"
 KINDS: tuple[tuple[type[Document], str], ...] = (

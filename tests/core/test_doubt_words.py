@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.core.recorded.doubt_words import WORDS, in_words
-from accelsweep.core.recorded.record import Doubt
+from accelsweep.records.run_record import WORDS, Doubt, doubt_in_words
 
 
 @pytest.mark.usefixtures("generators")
@@ -16,4 +15,4 @@ def test_each_doubt_that_is_raised_has_words_and_no_other_has() -> None:
 
 
 def test_a_doubt_of_a_later_version_is_told_by_its_code() -> None:
-    assert in_words(Doubt(code="new_thing", message="m", remedy="r")) == "new thing"
+    assert doubt_in_words(Doubt(code="new_thing", message="m", remedy="r")) == "new thing"

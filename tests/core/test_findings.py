@@ -6,9 +6,9 @@ import json
 
 from example_sweep import effective_of
 
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import Estimate, Speedup, Verdict
-from accelsweep.core.recorded.record import Effective
+from accelsweep.records.estimates import Estimate, Speedup, Verdict
+from accelsweep.records.findings import CellFinding
+from accelsweep.records.run_record import Effective
 
 AXES = {"devices": 2, "batch_size": 32, "precision": "32-true"}
 NEWER_KEYS = ("deterministic", "matmul_precision")

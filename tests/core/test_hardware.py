@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.core.recorded.hardware import HardwareKind, names_of
-from accelsweep.core.recorded.record import Fingerprint
+from accelsweep.records.run_environment import HardwareKind, names_of
+from accelsweep.records.run_record import Fingerprint
 
 
 def fingerprint(**hardware: str) -> Fingerprint:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.recorded.breakdown import PARTS
-from accelsweep.core.recorded.metrics import MEMORY_METRICS, METRICS
+from accelsweep.records.metrics import MEMORY_METRICS, METRICS
+from accelsweep.records.run_record import PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = sorted(ROOT.glob("reports/examples/*/sweeps/*/runs/*/record.json"))

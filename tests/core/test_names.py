@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.core.planned.names import MergedName
+from accelsweep.records.plan import MergedName
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 import accelsweep
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.cells.learning_rate import LearningRate
-from accelsweep.core.cells.versions import VERSION
-from accelsweep.core.planned.settings import Fleet, Settings
-from accelsweep.core.sites.site import Site
+from accelsweep.config.schema import CellConfig, LearningRate
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import Fleet, Settings
+from accelsweep.config.versions import VERSION
 
 SOURCE = Path(accelsweep.__file__).parent
 ROOTS = (CellConfig, LearningRate, Settings, Site, Fleet)
@@ -39,58 +38,57 @@ OURS = keys_in(ROOTS) | {VERSION}
 
 NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
     ("analyse/advice/versions.py", "cell.axes"): ("version", "swept keys with their values"),
-    ("core/recorded/hardware.py", "self.details"): ("device", "fields of the hardware in a fingerprint"),
-    ("analyse/findings/cells/cost.py", "cost"): ("usd_per_hour", "costs of a setting, by their names"),
-    ("analyse/findings/cells/cost.py", "one"): ("usd_per_hour", "costs of a setting, by their names"),
+    ("records/run_environment.py", "self.details"): ("device", "fields of the hardware in a fingerprint"),
+    ("analysis/costs.py", "cost"): ("usd_per_hour", "costs of a setting, by their names"),
+    ("analysis/costs.py", "one"): ("usd_per_hour", "costs of a setting, by their names"),
     ("analyse/history/points.py", "one.planned.axes"): ("version", "swept keys with their values"),
-    ("answers/checks/machine_now.py", "state"): ("name", "the state of a device"),
-    ("base/documents.py", "envelope"): ("version", "the version that wrote a document"),
-    ("commands/line/arguments.py", "ctx.params"): ("name", "options of the command line"),
-    ("core/cells/cell.py", "axes"): ("accelerator devices", "swept keys"),
-    ("core/cells/config.py", "config.data"): ("batch_size", "a data set's own key, which is called like one of ours"),
-    ("core/cells/config.py", "self.data"): ("target", "a data set's own key, which is called like one of ours"),
-    ("core/cells/config.py", "self.raw"): ("accelerator", "the module that parses: the model behind the accelerator"),
-    ("core/cells/versions.py", "config"): ("version", "the module that parses: a version's identity"),
-    ("core/planned/plans.py", "cell.axes"): ("version", "swept keys with their values"),
-    ("core/sites/site.py", "found"): ("grid_engine", "the module that writes: what it leaves out"),
-    ("core/sites/site.py", "value"): ("kinds", "the module that parses: what kinds of node inherit"),
-    ("drive/snakemake/last_word.py", "found"): ("name", "a group of a pattern"),
-    ("drive/snakemake/workflow.py", "config"): ("name", "Snakemake's own config"),
+    ("cli/doctor.py", "state"): ("name", "the state of a device"),
+    ("documents.py", "envelope"): ("version", "the version that wrote a document"),
+    ("cli/options.py", "ctx.params"): ("name", "options of the command line"),
+    ("config/setting.py", "axes"): ("accelerator devices", "swept keys"),
+    ("config/schema.py", "config.data"): ("batch_size", "a data set's own key, which is called like one of ours"),
+    ("config/schema.py", "self.data"): ("target", "a data set's own key, which is called like one of ours"),
+    ("config/schema.py", "self.raw"): ("accelerator", "the module that parses: the model behind the accelerator"),
+    ("config/versions.py", "config"): ("version", "the module that parses: a version's identity"),
+    ("records/plan.py", "cell.axes"): ("version", "swept keys with their values"),
+    ("config/site.py", "found"): ("grid_engine", "the module that writes: what it leaves out"),
+    ("config/site.py", "value"): ("kinds", "the module that parses: what kinds of node inherit"),
+    ("driver/snakemake_process.py", "found"): ("name", "a group of a pattern"),
+    ("driver/snakefile_functions.py", "config"): ("name", "Snakemake's own config"),
     ("engines/grid_engine/draft.py", "each"): ("name", "an element of Grid Engine's XML"),
     ("engines/grid_engine/draft.py", "host"): ("name", "an element of Grid Engine's XML"),
     ("engines/grid_engine/draft.py", "queue"): ("name", "an element of Grid Engine's XML"),
     ("engines/grid_engine/queue.py", "row"): ("name queue", "a line of qstat"),
-    ("engines/slurm/options.py", "asked"): (
+    ("schedulers/slurm.py", "asked"): (
         "constraint nodes qos",
         "resources of a job, as Snakemake calls them",
     ),
-    ("machine/peaks.py", "row"): ("devices name source", "a row of the table of boards"),
-    ("measure/ceiling.py", "known[key]"): ("size", "a ceiling in its file"),
-    ("measure/samples.py", "source"): ("batch_size", "an attribute of a user's loader"),
-    ("plan/cells.py", "master"): ("accelerator", "what Hydra composed, before it is checked"),
-    ("plan/cells.py", "steering"): ("name", "what Hydra composed, before it is checked"),
-    ("plan/grid/compose.py", "master"): ("limits.max_settings", "what Hydra composed, before it is checked"),
-    ("plan/grid/expand.py", "config"): ("accelerator", "what Hydra composed, before it is checked"),
-    ("plan/grid/expand.py", "science"): ("batch_size", "what Hydra composed, before it is checked"),
-    ("plan/grid/expand.py", "values"): ("accelerator", "overrides of the grid, before there is a config"),
-    ("plan/grid/measures.py", "composer.compose([*kept, f'{MEASURE_GROUP}={name}'])"): (
+    ("devices/datasheets.py", "row"): ("devices name source", "a row of the table of boards"),
+    ("measure/flops.py", "known[key]"): ("size", "a ceiling in its file"),
+    ("measure/batch_size.py", "source"): ("batch_size", "an attribute of a user's loader"),
+    ("planning/checked_grid.py", "master"): ("accelerator name", "what Hydra composed, before it is checked"),
+    ("planning/checked_grid.py", "steering"): ("name", "what Hydra composed, before it is checked"),
+    ("config/hydra.py", "master"): ("limits.max_settings", "what Hydra composed, before it is checked"),
+    ("config/grid.py", "config"): ("accelerator", "what Hydra composed, before it is checked"),
+    ("config/grid.py", "science"): ("batch_size", "what Hydra composed, before it is checked"),
+    ("config/grid.py", "values"): ("accelerator", "overrides of the grid, before there is a config"),
+    ("driver/progress_display.py", "composer.compose([*kept, f'{MEASURE_GROUP}={name}'])"): (
         "measure",
         "what Hydra composed, before it is checked",
     ),
-    ("plan/manifest.py", "grid.axes"): ("version", "swept keys"),
-    ("plan/refusals/check.py", "config"): (
+    ("planning/plan.py", "grid.axes"): ("version", "swept keys"),
+    ("planning/config_validation.py", "config"): (
         "measure serving",
         "the module that parses: it looks for keys that nobody knows",
     ),
-    ("plan/refusals/check.py", "values"): (
+    ("planning/config_validation.py", "values"): (
         "analysis block limits prices repeats repeats_most",
         "the module that parses",
     ),
-    ("plan/refusals/conflicts.py", "config.data"): (
+    ("planning/config_validation.py", "config.data"): (
         "batch_size",
         "keys of a data set, none of which may be called like ours",
     ),
-    ("plan/versioned.py", "master"): ("name", "what Hydra composed, before it is checked"),
     ("plan/versioned.py", "point.axes"): ("version", "swept keys"),
     ("plan/versioned.py", "point.config.raw"): (
         "version",
@@ -98,11 +96,11 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
     ),
     ("project/published.py", "row"): ("model", "a row of the published models"),
     ("project/scaling.py", "row"): ("devices", "a row of the published scaling"),
-    ("rank/loops/fully_sharded.py", "settings"): ("accelerator precision", "arguments of Lightning's Trainer"),
-    ("rank/loops/raw_loop.py", "found"): ("optimizer", "what a module's configure_optimizers returned"),
-    ("rank/loops/raw_loop.py", "settings"): ("scheduler", "a schedule as Lightning takes it"),
-    ("rank/measuring.py", "rank"): ("device", "what a rank tells of its device"),
-    ("rank/own_tree.py", "found"): ("name", "a version's folders, in a variable of the environment"),
+    ("worker/loops/strategies.py", "settings"): ("accelerator precision", "arguments of Lightning's Trainer"),
+    ("worker/loops/raw.py", "found"): ("optimizer", "what a module's configure_optimizers returned"),
+    ("worker/loops/raw.py", "settings"): ("scheduler", "a schedule as Lightning takes it"),
+    ("worker/measurement.py", "rank"): ("device", "what a rank tells of its device"),
+    ("worker/rank_setup.py", "found"): ("name", "a version's folders, in a variable of the environment"),
     ("report/figures/drift.py", "row"): ("block rate", "a row of a chart"),
     ("report/figures/ladder.py", "row"): ("name", "a row of a chart"),
     ("report/figures/memory.py", "cell.axes"): ("batch_size", "swept keys with their values"),
@@ -122,11 +120,11 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
         "XGBoost's own config",
     ),
     ("workloads/boosting/xgboost_trees.py", "self._parameters"): ("device", "XGBoost's parameters"),
-    ("workloads/building/build.py", "arguments_of(settings)"): ("batch_size", "arguments of a user's class"),
-    ("workloads/building/build.py", "data.hparams"): ("batch_size", "hyperparameters of a data module"),
-    ("workloads/building/build.py", "parameters"): ("batch_size", "arguments of a user's class"),
-    ("workloads/building/build.py", "settings"): ("batch_size", "arguments of a user's class"),
-    ("workloads/image_files.py", "[value for _, value in stated]"): ("data", "a pickled batch of CIFAR-10"),
+    ("workloads/instantiate.py", "arguments_of(settings)"): ("batch_size", "arguments of a user's class"),
+    ("workloads/instantiate.py", "data.hparams"): ("batch_size", "hyperparameters of a data module"),
+    ("workloads/instantiate.py", "parameters"): ("batch_size", "arguments of a user's class"),
+    ("workloads/instantiate.py", "settings"): ("batch_size", "arguments of a user's class"),
+    ("workloads/datasets.py", "[value for _, value in stated]"): ("data", "a pickled batch of CIFAR-10"),
 }
 """(file, what is read) -> the keys that are read there by name, and why it is no config, or why it reads one so."""
 

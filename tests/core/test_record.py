@@ -3,8 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Fingerprint, Metric
+from accelsweep.records.run_record import Fingerprint, Metric, Outcome
 
 
 def test_a_metric_without_a_value_needs_a_reason():

@@ -8,19 +8,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import accelsweep
-from accelsweep.base.rooms import FLOORS
-from accelsweep.core.cells.config import Measure
+from accelsweep.config.schema import Measure
+from accelsweep.config.sweep_options import Analysis
 from accelsweep.core.claims.claims import ReportSettings
 
 PACKAGE = Path(accelsweep.__file__).parent
-ROOMS = {room for floor in FLOORS for room in floor}
-OTHERS = {f"measure.{key}" for key in Measure.model_fields} | {f"report.{key}" for key in ReportSettings.model_fields}
-"""Keys of the config that begin like a room."""
-FILES = {"report.md"}
+PACKAGES = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} | {
+    *(path.stem for path in PACKAGE.glob("[!_]*.py"))
+}
+OTHERS = {
+    *(f"measure.{key}" for key in Measure.model_fields),
+    *(f"report.{key}" for key in ReportSettings.model_fields),
+    *(f"analysis.{key}" for key in Analysis.model_fields),
+    *("config.data", "config.model"),
+    *("devices.devices",),
+}
+"""Keys and objects of the config, and a column of a table, that begin like a package."""
+FILES = {"report.md", "records.parquet"}
 
 
 def named() -> Iterator[tuple[str, str]]:
-    """Yield each file and each dotted name of a room's that a docstring there has."""
+    """Yield each file and each dotted name below one of our packages that a docstring there has."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if (
@@ -29,7 +37,7 @@ def named() -> Iterator[tuple[str, str]]:
                 and isinstance(node.value.value, str)
             ):
                 for name in re.findall(r"`(\w+(?:\.\w+)+)(?:\(\))?`", node.value.value):
-                    if name.partition(".")[0] in ROOMS and name not in OTHERS | FILES:
+                    if name.partition(".")[0] in PACKAGES and name not in OTHERS | FILES:
                         yield str(path.relative_to(PACKAGE)), name
 
 
@@ -43,14 +51,14 @@ def exists(name: str) -> bool:
     return module.is_file() and bool(re.search(rf"^(?:class |def )?{last}\b", module.read_text("utf-8"), re.MULTILINE))
 
 
-def test_each_dotted_name_of_a_room_in_a_docstring_exists() -> None:
+def test_each_dotted_name_of_a_package_in_a_docstring_exists() -> None:
     found = list(named())
     assert len(found) > 20
     assert [(file, name) for file, name in found if not exists(name)] == []
 
 
 def test_a_name_that_was_moved_is_seen() -> None:
-    assert exists("repeats.student.prior_degrees")
-    assert exists("core.recorded.record")
-    assert not exists("plan.power.prior_degrees")
-    assert not exists("core.recorded.record.Nothing")
+    assert exists("analysis.intervals.prior_degrees")
+    assert exists("records.run_record")
+    assert not exists("planning.intervals.prior_degrees")
+    assert not exists("records.run_record.Nothing")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelsweep.commands.line import arguments
-from accelsweep.core.planned.settings import FLEET_TOLERANCE, LOOKS
+from accelsweep.cli import options
+from accelsweep.config.sweep_options import FLEET_TOLERANCE, LOOKS
 from accelsweep.project.scaling import SCALING_TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,13 +21,13 @@ def said(page: str) -> str:
     return " ".join((ROOT / page).read_text("utf-8").split())
 
 
-@pytest.mark.parametrize("page", ["docs/method.md", "docs/versions.md", "src/accelsweep/commands/line/arguments.py"])
+@pytest.mark.parametrize("page", ["docs/method.md", "docs/versions.md", "src/accelsweep/cli/options.py"])
 def test_the_looks_are_those_of_the_code(page: str) -> None:
     assert f"after {', '.join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} blocks" in said(page)
 
 
 def test_the_help_states_the_tolerance_of_a_fleet() -> None:
-    (option,) = arguments.Tolerance.__metadata__
+    (option,) = options.Tolerance.__metadata__
     assert option.help.endswith(f"({FLEET_TOLERANCE:g})")
 
 

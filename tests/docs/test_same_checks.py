@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from accelsweep import __version__
+from accelsweep.installation import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -30,7 +30,7 @@ def test_the_hooks_see_the_files_that_make_check_sees():
         if hook["entry"].startswith(".venv/bin/ruff"):
             assert {"python", "pyi", "jupyter"} <= set(hook["types_or"]), "notebooks are linted and formatted, too"
         elif hook["id"] in ("mypy", "import-linter", "bandit"):
-            for file in ("src/accelsweep/cli/app.py", "src/a.pyi", "pyproject.toml"):
+            for file in ("src/accelsweep/cli/typer_app.py", "src/a.pyi", "pyproject.toml"):
                 assert re.search(hook["files"], file), f"{hook['id']} does not see {file}"
             assert not re.search(hook["files"], "docs/config.md")
 

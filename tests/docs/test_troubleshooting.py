@@ -16,7 +16,7 @@ def test_every_command_and_option_exists():
     import typer
     from typer.core import TyperGroup
 
-    from accelsweep.cli import app
+    from accelsweep.cli.typer_app import app
 
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)

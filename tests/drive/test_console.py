@@ -16,10 +16,8 @@ from pathlib import Path
 import pytest
 
 import accelsweep
-from accelsweep.base.durations import rough
-from accelsweep.base.terminal import escaped
-from accelsweep.drive.terminal.console import Listing, Marked, say, say_parts, show
-from accelsweep.drive.terminal.tones import Tone
+from accelsweep.driver.console import Listing, Marked, Tone, say, say_parts, show
+from accelsweep.significant_digits import escaped, rough
 
 SOURCES = Path(accelsweep.__file__).parent
 HOSTILE = "\x1b[2J\x1b]0;title\x07\r\x9b1m\u202e\udc80"
@@ -118,8 +116,8 @@ def in_a_terminal(code, width, **variables):
 
 
 SHOW_A_VERDICT = """
-from accelsweep.drive.terminal.console import Listing, Marked, show
-from accelsweep.drive.terminal.tones import Tone
+from accelsweep.driver.console import Listing, Marked, show
+from accelsweep.driver.console import Tone
 show(Listing("t", ("setting", "verdict"), (("a", Marked("faster", Tone.good)),)))
 """
 
@@ -147,10 +145,7 @@ def test_a_file_has_the_word_alone(capsys):
     assert "\x1b" not in shown
 
 
-PARTS = (
-    "from accelsweep.drive.terminal.console import say_parts\n"
-    'say_parts("measured  ", ["a setting", "", "12 samples/s"])'
-)
+PARTS = 'from accelsweep.driver.console import say_parts\nsay_parts("measured  ", ["a setting", "", "12 samples/s"])'
 
 
 def test_parts_of_a_line_stand_on_lines_of_their_own_in_a_narrow_terminal_and_never_in_a_file(capsys):
@@ -177,8 +172,8 @@ def test_estimates_are_rounded_to_what_one_would_say(seconds, words):
 
 
 def test_commands_print_in_no_other_way():
-    """Where this fails, print with drive/terminal/console.py; a progress bar and the last line do it themselves."""
-    files = [path for room in ("cli", "commands", "drive") for path in (SOURCES / room).rglob("*.py")]
+    """Where this fails, print with driver/console.py; a progress bar and the last line do it themselves."""
+    files = [path for room in ("cli", "commands", "drive", "driver") for path in (SOURCES / room).rglob("*.py")]
     found = {
         (path.name, line.strip())
         for path in files
@@ -186,7 +181,7 @@ def test_commands_print_in_no_other_way():
         if re.search(r"typer\.echo|\.print\(|add_row\(", line) and "escaped(" not in line
     }
     assert found <= {
-        ("app.py", 'typer.echo(f"accelsweep {__version__}")'),
+        ("command_line.py", 'typer.echo(f"accelsweep {__version__}")'),
         ("console.py", "shown.print(table)"),
         ("console.py", "shown.print(plain(listing.title))"),
         ("console.py", 'shown.print(plain(f"  {heading}"))'),

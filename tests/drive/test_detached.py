@@ -11,21 +11,20 @@ from pathlib import Path
 import pytest
 from patience import until
 
-from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.base.interrupts import HeadLeaves, JobCancelled, leave_when_told
-from accelsweep.core.planned.plans import Hold
+from accelsweep.config.site import Site, Slurm
 from accelsweep.core.sites.head import DetachedHead
-from accelsweep.core.sites.site import Site
-from accelsweep.core.sites.slurm import Slurm
 from accelsweep.drive.detached import slurm_job
 from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts
 from accelsweep.drive.detached.places import detached, name_in, place_for, ways_to_end
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux
-from accelsweep.drive.head import refuse_while_run
-from accelsweep.engines.engine import JobOffer
-from accelsweep.engines.slurm import queue
-from accelsweep.state.folders import SweepFolder
+from accelsweep.driver.sweep_lock import refuse_while_run
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Hold
+from accelsweep.schedulers import slurm as slurm_
+from accelsweep.schedulers.protocol import JobOffer
+from accelsweep.signals import HeadLeaves, JobCancelled, leave_when_told
 
 WORDS = ("two words", "a'b\"c", "$HOME;`id`", "", "#{pane_pid}", "é%d")
 
@@ -280,7 +279,7 @@ def test_a_heads_job_that_slurm_refuses_is_told_with_the_heads_own_keys(folder, 
 
 @pytest.mark.parametrize("reason", ["AssocMaxWallDurationPerJobLimit", "QOSMaxCpuPerUserLimit", "PartitionTimeLimit"])
 def test_a_heads_job_that_could_never_start_is_cancelled_and_refused(folder, slurm, monkeypatch, reason):
-    monkeypatch.setattr(queue, "ask", lambda *_: "")  # nothing else of the user's runs
+    monkeypatch.setattr(slurm_, "ask", lambda *_: "")  # nothing else of the user's runs
     slurm.says(f"12|PENDING|{reason}|\n")
     monkeypatch.setattr(slurm_job, "ask", lambda *words, **_: "12\n" if words[0] == "sbatch" else slurm.ask(*words))
     with pytest.raises(

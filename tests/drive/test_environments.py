@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from environments import environment
 
-from accelsweep.base.errors import InputError
 from accelsweep.drive.versions.environments import environments
 from accelsweep.drive.versions.trees import trees_of
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import InputError
+from accelsweep.records.layout import SweepFolder
 
 pytestmark = pytest.mark.heavy
 

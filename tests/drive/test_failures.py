@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.planned.plans import Done, Manifest, Resources
-from accelsweep.core.sites.site import Site
-from accelsweep.core.sites.slurm import Slurm
-from accelsweep.drive.jobs import failures as reading
-from accelsweep.drive.jobs.failures import failures, note_failed_jobs, refuse_before_submission
-from accelsweep.engines.engine import JobOffer
-from accelsweep.engines.slurm.engine import SlurmEngine
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import Halt, Why, reasons_not_run, wants_a_change, why_and_what_next, why_not_run
+from accelsweep.config.site import Site, Slurm
+from accelsweep.driver import job_queue as reading
+from accelsweep.driver.job_queue import failures, note_failed_jobs, refuse_before_submission
+from accelsweep.errors import InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Done, Manifest
+from accelsweep.records.stop_reasons import Halt, Why, reasons_not_run, wants_a_change, why_and_what_next, why_not_run
+from accelsweep.schedulers.protocol import JobOffer, Resources
+from accelsweep.schedulers.slurm import SlurmEngine
 
 SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
 

@@ -10,14 +10,19 @@ import pytest
 from example_sweep import config_of
 from hand_clock import FakeClock
 
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Hold, Manifest
-from accelsweep.drive.following.forecast import FEWEST_SECONDS, FEWEST_STEPS, Forecast, Pace, announcement
-from accelsweep.drive.following.progress import SweepProgress
-from accelsweep.plan.grid.measures import measure_options
-from accelsweep.state.attempts import RunFolder
-from accelsweep.state.progress import StepCount
-from accelsweep.state.records import readable_records
+from accelsweep.config.schema import CellConfig
+from accelsweep.driver.progress_display import (
+    FEWEST_SECONDS,
+    FEWEST_STEPS,
+    Forecast,
+    Pace,
+    SweepProgress,
+    announcement,
+    measure_options,
+)
+from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.run_files import RunFolder, readable_records
+from accelsweep.records.sweep_progress import StepCount
 
 SLOW = 3.0
 CONFIG = CellConfig.model_validate(config_of({"devices": 1, "batch_size": 32, "precision": "32-true"}))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.drive.children.fork_server import fork_server
-from accelsweep.plan.make import make_plan
-from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE
+from accelsweep.driver.background_processes import fork_server
+from accelsweep.executor.ipc import FORK_SERVER_VARIABLE
+from accelsweep.planning.plan import make_plan
 
 TINY = ("experiment=quickstart", "batch_size=32", "devices=1", "repeats=1")
 

@@ -12,12 +12,12 @@ import pytest
 from patience import until
 from tiny_supervisor import Supervised
 
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.planned.plans import Hold
-from accelsweep.drive.head import end_old, held, living_head
-from accelsweep.machine.locks import FOLDER_VARIABLE
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import DEAD_AFTER_SECONDS
+from accelsweep.driver.sweep_lock import end_old, held, living_head
+from accelsweep.errors import AccelsweepError
+from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.records.file_lock import DEAD_AFTER_SECONDS
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Hold
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def old_head(folder):
 def test_cancel_old_ends_a_head_by_a_signal_that_it_hears_and_takes_over(
     folder, old_head, monkeypatch, capsys, ignored, sent
 ):
-    monkeypatch.setattr("accelsweep.drive.head.PATIENCE_SECONDS", 10.0 if len(sent) == 1 else 0.2)
+    monkeypatch.setattr("accelsweep.driver.sweep_lock.PATIENCE_SECONDS", 10.0 if len(sent) == 1 else 0.2)
     old = old_head(*ignored)
     with held(folder, cancel_old=True):
         assert living_head(folder).pid == os.getpid()
@@ -168,7 +168,7 @@ def test_cancel_old_says_where_a_head_on_another_machine_can_be_ended(folder, el
 
 
 def test_a_head_keeps_its_claim_young_while_it_works(folder, monkeypatch):
-    monkeypatch.setattr("accelsweep.state.holding.BEAT_SECONDS", 0.0)
+    monkeypatch.setattr("accelsweep.records.file_lock.BEAT_SECONDS", 0.0)
     with held(folder) as head:
         path = folder.root / "head.claim.json"
         silent_for(path, 1000)
@@ -181,7 +181,7 @@ def test_a_head_keeps_its_claim_young_while_it_works(folder, monkeypatch):
 
 
 def test_a_head_that_was_thought_dead_stops_and_leaves_the_new_ones_claim_alone(folder, monkeypatch):
-    monkeypatch.setattr("accelsweep.state.holding.BEAT_SECONDS", 0.0)
+    monkeypatch.setattr("accelsweep.records.file_lock.BEAT_SECONDS", 0.0)
     newer = Hold(block="head", host="node7", pid=77, process_started=0.0, since="later")
     path = folder.root / "head.claim.json"
     with held(folder) as head:
@@ -194,9 +194,9 @@ def test_a_head_that_was_thought_dead_stops_and_leaves_the_new_ones_claim_alone(
 RACE = """
 import os, sys
 from pathlib import Path
-from accelsweep.drive.head import held
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.state.folders import SweepFolder
+from accelsweep.driver.sweep_lock import held
+from accelsweep.errors import AccelsweepError
+from accelsweep.records.layout import SweepFolder
 (start, go), (end, leave) = os.pipe(), os.pipe()
 for _ in range(6):
     if os.fork():

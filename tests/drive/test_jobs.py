@@ -5,17 +5,16 @@ import sys
 
 import pytest
 
-from accelsweep.base.documents import set_aside
-from accelsweep.base.errors import InputError
-from accelsweep.commands.plan import print_plan
-from accelsweep.commands.run import run
-from accelsweep.commands.running.request import Request
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.sites.site import Site
-from accelsweep.drive.snakemake.profiles import check_profile, find_profile
-from accelsweep.engines.engine import Job
-from accelsweep.engines.slurm.queue import advice, hopeless, job_name_prefix, read_jobs
-from accelsweep.state.folders import SweepFolder
+from accelsweep.cli.sweeps import print_plan, run
+from accelsweep.config.site import Site
+from accelsweep.driver.run_sweep import Request
+from accelsweep.driver.snakefile_functions import check_profile, find_profile
+from accelsweep.errors import InputError
+from accelsweep.json_documents import set_aside
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.schedulers.protocol import Job
+from accelsweep.schedulers.slurm import advice, hopeless, job_name_prefix, read_jobs
 
 
 def jobs_in(listing: str, sweep: SweepFolder) -> list[Job]:

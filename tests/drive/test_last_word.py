@@ -6,17 +6,17 @@ import signal
 
 import pytest
 
-from accelsweep.drive.snakemake.last_word import why_snakemake_ended
+from accelsweep.driver.snakemake_process import why_snakemake_ended
 
 FAILED_JOB = """\
 RuleException:
 CalledProcessError in file "/x/workflows/blocks.smk", line 22:
-Command 'set -euo pipefail;  python -m accelsweep.supervise b.json' returned non-zero exit status 1.
+Command 'set -euo pipefail;  python -m accelsweep.executor b.json' returned non-zero exit status 1.
 """
 ENDED = "WorkflowError:\nAt least one job did not complete successfully.\n"
 TRACEBACK = """\
 Traceback (most recent call last):
-  File "/x/finish.py", line 47, in <module>
+  File "/x/finalize.py", line 47, in <module>
     sys.exit(main())
 """
 
@@ -51,12 +51,14 @@ LOGS = {
     f"Error in rule block:\n    message: None\n{FAILED_JOB}{ENDED}": (
         "a block failed: it ended with exit code 1, and its log is empty"
     ),
-    failed("findings", "analyse", "died with <Signals.SIGKILL: 9>"): "the analysis was ended by SIGKILL",
-    failed("report", "report", "returned non-zero exit status 137"): "the report was ended by SIGKILL",
-    failed("report", "report", "returned non-zero exit status 143"): "the report was ended by SIGTERM",
-    failed("findings", "analyse", "returned non-zero exit status 1"): "the analysis failed: no column 'rate'",
+    failed("findings", "analysis.analyse_sweep", "died with <Signals.SIGKILL: 9>"): "the analysis was ended by SIGKILL",
+    failed("report", "report.report_files", "returned non-zero exit status 137"): "the report was ended by SIGKILL",
+    failed("report", "report.report_files", "returned non-zero exit status 143"): "the report was ended by SIGTERM",
+    failed(
+        "findings", "analysis.analyse_sweep", "returned non-zero exit status 1"
+    ): "the analysis failed: no column 'rate'",
     'CalledProcessError in file "/x/Snakefile", line 47:\n'
-    "Command 'set -euo pipefail;  python -m accelsweep.supervise --prepare tiny' died with <Signals.SIGTERM: 15>.": (
+    "Command 'set -euo pipefail;  python -m accelsweep.executor --prepare tiny' died with <Signals.SIGTERM: 15>.": (
         "preparing the data was ended by SIGTERM"
     ),
     'MissingInputException in rule findings in file "/x/workflows/collect.smk", line 6:\n'

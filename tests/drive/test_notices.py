@@ -16,11 +16,11 @@ from example_sweep import build_example_sweep
 from hand_clock import FakeClock
 from patience import until
 
-from accelsweep.base.errors import EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, InputError
 from accelsweep.drive.following import delivery
 from accelsweep.drive.following.delivery import Message, Target, redacted
 from accelsweep.drive.following.notices import STANDSTILL_SECONDS, Notices
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, InputError
+from accelsweep.records.layout import SweepFolder
 
 MESSAGE = Message("end", "accelsweep mine", "it has ended; $(touch hacked) `touch hacked`")
 
@@ -205,7 +205,7 @@ def test_a_standstill_is_told_once_and_again_after_a_movement(
 
 
 def test_the_end_is_told_with_the_headline(tmp_path: Path) -> None:
-    from accelsweep.analyse.whole import findings_of
+    from accelsweep.analysis.analyse_sweep import findings_of
 
     folder, file = build_example_sweep(tmp_path), tmp_path / "heard.txt"
     findings_of(folder).write(folder.findings)

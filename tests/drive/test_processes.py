@@ -9,8 +9,8 @@ import time
 import psutil
 import pytest
 
-from accelsweep.drive.children import processes
-from accelsweep.drive.children.processes import Child
+from accelsweep.driver import background_processes
+from accelsweep.driver.background_processes import Child
 
 POLITE = (
     "import signal, sys, time\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(7))\n"
@@ -33,7 +33,7 @@ def test_a_child_may_end_in_its_own_way(tmp_path):
 
 
 def test_a_deaf_child_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "_POLITE_SECONDS", 0.2)
+    monkeypatch.setattr(background_processes, "_POLITE_SECONDS", 0.2)
     child = started(DEAF, tmp_path)
     child.interrupt()
     assert child.code == -9
@@ -52,7 +52,7 @@ def test_a_child_of_a_head_in_a_scripts_background_hears_ctrl_c_all_the_same(tmp
 @pytest.mark.skipif(sys.platform != "linux", reason="PDEATHSIG is Linux's")
 def test_a_child_dies_with_a_killed_head(tmp_path):
     head = (
-        "import sys, time\nfrom pathlib import Path\nfrom accelsweep.drive.children.processes import Child\n"
+        "import sys, time\nfrom pathlib import Path\nfrom accelsweep.driver.background_processes import Child\n"
         f"child = Child.start([sys.executable, '-c', {DEAF!r}], cwd=Path('.'), log=Path('log'))\n"
         "print(child._process.pid, flush=True)\ntime.sleep(60)"
     )

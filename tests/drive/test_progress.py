@@ -11,17 +11,16 @@ import psutil
 import pytest
 from rich.console import Console
 
-from accelsweep.base.durations import rough
-from accelsweep.core.planned.plans import Hold, Manifest, Run
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Doubt, Record
-from accelsweep.core.sites.site import Site
-from accelsweep.drive.following.progress import FirstFailures, SweepProgress
-from accelsweep.plan.estimates.took import ASSUMED_BETWEEN_SECONDS
-from accelsweep.rank.spec import RankResult
-from accelsweep.state.attempts import RunFolder
-from accelsweep.state.progress import StepCount
-from accelsweep.supervise.standing.skips import Present
+from accelsweep.config.site import Site
+from accelsweep.driver.progress_display import FirstFailures, SweepProgress
+from accelsweep.executor.result_reuse import Present
+from accelsweep.planning.cost_estimate import ASSUMED_BETWEEN_SECONDS
+from accelsweep.records.plan import Hold, Manifest, Run
+from accelsweep.records.run_files import RunFolder
+from accelsweep.records.run_record import Doubt, Outcome, Record
+from accelsweep.records.sweep_progress import StepCount
+from accelsweep.significant_digits import rough
+from accelsweep.worker.run_spec import RankResult
 
 
 @pytest.fixture

@@ -9,14 +9,12 @@ from collections.abc import Callable
 import pytest
 from patience import until
 
-from accelsweep.base.documents import sha256_file
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.drive.children import publisher
-from accelsweep.drive.children.processes import Child
-from accelsweep.publish.snapshot import report_digest
-from accelsweep.publish.state import Copied, remember, run_digests
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.tail import last_lines
+from accelsweep.driver import background_processes
+from accelsweep.driver.background_processes import Child
+from accelsweep.json_documents import last_lines, sha256_file
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.tracking.sweep_snapshot import Copied, remember, report_digest, run_digests
 
 STRUCK = "import os, signal; signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), {})"
 """A shell that puts the tests into the background lets all their children ignore SIGINT."""
@@ -35,10 +33,10 @@ def test_publishers_that_signals_end_early_are_followed_by_others_a_few_times(
             [sys.executable, "-c", left.pop() if left else "pass"], cwd=folder.home, log=folder.publish_log
         )
 
-    monkeypatch.setattr(publisher, "_start", start)
-    monkeypatch.setattr(publisher, "_has_all", lambda *_: False)
-    publisher.finish(start(example_sweep), example_sweep, None)
-    line, copied = publisher.last_line(example_sweep, None)
+    monkeypatch.setattr(background_processes, "_start", start)
+    monkeypatch.setattr(background_processes, "_has_all", lambda *_: False)
+    background_processes.finish(start(example_sweep), example_sweep, None)
+    line, copied = background_processes.last_line(example_sweep, None)
     assert not copied
     assert (f"the process that copies was ended by {number.name}" in line) is bool(told)
     assert line.endswith(f"To catch up: accelsweep publish {example_sweep.name}")
@@ -61,13 +59,13 @@ def test_what_keeps_a_publisher_from_its_work_is_told_while_it_works_and_what_it
     script = script.replace("input()", "import sys, time; sys.stdout.flush(); time.sleep(60)")
     with Child.start([sys.executable, "-c", script], cwd=example_sweep.home, log=example_sweep.publish_log) as child:
         until(lambda: not child.running() or ("sleep" in script and bool(last_lines(child.log))))
-        assert publisher.complaints(child) == told
+        assert background_processes.complaints(child) == told
         child.kill()
 
 
 def test_the_last_line_leads_to_mlflow_only_where_everything_is_there(example_sweep: SweepFolder) -> None:
     name, uri = example_sweep.name, "http://me:hunter2@mlflow.example"
-    assert publisher.last_line(example_sweep, None) == (
+    assert background_processes.last_line(example_sweep, None) == (
         f"MLflow has not got everything: nothing was copied yet. To catch up: accelsweep publish {name}",
         False,
     )
@@ -75,7 +73,7 @@ def test_the_last_line_leads_to_mlflow_only_where_everything_is_there(example_sw
     digests = run_digests(Manifest.read(example_sweep.manifest), records)
     copied = Copied(experiment_id="1", active_runs=0, records=digests, report=report_digest(example_sweep), views=True)
     remember(example_sweep, uri, copied)
-    assert publisher.last_line(example_sweep, uri) == (
+    assert background_processes.last_line(example_sweep, uri) == (
         "MLflow: accelsweep ui --tracking-uri 'http://***@mlflow.example'",
         True,
     )
@@ -97,7 +95,7 @@ def test_the_last_line_holds_the_last_reason_that_the_publisher_gave(
 ) -> None:
     example_sweep.publish_log.parent.mkdir(exist_ok=True)
     example_sweep.publish_log.write_text(said)
-    line, copied = publisher.last_line(example_sweep, None)
+    line, copied = background_processes.last_line(example_sweep, None)
     assert f"MLflow has not got everything: {reason}" in line
     assert line.endswith(". To catch up: accelsweep publish example")
     assert not copied
@@ -108,7 +106,7 @@ def test_where_mlflow_is_not_installed_nobody_waits_for_a_copy(
     example_sweep: SweepFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    line, copied = publisher.last_line(example_sweep, None)
+    line, copied = background_processes.last_line(example_sweep, None)
     assert "it is not installed here (pip install mlflow)" in line
     assert copied
 
@@ -117,6 +115,6 @@ def test_a_store_that_only_a_new_copy_mends_is_offered_no_other_command(example_
     refusal = "mlflow.db is damaged; accelsweep publish example --anew sets it aside and fills a new one"
     example_sweep.publish_log.parent.mkdir(parents=True, exist_ok=True)
     example_sweep.publish_log.write_text(f"error: {refusal}\n")
-    line, copied = publisher.last_line(example_sweep, None)
+    line, copied = background_processes.last_line(example_sweep, None)
     assert line == f"MLflow has not got everything: {refusal}"
     assert not copied

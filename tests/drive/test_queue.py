@@ -11,18 +11,18 @@ from typing import Literal
 import pytest
 from hand_clock import FakeClock
 
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.sites.site import Site
-from accelsweep.drive.jobs import queue as queueing
-from accelsweep.drive.jobs.queue import Queue
-from accelsweep.drive.jobs.retries import HELD_BACK
-from accelsweep.drive.snakemake.workflow import Sweep
-from accelsweep.engines.engine import Job
-from accelsweep.engines.slurm import queue as slurm_queue
-from accelsweep.engines.slurm.engine import SlurmEngine
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import Halt, halt_of, why_not_run
+from accelsweep.config.site import Site
+from accelsweep.driver import job_queue as queueing
+from accelsweep.driver.job_queue import Queue
+from accelsweep.driver.job_retries import HELD_BACK
+from accelsweep.driver.snakefile_functions import Sweep
+from accelsweep.errors import AccelsweepError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.stop_reasons import Halt, halt_of, why_not_run
+from accelsweep.schedulers import slurm as slurm_queue
+from accelsweep.schedulers.protocol import Job
+from accelsweep.schedulers.slurm import SlurmEngine
 
 BLOCK = "b0123456789ab"
 SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.drive.jobs.retries import HELD_BACK
+from accelsweep.driver.job_retries import HELD_BACK
 
 SNAKEFILE = """\
-from accelsweep.drive.jobs.retries import decide
+from accelsweep.driver.job_retries import decide
 
 onstart:
     decide(workflow, ["b1.done.json", "b2.done.json"])
@@ -43,8 +43,8 @@ def test_a_job_that_fails_after_its_block_is_finished_is_not_tried_again_and_any
 
 
 LIMITED = """\
-from accelsweep.core.sites.site import Site
-from accelsweep.drive.jobs.retries import decide
+from accelsweep.config.site import Site
+from accelsweep.driver.job_retries import decide
 from accelsweep.engines.grid_engine.engine import GridEngineEngine
 
 class Engine(GridEngineEngine):

@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 from hand_clock import FakeClock
 
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.sites.site import Site
-from accelsweep.drive.jobs import queue as queueing
-from accelsweep.drive.jobs import settle as settling
-from accelsweep.drive.jobs.queue import Queue
-from accelsweep.drive.jobs.settle import settle_old_jobs
-from accelsweep.engines.engine import Job
-from accelsweep.engines.slurm.engine import SlurmEngine
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import why_not_run
+from accelsweep.config.site import Site
+from accelsweep.driver import job_queue as queueing
+from accelsweep.driver.job_queue import Queue, settle_old_jobs
+from accelsweep.errors import AccelsweepError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.stop_reasons import why_not_run
+from accelsweep.schedulers.protocol import Job
+from accelsweep.schedulers.slurm import SlurmEngine
 
 HELD = "launch failed requeued held"
 SILENT = AccelsweepError("squeue failed: Socket timed out on send/recv operation")
@@ -66,9 +64,9 @@ class Listing(SlurmEngine):
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> Left:
     made = Left([], FakeClock())
-    for module in (queueing, settling):
+    for module in (queueing, queueing):
         monkeypatch.setattr(module, "ask", made.ask)
-    monkeypatch.setattr(settling.time, "sleep", made.pass_by)
+    monkeypatch.setattr(queueing.time, "sleep", made.pass_by)
     return made
 
 
@@ -114,7 +112,7 @@ def test_an_old_job_that_waits_too_long_is_left_out_and_so_is_the_copy_that_the_
     left.jobs = [waiting("5", "Resources", block)]
     settle_old_jobs(queue, cancel=False)
     assert left.commands == [("scancel", "5")]
-    assert left.clock.now == pytest.approx(100 + 30 * 60 + settling._LOOK_SECONDS)
+    assert left.clock.now == pytest.approx(100 + 30 * 60 + queueing._LOOK_SECONDS)
     example_sweep.halt(block).unlink()  # the head clears such files away before it submits
     assert [command for command, _ in queue.anew().left_out(queue.engine, [waiting("9", "Priority", block)])]
     assert "more than limits.queue_minutes (30)" in why_not_run(example_sweep, block)
@@ -137,7 +135,7 @@ def test_with_the_time_budget_spent_no_old_job_begins_and_the_running_one_ends_i
     left.then = lambda this: this.end("6") if example_sweep.stop.exists() else None
     settle_old_jobs(queue, cancel=False, deadline=left.clock.now + 60)
     assert left.commands == [("scancel", "5")]
-    assert left.clock.now == pytest.approx(160 + settling._LOOK_SECONDS)
+    assert left.clock.now == pytest.approx(160 + queueing._LOOK_SECONDS)
     assert left.said.count("the time budget is spent: no further run is started") == 1
 
 
@@ -158,4 +156,4 @@ def test_a_slurm_that_never_answers_is_given_up(queue, left) -> None:
     left.silence = SILENT
     with pytest.raises(AccelsweepError, match="Socket timed out"):
         settle_old_jobs(queue, cancel=False)
-    assert left.clock.now == pytest.approx(100 + settling._SILENCE_SECONDS)
+    assert left.clock.now == pytest.approx(100 + queueing._SILENCE_SECONDS)

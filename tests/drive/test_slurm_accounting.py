@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.slurm.accounting import NO_ENERGY, PARTS_ALONE, account, note_accounts, read_starts
-from accelsweep.drive.snakemake.workflow import Sweep
+from accelsweep.driver.snakefile_functions import Sweep
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
 from accelsweep.state.accounting import Accounting, JobAccount
-from accelsweep.state.folders import SweepFolder
 
 ONE = """\
 7|COMPLETED|gpu|1|gpu1|2026-11-23T10:00:00|2026-11-23T10:01:30|2026-11-23T10:03:30|120|{job}|/home/me/a|b

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hand_clock import FakeClock
 
-from accelsweep.drive.slurm.job_status import ALONE_SECONDS, DRIVEN_SECONDS, Questions
+from accelsweep.driver.slurm_job_status import ALONE_SECONDS, DRIVEN_SECONDS, Questions
 
 FILES = ("b1.done.json", "b1.halt.json")
 

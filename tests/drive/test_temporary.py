@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.core.sites.site import Site
-from accelsweep.drive.children import temporary
-from accelsweep.drive.children.temporary import own_temporary_folder
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.holding import Holder, take
-from accelsweep.state.leftovers import sweep_up_temporary
-from accelsweep.supervise.ends.disk import check_temporary_folder
+from accelsweep.config.site import Site
+from accelsweep.driver import background_processes
+from accelsweep.driver.background_processes import own_temporary_folder
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.executor.outcome import check_temporary_folder
+from accelsweep.records.cleanup import sweep_up_temporary
+from accelsweep.records.file_lock import Holder, take
+from accelsweep.records.layout import SweepFolder
 
 LOCAL = Site(name="here", scheduler="local")
 
@@ -153,7 +153,7 @@ def test_where_no_place_is_short_enough_the_variable_is_named_before_anything_ru
     folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/" + "y" * 144)
-    monkeypatch.setattr(temporary, "SHORT_PLACES", ("/proc/nowhere",))
+    monkeypatch.setattr(background_processes, "SHORT_PLACES", ("/proc/nowhere",))
     with (
         pytest.raises(InputError, match=r"has a path of 145 characters, .* set TMPDIR to a shorter path"),
         own_temporary_folder(folder, LOCAL),

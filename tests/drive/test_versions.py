@@ -13,12 +13,12 @@ import pytest
 from own_repository import FILES, MODULE, commit, git, repository, write
 from tiny_sweep import plan_sweep
 
-from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.core.cells.versions import Tree
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.config.versions import Tree
 from accelsweep.drive.versions.repository import Repository
 from accelsweep.drive.versions.trees import remove_trees, restore_trees, trees_made, versions_named
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
 
 SLOWER = {"toy.py": MODULE + "# slower\n"}
 

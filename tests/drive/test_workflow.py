@@ -12,13 +12,20 @@ from snakemake.cli import parse_config
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import ConfigSettings, ResourceSettings
 
-from accelsweep.core.planned.plans import Resources
-from accelsweep.core.sites.site import Site
-from accelsweep.drive.head import held
-from accelsweep.drive.snakemake.limits import GPUS_HELD, limits, taken
-from accelsweep.drive.snakemake.workflow import PYTHON_VARIABLE, SWEEP_VARIABLE, Sweep, sweep_of_config
-from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.site import Site
+from accelsweep.driver.snakefile_functions import (
+    GPUS_HELD,
+    PYTHON_VARIABLE,
+    SWEEP_VARIABLE,
+    Sweep,
+    limits,
+    sweep_of_config,
+    taken,
+)
+from accelsweep.driver.sweep_lock import held
+from accelsweep.planning.plan import make_plan, write_plan
+from accelsweep.records.layout import SweepFolder
+from accelsweep.schedulers.protocol import Resources
 
 pytestmark = pytest.mark.heavy
 
@@ -74,8 +81,8 @@ accelerator: cpu
 JOB = """
 import sys
 from snakemake.cli import parse_config
-from accelsweep.drive.head import held
-from accelsweep.drive.snakemake.workflow import sweep_of_config
+from accelsweep.driver.sweep_lock import held
+from accelsweep.driver.snakefile_functions import sweep_of_config
 print(sweep_of_config(parse_config(sys.argv[1:]), plan_if_asked=False).root)
 """
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.engines import ask as asking
-from accelsweep.engines.environment import for_commands, for_jobs, not_handed_on, undisturbed
+from accelsweep.schedulers import protocol as asking
+from accelsweep.schedulers.job_environment import for_commands, for_jobs, not_handed_on, undisturbed
 
 HARMLESS = {
     "PATH": "/bin",

@@ -7,19 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.base.documents import canonical_json
-from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.core.planned.plans import Resources
-from accelsweep.core.sites.device import Device
-from accelsweep.core.sites.grid_engine import GridEngine
-from accelsweep.core.sites.site import NodeKind, Site
+from accelsweep.config.site import GridEngine, NodeKind, Site
+from accelsweep.devices.kinds import Device
 from accelsweep.engines.grid_engine import status
 from accelsweep.engines.grid_engine.ends import ended, last_word, own_words, read_account, succeeded
 from accelsweep.engines.grid_engine.options import LOGS, block_in, in_words, job_name, qsub_options
 from accelsweep.engines.grid_engine.queue import read_jobs, remedy, waits
-from accelsweep.engines.known import engine_of
-from accelsweep.engines.this_job import memory_lines, this_job
-from accelsweep.plan.make import make_plan
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.json_documents import canonical_json
+from accelsweep.planning.plan import make_plan
+from accelsweep.schedulers.protocol import Resources
+from accelsweep.schedulers.select import engine_of, memory_lines, this_job
 
 CPU = Device(accelerator="cpu", model="m", count=8)
 BOX = GridEngine(queue="gpu.q", cpu_queue="cpu.q", project="mine", mem_mb=16000)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.commands.site import write_draft
-from accelsweep.core.sites.site import Site
+from accelsweep.cli.sweeps import write_draft
+from accelsweep.config.site import Site
 from accelsweep.engines.grid_engine import draft as drafting
-from accelsweep.engines.site_file import DraftedKind, site_file
-from accelsweep.plan.make import make_plan
+from accelsweep.errors import AccelsweepError
+from accelsweep.planning.plan import make_plan
+from accelsweep.schedulers.slurm_site import DraftedKind, site_file
 
 QUEUE = """\
    <queue name='{name}'>

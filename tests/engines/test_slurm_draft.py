@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.commands.site import accelerators, write_draft
-from accelsweep.core.sites.site import Site
-from accelsweep.engines.engine import JobOffer
-from accelsweep.engines.slurm import associations, nodes
-from accelsweep.engines.slurm import draft as drafting
-from accelsweep.plan.make import make_plan
+from accelsweep.cli.sweeps import accelerators, write_draft
+from accelsweep.config.site import Site
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.planning.plan import make_plan
+from accelsweep.schedulers import slurm
+from accelsweep.schedulers import slurm_site as drafting
+from accelsweep.schedulers.protocol import JobOffer
 
 SINFO = """\
 gpu*|2|64|515000|gpu:a100:4(S:0-1)|2-00:00:00|ib|up|old[1-2]
@@ -26,17 +27,21 @@ gone|4|48|128000|(null)|infinite|(null)|drain|c[17-20]
 """
 
 
+def no_accounts(*_command: str, **_options: float) -> str:
+    raise AccelsweepError("there is no sacctmgr here")
+
+
+def slurm_with(sinfo: str, accounts: Callable[..., str] = no_accounts) -> Callable[..., str]:
+    """Return an `ask` that answers `sinfo` with this text, and the questions about accounts by `accounts`."""
+    return lambda *command, **options: sinfo if command[0] == "sinfo" else accounts(*command, **options)
+
+
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster without accounts; tests/slurm/test_accounts.py asks a real one that has some."""
-
-    def no_accounts(*_command: str, **_options: float) -> str:
-        raise AccelsweepError("there is no sacctmgr here")
-
-    monkeypatch.setattr(drafting, "ask", lambda *_command: SINFO)
+    monkeypatch.setattr(drafting, "ask", slurm_with(SINFO))
     monkeypatch.setattr(drafting, "offer", lambda _options: JobOffer(True, "", ""))
-    monkeypatch.setattr(nodes, "ask", no_accounts)
-    monkeypatch.setattr(associations, "ask", no_accounts)
+    monkeypatch.setattr(slurm, "ask", no_accounts)
 
 
 SACCTMGR = """\
@@ -56,7 +61,7 @@ def test_the_users_accounts_partitions_and_qualities_of_service_stand_in_the_dra
         asked.append(" ".join(command))
         return SACCTMGR if command[0] == "sacctmgr" else "ClusterName             = big\n"
 
-    monkeypatch.setattr(associations, "ask", ask)
+    monkeypatch.setattr(drafting, "ask", slurm_with(SINFO, ask))
     write_draft(tmp_path, "mine", ["slurm"])
     text = (tmp_path / "conf/site/mine.yaml").read_text()
     slurm = Site.model_validate(yaml.safe_load(text)).slurm
@@ -149,9 +154,9 @@ def drafted(monkeypatch: pytest.MonkeyPatch, home: Path, sinfo: str, refused: st
             f"--partition={refused} " not in options, "User's group not permitted to use this partition", ""
         )
 
-    monkeypatch.setattr(drafting, "ask", lambda *_command: sinfo)
+    monkeypatch.setattr(drafting, "ask", slurm_with(sinfo))
     monkeypatch.setattr(drafting, "offer", offer)
-    monkeypatch.setattr(nodes, "ask", lambda *command: scontrol if command[2] == "partition" else "")
+    monkeypatch.setattr(slurm, "ask", lambda *command: scontrol if command[2] == "partition" else "")
     write_draft(home, "mine", ["slurm"])
     return Site.model_validate(yaml.safe_load((home / "conf/site/mine.yaml").read_text()))
 
@@ -207,7 +212,7 @@ def test_a_kind_whose_partition_grants_too_little_by_default_states_a_memory(
 def test_the_memory_of_a_job_that_asks_for_none_is_per_node_or_per_cpu(
     told: str, cpus: int, memory: int | None
 ) -> None:
-    assert nodes.read_default_memory(told).of(cpus) == memory
+    assert slurm.read_default_memory(told).of(cpus) == memory
 
 
 @pytest.mark.parametrize(

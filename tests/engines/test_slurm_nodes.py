@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.planned.plans import Resources
-from accelsweep.core.sites.slurm import Slurm
-from accelsweep.engines.engine import JobOffer
-from accelsweep.engines.slurm import nodes
-from accelsweep.engines.slurm.nodes import chosen_nodes
+from accelsweep.config.site import Slurm
+from accelsweep.errors import InputError
+from accelsweep.schedulers import slurm
+from accelsweep.schedulers.protocol import JobOffer, Resources
+from accelsweep.schedulers.slurm import chosen_nodes
 
 SINFO = """\
 gpu1|gpu*|up|idle|none
@@ -40,8 +39,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> None:
             return JobOffer(False, "AssocMaxSubmitJobLimit", "", passing=True)
         return JobOffer("--nodelist=gpu5" not in options, "Requested node configuration is not available", "")
 
-    monkeypatch.setattr(nodes, "ask", ask)
-    monkeypatch.setattr(nodes, "offer", offer)
+    monkeypatch.setattr(slurm, "ask", ask)
+    monkeypatch.setattr(slurm, "offer", offer)
 
 
 def test_all_are_those_of_the_partition_that_can_be_measured_and_the_others_are_told() -> None:

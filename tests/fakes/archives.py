@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accelsweep.base.documents import Document
+from accelsweep.json_documents import Document
 from accelsweep.state.archive.contents import LISTING, ArchivedFile, Contents
 
 

@@ -7,7 +7,7 @@ import pty
 import sys
 import threading
 
-from accelsweep.publish.browse.browser import open_in_browser
+from accelsweep.tracking.ui import open_in_browser
 
 ANSWERS = {"yes": True, "no": False, "unsaid": None}
 

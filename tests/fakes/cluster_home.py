@@ -14,10 +14,10 @@ from typing import ClassVar
 import psutil
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.planned.plans import Hold, Manifest
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import read_hold
+from accelsweep.records.file_lock import read_hold
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.run_record import Record
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

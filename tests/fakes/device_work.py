@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
-from accelsweep.simulated.current import current
+from accelsweep.testing.simulator import current
 
 WAITS: list[int] = []
 """How often somebody had waited for the device as each training step of the run began. The window's come first."""

@@ -21,15 +21,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from accelsweep.base.documents import canonical_json, sha256_file, sha256_text
-from accelsweep.core.cells.cell import cell_name
-from accelsweep.core.planned.plans import Block, Done, Excluded, Manifest, PlannedBlock, PlannedCell, Resources, Run
-from accelsweep.core.planned.settings import Analysis, Settings
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Doubt, Effective, Fingerprint, Metric, Record
-from accelsweep.core.sites.device import Device
-from accelsweep.core.sites.site import Site
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.setting import cell_name
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import Analysis, Settings
+from accelsweep.devices.kinds import Device
+from accelsweep.json_documents import canonical_json, sha256_file, sha256_text
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Block, Done, Excluded, Manifest, PlannedBlock, PlannedCell, Run
+from accelsweep.records.run_record import Doubt, Effective, Fingerprint, Metric, Outcome, Record
+from accelsweep.schedulers.protocol import Resources
 
 AXES = ("devices", "batch_size", "precision")
 BASELINE = {"devices": 1, "batch_size": 32, "precision": "32-true"}
@@ -87,8 +87,8 @@ def config_of(axes: dict[str, Any]) -> dict[str, Any]:
         "threads": 1,
         "env": {},
         "task": "train_throughput",
-        "model": {"_target_": "accelsweep.workloads.models.SmallCNN", "width": 16},
-        "data": {"_target_": "accelsweep.workloads.digits.Digits"},
+        "model": {"_target_": "accelsweep.workloads.image_models.SmallCNN", "width": 16},
+        "data": {"_target_": "accelsweep.workloads.datasets.Digits"},
         "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05},
         "trainer": {"strategy": "auto"},
         "measure": {

@@ -25,7 +25,7 @@ class FakeGpu:
 
 
 class FakeNvml:
-    """The library, as `accelsweep.machine.drivers.nvml.nvml` gives it; handles are the fake devices themselves."""
+    """The library, as `accelsweep.devices.cuda.nvml` gives it; handles are the fake devices themselves."""
 
     def __init__(self, *boards: FakeGpu, driver: str = "570.1") -> None:
         self.boards, self.driver = boards, driver

@@ -14,24 +14,24 @@ from mutations import changed_csv, changed_json, changed_log, changed_svg, chang
 from published_files import PUBLISHED
 
 import accelsweep
-from accelsweep.base.documents import sha256_file
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.commands.compare import compare_sweeps
+from accelsweep.cli.runs import print_runs
+from accelsweep.cli.status import print_status
+from accelsweep.cli.sweeps import compare_sweeps
 from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.exchange.archives import export_sweep, import_archive
-from accelsweep.commands.running.request import Request
-from accelsweep.commands.runs import print_runs
-from accelsweep.commands.status import print_status
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import Record
 from accelsweep.drive.detached.handed import Handed, HeadEnd
-from accelsweep.drive.finish import report
-from accelsweep.plan.make import make_plan
-from accelsweep.publish import snapshot
+from accelsweep.driver.finalize import report
+from accelsweep.driver.run_sweep import Request
+from accelsweep.errors import AccelsweepError
+from accelsweep.executor.result_reuse import audit
+from accelsweep.json_documents import sha256_file
+from accelsweep.planning.plan import make_plan
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
 from accelsweep.state.accounting import Accounting, JobAccount
 from accelsweep.state.external.files import all_kept, external_file, read_published
-from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.standing.audit import audit
+from accelsweep.tracking import sweep_snapshot
 
 Reader = Callable[[SweepFolder], object]
 Change = Callable[[SweepFolder, random.Random], Callable[[], object]]
@@ -56,7 +56,7 @@ READERS: dict[str, Reader] = {
     "report": lambda folder: report(folder.home, [folder.name]),
     "export": lambda folder: export_sweep(folder.home, folder.name, folder.home / "again.zip"),
     "audit": audit,
-    "publish": snapshot.take,
+    "publish": sweep_snapshot.take,
     "plan": lambda folder: make_plan(folder.home, ["accelerator=cpu", "model=mlp"], name=folder.name),
 }
 LIGHT = ("status", "all", "runs", "audit", "plan", "publish", "compare")

@@ -18,10 +18,10 @@ from fuzzed import HEAVY, KINDS, LIGHT, READERS
 from guard import Forbidden, watched
 from released import PACKED, unpacked
 
-from accelsweep.base.errors import AccelsweepError
 from accelsweep.commands.exchange.archives import import_archive
-from accelsweep.plan.make import make_plan
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import AccelsweepError
+from accelsweep.planning.plan import make_plan
+from accelsweep.records.layout import SweepFolder
 
 CONFIG = """\
 # @package _global_
@@ -36,7 +36,7 @@ repeats: 2
 measure:
   min_steps: 10
 """
-GROUP = "_target_: accelsweep.workloads.models.MLP\nwidth: 8\ndepth: 2\n"
+GROUP = "_target_: accelsweep.workloads.image_models.MLP\nwidth: 8\ndepth: 2\n"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from accelsweep.publish.browse.ui import Server
+from accelsweep.tracking.ui import Server
 
 ADMIN = ("admin", "hunter2hunter2")
 

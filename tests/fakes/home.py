@@ -13,7 +13,7 @@ import forked
 import psutil
 from patience import PATIENCE_SECONDS
 
-from accelsweep.state.living import living_hold
+from accelsweep.records.file_lock import living_hold
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -38,9 +38,9 @@ measure:
 
 MODULES = {
     "cli": {"accelsweep", "accelsweep.commands.detached.carry_on"},
-    "snakemake": {"snakemake", "accelsweep.drive.snakemake"},
-    "publisher": {"accelsweep.publish"},
-    "supervisor": {"accelsweep.supervise", "accelsweep.supervise.fork_server"},
+    "snakemake": {"snakemake", "accelsweep.driver.snakemake_main"},
+    "publisher": {"accelsweep.tracking.live_publishing"},
+    "supervisor": {"accelsweep.executor", "accelsweep.executor.fork_server"},
 }
 """The modules of each kind of process that drives a sweep: `python -m MODULE ...`.
 

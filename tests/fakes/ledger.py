@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from home import Home
 
-from accelsweep.base.documents import sha256_file
-from accelsweep.base.errors import DamagedFile
-from accelsweep.core.planned.plans import Done, Hold, Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import read_hold
-from accelsweep.supervise.standing.audit import audit
+from accelsweep.errors import DamagedFile
+from accelsweep.executor.result_reuse import audit
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.file_lock import read_hold
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Done, Hold, Manifest
+from accelsweep.records.run_record import Outcome, Record
 
 
 class HeadLedger:

@@ -13,14 +13,14 @@ import pytest
 import warm
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Run
-from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.config.schema import CellConfig
+from accelsweep.records.plan import Run
+from accelsweep.worker.run_spec import RankResult, RunSpec
 
-TIMED = {"_target_": "accelsweep.workloads.calibration.TimedStep", "seconds": 0.002}
-TIMED_DATA = {"_target_": "accelsweep.workloads.calibration.TimedData"}
-MLP = {"_target_": "accelsweep.workloads.models.MLP", "width": 16}
-DIGITS = {"_target_": "accelsweep.workloads.digits.Digits"}
+TIMED = {"_target_": "accelsweep.testing.calibration.TimedStep", "seconds": 0.002}
+TIMED_DATA = {"_target_": "accelsweep.testing.calibration.TimedData"}
+MLP = {"_target_": "accelsweep.workloads.image_models.MLP", "width": 16}
+DIGITS = {"_target_": "accelsweep.workloads.datasets.Digits"}
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1}
 MEASURE = {"warmup_steps": 4, "min_steps": 20, "min_seconds": 0.05, "max_steps": 40, "quality_samples": None}
 CONFIG = {
@@ -93,7 +93,7 @@ def run_ranks(made: RunSpec, folder: Path) -> list[RankResult]:
     logs = [folder / f"rank-{rank}.log" for rank in range(made.world_size)]
     processes = [
         warm.start(
-            "accelsweep.rank.rank",
+            "accelsweep.worker.main",
             str(made.file()),
             cwd=folder,
             environment={**shared, "WORLD_SIZE": str(made.world_size), "RANK": str(rank), "LOCAL_RANK": str(rank)},

@@ -287,7 +287,7 @@ CASES = (
         "        super().__init__()\n        self.batch_size = batch_size\n"
         "    def train_dataloader(self):\n        return loader(self.batch_size)\n"
         "    def val_dataloader(self):\n        return loader(self.batch_size)\n",
-        data={"_target_": "accelsweep.workloads.module_data.ModuleData"},
+        data={"_target_": "accelsweep.workloads.data_module.ModuleData"},
         note="it is given `batch_size` if its `__init__` names it",
     ),
     Case(

@@ -12,10 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from accelsweep.publish.__main__ import main as publish_command
-from accelsweep.publish.publisher import publish
-from accelsweep.publish.store import writer  # noqa: F401 - the forks need it, as they do what follows
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking import run_upload  # noqa: F401 - the forks need it, as they do what follows
+from accelsweep.tracking.live_publishing import main as publish_command
+from accelsweep.tracking.publisher import publish
 
 # isort: split
 import mlflow.artifacts

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_files import record_or_none
 from accelsweep.state.accounting import Accounting, JobAccount
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.records import record_or_none
 
 FIRST_JOB = 21
 NO_COUNTER = "no counter"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
 
 PACKED = sorted((Path(__file__).parents[1] / "released").glob("*.tar.gz"))
 

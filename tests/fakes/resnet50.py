@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.core.recorded.traits import Traits
+from accelsweep.records.run_record import Traits
 
 RESNET50 = Traits(
     flops_convolution=8.2e9,

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from accelsweep.base.documents import sha256_text
-from accelsweep.drive.children.fork_server import JOB_VARIABLES, start
-from accelsweep.state.leftovers import sweep_up_temporary, temporary_folder
-from accelsweep.supervise.fork_server.surroundings import surroundings
-from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE, address
+from accelsweep.driver.background_processes import JOB_VARIABLES, start
+from accelsweep.executor.fork_client import surroundings
+from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
+from accelsweep.json_documents import sha256_text
+from accelsweep.records.cleanup import sweep_up_temporary, temporary_folder
 
 CANARY = "canary7f3a91"
 

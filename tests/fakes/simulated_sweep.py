@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelsweep.analyse.collected.runs import Reading, RunRow
-from accelsweep.base.documents import sha256_text
-from accelsweep.core.cells.cell import cell_name
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run
-from accelsweep.core.planned.settings import Analysis, Settings
-from accelsweep.core.recorded.hardware import HardwareKind
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Doubt, Effective
-from accelsweep.core.sites.site import Site
+from accelsweep.analysis.run_results import Reading, RunRow
+from accelsweep.config.schema import CellConfig
+from accelsweep.config.setting import cell_name
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import Analysis, Settings
+from accelsweep.json_documents import sha256_text
+from accelsweep.records.plan import Manifest, PlannedBlock, PlannedCell, Run
+from accelsweep.records.run_environment import HardwareKind
+from accelsweep.records.run_record import Doubt, Effective, Outcome
+from accelsweep.schedulers.protocol import Resources
 
 CONFIG: dict[str, Any] = {
     "accelerator": "cpu",

@@ -2,7 +2,7 @@
 
 from snakemake.cli import main
 
-import accelsweep.drive.snakemake.workflow
-import accelsweep.plan.make  # noqa: F401
+import accelsweep.driver.snakefile_functions
+import accelsweep.planning.plan  # noqa: F401
 
 __all__ = ["main"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from accelsweep.publish.runs.wanted import KEY, PARENT
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.mlflow_run import KEY, PARENT
 
 BOTH_STORES = pytest.mark.parametrize("uri", ["sqlite", "http"], indirect=True)
 """A SQLite file, then a server over HTTP: for artifacts and names."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from example_sweep import build_example_sweep
 
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Record
 
 
 def build_sweep_again(

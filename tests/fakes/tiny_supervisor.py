@@ -1,7 +1,7 @@
 """A real supervisor whose ranks behave, within milliseconds, as a test asks: measure, crash, hang, exit, fill memory.
 
 `Supervised` plans a sweep whose cells name a behaviour (their `task`) and runs `python tiny_supervisor.py BLOCK`, as a
-fork of a process that knows this module (forked.py). That is the code of `python -m accelsweep.supervise`, with
+fork of a process that knows this module (forked.py). That is the code of `python -m accelsweep.executor`, with
 `behave` in the place of a rank's body and nothing heavy to import.
 """
 
@@ -20,16 +20,15 @@ import forked
 from patience import PATIENCE_SECONDS
 from tiny_sweep import plan_sweep
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Metric, Record
-from accelsweep.rank.process import show_stacks_when_asked
-from accelsweep.rank.spec import RankResult, RunSpec
-from accelsweep.state import holding
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.pulse import Pulse
-from accelsweep.supervise.command import main as supervise
-from accelsweep.supervise.processes.launchers import Launchers, call
+from accelsweep.executor.block import main as supervise
+from accelsweep.executor.launch import Launchers, call
+from accelsweep.records import file_lock
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Metric, Outcome, Record
+from accelsweep.records.sweep_progress import Pulse
+from accelsweep.worker.rank_setup import show_stacks_when_asked
+from accelsweep.worker.run_spec import RankResult, RunSpec
 
 HERE = Path(__file__).resolve()
 
@@ -323,7 +322,7 @@ def main() -> int:
     """Be one rank (after an exec) or the supervisor."""
     if sys.argv[1] == "--rank":
         return call(behave, RunSpec.read(Path(sys.argv[2])))
-    holding.BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", "20"))  # type: ignore[attr-defined]  # a test beats faster
+    file_lock.BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", "20"))  # a test beats faster
     launchers = Launchers(entry=behave, spawn_command=(sys.executable, str(HERE), "--rank"), preload=lambda: None)
     return supervise(launchers)
 

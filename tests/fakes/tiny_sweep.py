@@ -11,14 +11,15 @@ from typing import Any
 
 import warm
 
-from accelsweep.base.documents import canonical_json, sha256_text
-from accelsweep.core.cells.cell import cell_name
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Block, Manifest, PlannedBlock, PlannedCell, Resources, Run
-from accelsweep.core.planned.settings import Limits, Settings
-from accelsweep.core.recorded.record import Record
-from accelsweep.core.sites.site import Site
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.schema import CellConfig
+from accelsweep.config.setting import cell_name
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import Limits, Settings
+from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Block, Manifest, PlannedBlock, PlannedCell, Run
+from accelsweep.records.run_record import Record
+from accelsweep.schedulers.protocol import Resources
 
 CONFIG: dict[str, Any] = {
     "accelerator": "cpu",
@@ -32,8 +33,8 @@ CONFIG: dict[str, Any] = {
     "threads": 1,
     "env": {},
     "task": "train_throughput",
-    "model": {"_target_": "accelsweep.workloads.models.SmallCNN", "width": 8, "depth": 2},
-    "data": {"_target_": "accelsweep.workloads.digits.Digits"},
+    "model": {"_target_": "accelsweep.workloads.image_models.SmallCNN", "width": 8, "depth": 2},
+    "data": {"_target_": "accelsweep.workloads.datasets.Digits"},
     "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05},
     "trainer": {"strategy": "auto"},
     "measure": {
@@ -108,13 +109,13 @@ def measure_sweep(
     log = folder.home / "supervisor.log"
     environment = {**os.environ, "ACCELSWEEP_LEASES": str(folder.home.parent / "leases"), **environment}
     if fresh:
-        command = [sys.executable, "-m", "accelsweep.supervise", str(block)]
+        command = [sys.executable, "-m", "accelsweep.executor", str(block)]
         with log.open("wb") as output:
             code = subprocess.call(
                 command, cwd=folder.home, env=environment, stdout=output, stderr=output, timeout=within_seconds
             )
     else:
-        started = warm.start("accelsweep.supervise", str(block), cwd=folder.home, environment=environment, output=log)
+        started = warm.start("accelsweep.executor", str(block), cwd=folder.home, environment=environment, output=log)
         code = warm.ended(started, within_seconds)
     assert code == 0, log.read_text()
     return [Record.read(folder.record(run)) for run in Manifest.read(folder.manifest).wanted_runs()], log.read_text()

@@ -9,9 +9,9 @@ from __future__ import annotations
 from home import Home
 from shared_fork_server import CANARY
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
 
 PASSWORD = "hunter2b6c4"
 TOKEN = "tok9e1d77"

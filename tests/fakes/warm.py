@@ -21,9 +21,9 @@ _SERVER.set_forkserver_preload(
         "lightning.pytorch",
         "torch.distributed",
         "pandas",
-        "accelsweep.rank.measuring",
-        "accelsweep.rank.tasks.inference",
-        "accelsweep.workloads.building.build",
+        "accelsweep.worker.measurement",
+        "accelsweep.worker.tasks.inference",
+        "accelsweep.workloads.instantiate",
     ]
 )
 

@@ -12,7 +12,7 @@ from home import Home
 from ledger import HeadLedger
 from patience import PATIENCE_SECONDS, until
 
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.run_record import Outcome
 
 pytestmark = pytest.mark.real
 
@@ -22,8 +22,8 @@ ONE_RUN = ("repeats=1", "batch_size=16", "model._target_=mine.Slow")
 
 MINE = """\
 import os, time
-from accelsweep.workloads.digits import Digits
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.datasets import Digits
+from accelsweep.workloads.image_models import SmallCNN
 
 
 class Hanging(Digits):
@@ -84,7 +84,7 @@ def test_cancel_old_ends_the_living_head_and_its_supervisor(home: Home, inject: 
 def test_what_hangs_dies_or_does_not_answer_costs_its_own_row_only(home: Home, inject: Inject) -> None:
     home.module("mine", MINE)
     home.environment["MLFLOW_TRACKING_URI"] = "http://me:hunter2@127.0.0.1:9"
-    digits, small = "accelsweep.workloads.digits.Digits", "accelsweep.workloads.models.SmallCNN"
+    digits, small = "accelsweep.workloads.datasets.Digits", "accelsweep.workloads.image_models.SmallCNN"
     result = home.accelsweep(
         "run", "experiment=tiny", "batch_size=16", "repeats=1", "devices=2", f"model._target_={small},mine.Dying",
         f"data._target_={digits},mine.Hanging", f"exclude=[{BOTH}]", "limits.run_seconds=20", "limits.retries=0",

@@ -20,11 +20,11 @@ from ledger import mounted
 from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised
 
-from accelsweep.base.documents import sha256_file
-from accelsweep.base.errors import DamagedFile
-from accelsweep.core.planned.plans import Done
-from accelsweep.core.recorded.record import Record, steps_damage
-from accelsweep.supervise.standing.audit import audit
+from accelsweep.errors import DamagedFile
+from accelsweep.executor.result_reuse import audit
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.plan import Done
+from accelsweep.records.run_record import Record, steps_damage
 
 pytestmark = pytest.mark.real
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.simulated.register import unavailable
+from accelsweep.testing.simulated_torch import unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ from calibration import window
 from place import Place
 from robustness import SEARCH
 
-from accelsweep.plan.make import make_plan
+from accelsweep.planning.plan import make_plan
 
 pytestmark = pytest.mark.heavy
 

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 from fake_nvml import FakeGpu, FakeNvml
 
-from accelsweep.machine import cgroup, cpu
-from accelsweep.machine.kinds import cuda
+from accelsweep.devices import cuda, linux
 
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Put this process into the groups that `membership` names, with these files below /sys/fs/cgroup."""
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path / "cgroup")
-    monkeypatch.setattr(cgroup, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(linux, "ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(linux, "MEMBERSHIP", tmp_path / "membership")
 
     def put(membership: str, files: dict[str, str]) -> None:
         (tmp_path / "membership").write_text(membership)
@@ -31,7 +30,9 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 @pytest.fixture
 def affinity(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Let this process run on so many cores."""
-    return lambda count: monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda _pid: set(range(count)), raising=False)
+    return lambda count: monkeypatch.setattr(
+        linux.os, "sched_getaffinity", lambda _pid: set(range(count)), raising=False
+    )
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accelsweep.machine import cgroup, cpu, host
-from accelsweep.machine.cgroup import cpu_quota
-from accelsweep.machine.cpu import CpuKind, cpu_model, memory_bytes, model_in, usable_cores
-from accelsweep.machine.host import host_facts
-from accelsweep.measure.surroundings.fingerprint import fingerprint
+from accelsweep.devices import cpu, linux
+from accelsweep.devices.cpu import CpuKind, cpu_model, host_facts, memory_bytes, model_in
+from accelsweep.devices.linux import cpu_quota, usable_cores
+from accelsweep.measure.machine_state import fingerprint
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,7 +82,7 @@ def test_in_a_container_of_two_of_64_cores_plan_and_record_say_two(groups, affin
     (planned,) = CpuKind().inventory()
     facts = host_facts()
     assert planned.count == facts["cores_usable"] == facts["cgroup_cpu_quota"] == 2
-    assert len(cpu.allowed_cores()) == 64
+    assert len(linux.allowed_cores()) == 64
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_of_nested_groups_the_smallest_limit_of_memory_counts(groups):
 
 
 def test_a_machine_has_an_identity_that_tells_nothing_of_the_systems_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(host, "MACHINE_ID", tmp_path / "machine-id")
+    monkeypatch.setattr(cpu, "MACHINE_ID", tmp_path / "machine-id")
     assert host_facts()["machine"] is None
     found = []
     for own in ("3d1219c7c4c5404aaa1f6d2a48adfda4", "7d1219c7c4c5404aaa1f6d2a48adfda4", ""):
@@ -158,7 +157,7 @@ def test_plan_and_record_have_one_name_for_the_processor():
 
 
 def test_where_there_are_no_groups_nothing_is_bounded(monkeypatch, tmp_path):
-    monkeypatch.setattr(cgroup, "MEMBERSHIP", tmp_path / "none")
+    monkeypatch.setattr(linux, "MEMBERSHIP", tmp_path / "none")
     assert cpu_quota() is None
 
 
@@ -166,4 +165,4 @@ def test_only_the_machine_asks_the_system_for_cores_groups_and_the_processors_na
     asked = ("cpu_count(", "sched_getaffinity(", "/proc/cpuinfo", "/proc/self/cgroup", "virtual_memory(")
     files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
     elsewhere = [file for file in files if any(each in file.read_text() for each in asked)]
-    assert {file.relative_to(ROOT).parts[:3] for file in elsewhere} == {("src", "accelsweep", "machine")}
+    assert {file.relative_to(ROOT).parts[:3] for file in elsewhere} == {("src", "accelsweep", "devices")}

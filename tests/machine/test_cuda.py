@@ -7,10 +7,9 @@ from importlib import metadata
 import pytest
 from fake_nvml import FakeGpu
 
-from accelsweep.machine.drivers import nvml
-from accelsweep.machine.drivers.nvml import NoNvml, handle_of
-from accelsweep.machine.kinds import cuda
-from accelsweep.machine.kinds.cuda import Board, CudaKind, Gpu, boards, visible, visible_gpus
+from accelsweep.devices import cuda
+from accelsweep.devices.backend import Gpu
+from accelsweep.devices.cuda import Board, CudaKind, NoNvml, boards, handle_of, visible, visible_gpus
 
 BOARDS = [Board(Gpu(str(index), uuid, "A", None)) for index, uuid in enumerate(["GPU-aa1", "GPU-ab2", "GPU-bb3"])]
 SLICED = FakeGpu(
@@ -122,7 +121,7 @@ def test_a_machine_without_a_driver_has_no_boards(monkeypatch):
 @pytest.mark.parametrize("given", ["GPU-b", "b", "MIG-2", "2"])
 def test_a_device_is_found_by_the_uuid_that_torch_gives_board_or_slice(gpus, monkeypatch, given):
     library = gpus(SLICED, WHOLE)
-    monkeypatch.setattr(nvml.pynvml, "nvmlDeviceGetHandleByUUID", library.nvmlDeviceGetHandleByUUID)
+    monkeypatch.setattr(cuda.pynvml, "nvmlDeviceGetHandleByUUID", library.nvmlDeviceGetHandleByUUID)
     assert handle_of(given).uuid.endswith(given[-1])
     with pytest.raises(NoNvml, match="Not Found"):
         handle_of("3")

@@ -8,12 +8,11 @@ import sys
 import pytest
 from fake_nvml import FakeGpu
 
-from accelsweep.machine import devices
-from accelsweep.machine.devices import KINDS, hardware, inventory, kind_of, variables
-from accelsweep.machine.kind import DeviceKind, Gpu
-from accelsweep.machine.kinds import mps
-from accelsweep.machine.kinds.mps import MpsKind
-from accelsweep.measure.devices.kinds import device_name
+from accelsweep.devices import inventory as inventory_
+from accelsweep.devices import mps
+from accelsweep.devices.backend import DeviceKind, Gpu
+from accelsweep.devices.inventory import KINDS, device_name, hardware, inventory, kind_of, variables
+from accelsweep.devices.mps import MpsKind
 
 
 def test_each_kind_is_found_by_the_word_that_configs_have():
@@ -86,11 +85,11 @@ def test_another_kind_of_device_is_one_more_entry(monkeypatch):
         def hardware(self):
             return {"npu": "one"}
 
-    monkeypatch.setattr(devices, "KINDS", (*KINDS, Npu()))
-    assert devices.variables("npu", ["0"]) == {"CUDA_VISIBLE_DEVICES": "", "NPU_VISIBLE": "0"}
-    assert devices.hardware("npu") == {"npu": "one"}
+    monkeypatch.setattr(inventory_, "KINDS", (*KINDS, Npu()))
+    assert inventory_.variables("npu", ["0"]) == {"CUDA_VISIBLE_DEVICES": "", "NPU_VISIBLE": "0"}
+    assert inventory_.hardware("npu") == {"npu": "one"}
     assert (Npu().named(), Npu().models()) == ({"0": "NPU-0", "1": "NPU-1"}, {"0": "Npu 1", "1": "Npu 1"})
-    assert "NPU_" in devices.heeded()
+    assert "NPU_" in inventory_.heeded()
 
 
 def test_a_kind_of_which_nothing_is_known_has_no_devices_and_hides_none():
@@ -104,5 +103,7 @@ def test_a_kind_of_which_nothing_is_known_has_no_devices_and_hides_none():
 
 
 def test_looking_at_the_machine_imports_no_torch():
-    code = "import sys; from accelsweep.machine.devices import inventory; inventory(); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from accelsweep.devices.inventory import inventory; inventory(); sys.exit('torch' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

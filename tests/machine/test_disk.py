@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.answers.checks.machine_now import machine_now
-from accelsweep.base.documents import NO_HARD_LINKS, put_in_place
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.planned.settings import Limits
-from accelsweep.machine.disk import Ability, free_inodes, lacking
-from accelsweep.supervise.ends.disk import NoRoom, check_room
+from accelsweep.cli.doctor import machine_now
+from accelsweep.config.sweep_options import Limits
+from accelsweep.devices.file_system import Ability, free_inodes, lacking
+from accelsweep.errors import AccelsweepError
+from accelsweep.executor.outcome import NoRoom, check_room
+from accelsweep.json_documents import NO_HARD_LINKS, put_in_place
 
 FAKES = Path(__file__).parents[1] / "fakes"
 REAL = pytest.mark.skipif(
@@ -28,15 +28,15 @@ def test_a_whole_disk_lacks_nothing_and_the_look_leaves_nothing(tmp_path: Path) 
 ON_A_POOR_DISK = """
 import tempfile
 from pathlib import Path
-from accelsweep.base.documents import put_in_place
-from accelsweep.machine.disk import Ability, free_inodes, lacking
-from accelsweep.machine.locks import alone_with
-from accelsweep.publish.store.location import refuse_without_locks
-from accelsweep.state.leftovers import temporary_folder
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.holding import Holder, take
-from accelsweep.state.progress import StepCount, read_progress
-from accelsweep.state.pulse import Heard, Pulse
+from accelsweep.json_documents import put_in_place
+from accelsweep.devices.file_system import Ability, free_inodes, lacking
+from accelsweep.json_documents import alone_with
+from accelsweep.tracking.sweep_snapshot import refuse_without_locks
+from accelsweep.records.cleanup import temporary_folder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.file_lock import Holder, take
+from accelsweep.records.sweep_progress import StepCount, read_progress
+from accelsweep.records.sweep_progress import Heard, Pulse
 
 here = Path.cwd()
 assert lacking(here) == [Ability.hard_links, Ability.symbolic_links, Ability.locks, Ability.shared_maps], lacking(here)
@@ -96,7 +96,7 @@ def test_holds_marks_and_signs_of_life_do_on_a_disk_without_links_locks_and_maps
 @REAL
 def test_locks_on_a_shared_folder_that_has_none_are_refused_with_the_variable_to_set(tmp_path: Path, last_line) -> None:
     script = (
-        "from accelsweep.machine.locks import alone_with\nwith alone_with('x', __import__('pathlib').Path('/')): pass"
+        "from accelsweep.json_documents import alone_with\nwith alone_with('x', __import__('pathlib').Path('/')): pass"
     )
     for name in ("backing", "place"):
         (tmp_path / name).mkdir(mode=0o700)
@@ -125,7 +125,7 @@ def test_of_many_that_put_a_file_in_place_without_hard_links_one_succeeds(
 
     monkeypatch.setattr(os, "link", refused)
     monkeypatch.setattr(Path, "hardlink_to", refused)
-    monkeypatch.setattr("accelsweep.base.documents._GUARD_SECONDS", 0.2)
+    monkeypatch.setattr("accelsweep.json_documents._GUARD_SECONDS", 0.2)
     target = tmp_path / "target"
     (tmp_path / ".target.guard").mkdir()  # of a process that was killed within the millisecond
     outcomes = []
@@ -145,8 +145,8 @@ def test_of_many_that_put_a_file_in_place_without_hard_links_one_succeeds(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system")
 def test_a_disk_with_room_for_few_more_files_is_full_before_a_run_begins(tmp_path: Path, last_line) -> None:
     script = (
-        "from pathlib import Path\nfrom accelsweep.core.planned.settings import Limits\n"
-        "from accelsweep.supervise.ends.disk import check_room\ncheck_room(Path.cwd(), Limits())"
+        "from pathlib import Path\nfrom accelsweep.config.sweep_options import Limits\n"
+        "from accelsweep.executor.outcome import check_room\ncheck_room(Path.cwd(), Limits())"
     )
     mount = f"mount -t tmpfs -o nr_inodes=100,size=300m tmpfs {tmp_path} && cd {tmp_path} && exec {sys.executable} -c "
     done = subprocess.run(
@@ -160,16 +160,16 @@ def test_a_disk_with_room_for_few_more_files_is_full_before_a_run_begins(tmp_pat
 def test_inodes_count_like_bytes_and_no_bound_is_asked_of_a_disk_that_knows_none(tmp_path: Path, monkeypatch) -> None:
     known = free_inodes(tmp_path)
     assert known is None or known > 0
-    monkeypatch.setattr("accelsweep.supervise.ends.disk.free_inodes", lambda _: 20)
+    monkeypatch.setattr("accelsweep.executor.outcome.free_inodes", lambda _: 20)
     with pytest.raises(NoRoom, match="has room for 20 more files"):
         check_room(tmp_path, Limits())
     check_room(tmp_path, Limits(free_disk_inodes=20))
-    monkeypatch.setattr("accelsweep.supervise.ends.disk.free_inodes", lambda _: None)
+    monkeypatch.setattr("accelsweep.executor.outcome.free_inodes", lambda _: None)
     check_room(tmp_path, Limits())
 
 
 def test_doctor_names_what_a_disk_lacks_and_what_follows(tmp_path: Path, monkeypatch) -> None:
-    place = "accelsweep.answers.checks.machine_now"
+    place = "accelsweep.cli.doctor"
     monkeypatch.setattr(f"{place}.lacking", lambda _: list(Ability))
     monkeypatch.setattr(f"{place}.free_inodes", lambda _: 12)
     checks = {check.what: check for check in machine_now(tmp_path)}

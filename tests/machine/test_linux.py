@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from accelsweep.machine.linux import narrow_limits, oom_kills
+from accelsweep.devices.linux import narrow_limits, oom_kills
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.machine.naming import meant
+from accelsweep.devices.datasheets import meant
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import itertools
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.machine.peaks import (
+from accelsweep.devices.datasheets import (
     DATASHEET_FORMATS,
     TABLE,
     datasheet,
@@ -14,6 +13,7 @@ from accelsweep.machine.peaks import (
     datasheet_of,
     datasheets,
 )
+from accelsweep.errors import InputError
 
 ALL = pytest.mark.parametrize("one", datasheets().values(), ids=lambda one: one.key)
 STATED = {  # figures that other tables state too: float32, 16 bits, bandwidth in GB/s, memory in GB, watts

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsweep.machine.drivers.amdsmi import AmdSmiTelemetry, NoAmdSmi
-from accelsweep.machine.drivers.telemetry import STATE
-from accelsweep.machine.kinds import rocm
-from accelsweep.machine.kinds.rocm import RocmKind
+from accelsweep.devices import rocm
+from accelsweep.devices.backend import STATE
+from accelsweep.devices.rocm import AmdSmiTelemetry, NoAmdSmi, RocmKind
 
 VRAM, GFX, MEM, HOTSPOT, CURRENT = "vram", "gfx", "mem", "hotspot", "current"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accelsweep.machine.cgroup import memory_room
-from accelsweep.machine.room import free_memory, room_of_a_rank
+from accelsweep.devices.linux import memory_room
+from accelsweep.devices.memory_limits import free_memory, room_of_a_rank
 
 MIB = 2**20
-SHOW = "from accelsweep.machine.room import *; room = room_of_a_rank(2); print(room.bytes, room.limit)"
+SHOW = "from accelsweep.devices.memory_limits import *; room = room_of_a_rank(2); print(room.bytes, room.limit)"
 LIMITED = "import resource; resource.setrlimit(resource.{name}, ({bytes}, {bytes}));"
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="these limits are Linux's")
@@ -91,7 +91,7 @@ def test_a_limit_of_the_process_is_not_shared_and_what_it_has_counts(name):
 @needs_linux
 def test_a_process_gets_as_much_data_as_it_was_allowed():
     code = (
-        "from accelsweep.machine.room import *; begin_peak(); assert take_no_more_than(64 * 2**20)\n"
+        "from accelsweep.devices.memory_limits import *; begin_peak(); assert take_no_more_than(64 * 2**20)\n"
         "held = bytearray(60 * 2**20)\n"
         "try: held = [held, bytearray(8 * 2**20)]\n"
         "except MemoryError: print(1, 'no more')"
@@ -102,7 +102,7 @@ def test_a_process_gets_as_much_data_as_it_was_allowed():
 @needs_linux
 def test_the_peak_is_that_since_it_began():
     code = (
-        "from accelsweep.machine.room import *; held = bytearray(b'1') * (80 * 2**20); del held\n"
+        "from accelsweep.devices.memory_limits import *; held = bytearray(b'1') * (80 * 2**20); del held\n"
         "before = begin_peak(); held = bytearray(b'1') * (32 * 2**20); del held; print(own_bytes('VmHWM') - before, '')"
     )
     assert shown(code)[0] == pytest.approx(32 * MIB, rel=0.1)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.machine.kinds import xpu
-from accelsweep.machine.kinds.xpu import XpuKind, visible_gpus
+from accelsweep.devices import xpu
+from accelsweep.devices.xpu import XpuKind, visible_gpus
 
 CARDS = {
     "card0": ("0000:00:02.0", "0x8086", "0x46a6", {}),  # inside the processor: no memory of its own

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from accelsweep.core.recorded.breakdown import PARTS
+from accelsweep.devices.cpu import CpuDevice
 from accelsweep.measure.breakdown import (
     SETTLING_STEPS,
     Half,
@@ -15,8 +15,8 @@ from accelsweep.measure.breakdown import (
     share_metrics,
     standstill,
 )
-from accelsweep.measure.devices.cpu import CpuDevice
 from accelsweep.measure.stalls import RankStalls
+from accelsweep.records.run_record import PARTS
 
 
 def half(behind=None, **seconds):

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from accelsweep.measure.surroundings import busy_now as module
-from accelsweep.measure.surroundings.busy_now import busy_now
+from accelsweep.measure import machine_state as module
+from accelsweep.measure.machine_state import busy_now
 
 SPIN = "import time; end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
 
@@ -51,7 +51,7 @@ def test_a_machine_whose_counters_stand_still_is_not_busy(monkeypatch):
 
 
 def test_processes_of_others_on_a_gpu_are_named(monkeypatch):
-    from accelsweep.machine.drivers.telemetry import KnownDevice
+    from accelsweep.devices.backend import KnownDevice
 
     monkeypatch.setattr(module, "busy_seconds", lambda *_: 7.0)
     monkeypatch.setattr(module, "watched", lambda: (KnownDevice("cuda", "GPU-1", "H200"),))

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from accelsweep.measure import ceiling as room
-from accelsweep.measure.ceiling import Ceiling, matmul_ceiling, number_format, remembered, torch_product
-from accelsweep.measure.devices.cpu import CpuDevice
+from accelsweep.devices.cpu import CpuDevice
+from accelsweep.measure import flops as room
+from accelsweep.measure.flops import Ceiling, matmul_ceiling, number_format, remembered, torch_product
 
 
 def test_the_ceiling_is_the_devices_speed_at_the_size_that_it_does_best(clock, device):

@@ -7,8 +7,8 @@ import sys
 import psutil
 import pytest
 
-from accelsweep.measure.surroundings import cpu_use, doubts
-from accelsweep.measure.surroundings.cpu_use import CpuUse, busy_by_core, busy_seconds, foreign_cores
+from accelsweep.measure import machine_state, run_doubts
+from accelsweep.measure.machine_state import CpuUse, busy_by_core, busy_seconds, foreign_cores
 
 
 @pytest.fixture
@@ -46,19 +46,19 @@ def test_a_shared_machine_whose_other_cores_are_busy_is_no_doubt(monkeypatch):
     """Eight cores of 128 are ours, two of them busy with us; on the rest others keep a hundred busy."""
     ours, seconds = set(range(8)), iter([0.0, 10.0])
     by_core = dict.fromkeys(range(128), 0.0)
-    monkeypatch.setattr(cpu_use, "allowed_cores", lambda: ours)
-    monkeypatch.setattr(doubts, "allowed_cores", lambda: ours)
-    monkeypatch.setattr(cpu_use, "busy_by_core", lambda: dict(by_core))
-    monkeypatch.setattr(cpu_use, "_process_seconds", lambda: by_core[0] + by_core[1])
+    monkeypatch.setattr(machine_state, "allowed_cores", lambda: ours)
+    monkeypatch.setattr(run_doubts, "allowed_cores", lambda: ours)
+    monkeypatch.setattr(machine_state, "busy_by_core", lambda: dict(by_core))
+    monkeypatch.setattr(machine_state, "_process_seconds", lambda: by_core[0] + by_core[1])
     use = CpuUse(clock=lambda: next(seconds))
     use.start()
     by_core |= dict.fromkeys((0, 1, *range(20, 120)), 10.0)
     use.stop()
     assert foreign_cores([use.reading]) == 0.0
-    assert doubts.busy_cpu(foreign_cores([use.reading]), use.reading["ours"] / 10.0) is None
+    assert run_doubts.busy_cpu(foreign_cores([use.reading]), use.reading["ours"] / 10.0) is None
 
 
 def test_what_others_do_on_our_cores_is_doubted_also_on_a_shared_machine(monkeypatch):
-    monkeypatch.setattr(doubts, "allowed_cores", lambda: {0, 1})
+    monkeypatch.setattr(run_doubts, "allowed_cores", lambda: {0, 1})
     busy = busy_seconds({0: 10.0, 1: 10.0, 2: 0.0, 3: 0.0}, {0, 1})
-    assert doubts.busy_cpu(foreign_cores([{"seconds": 10.0, "ours": 15.0, "busy": busy}]), 1.5).code == "busy_cpu"
+    assert run_doubts.busy_cpu(foreign_cores([{"seconds": 10.0, "ours": 15.0, "busy": busy}]), 1.5).code == "busy_cpu"

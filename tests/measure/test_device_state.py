@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from accelsweep.base.documents import canonical_json
-from accelsweep.core.recorded.surroundings import Moment, Surroundings
-from accelsweep.machine.drivers import nvml_telemetry as room
-from accelsweep.measure.surroundings.device_state import DeviceWatch, device_state
-from accelsweep.measure.surroundings.doubts import between
+from accelsweep.devices import cuda as room
+from accelsweep.json_documents import canonical_json
+from accelsweep.measure.machine_state import DeviceWatch, device_state
+from accelsweep.measure.run_doubts import between
+from accelsweep.records.run_environment import Moment, Surroundings
 
 
 class FakeNvml:

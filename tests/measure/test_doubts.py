@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.core.recorded.surroundings import Moment
-from accelsweep.measure.surroundings import doubts
-from accelsweep.measure.surroundings.cpu_use import foreign_cores
+from accelsweep.measure import run_doubts
+from accelsweep.measure.machine_state import foreign_cores
+from accelsweep.records.run_environment import Moment
 
 
 def test_a_window_much_shorter_than_asked_is_doubted():
-    assert doubts.short_window(0.7, 1.0).code == "short_window"
-    assert doubts.short_window(0.9, 1.0) is None
+    assert run_doubts.short_window(0.7, 1.0).code == "short_window"
+    assert run_doubts.short_window(0.9, 1.0) is None
 
 
 def test_others_on_the_processor_are_doubted_only_where_they_can_have_taken_time_from_us(monkeypatch):
-    monkeypatch.setattr(doubts, "allowed_cores", lambda: set(range(4)))
-    assert doubts.busy_cpu(1.0, 3.0).code == "busy_cpu"
-    assert doubts.busy_cpu(1.0, 1.0) is None, "two cores were idle"
-    assert doubts.busy_cpu(0.05, 3.95) is None, "what an idle system does by itself"
-    assert doubts.busy_cpu(None, 3.0) is None, "not known is not busy"
+    monkeypatch.setattr(run_doubts, "allowed_cores", lambda: set(range(4)))
+    assert run_doubts.busy_cpu(1.0, 3.0).code == "busy_cpu"
+    assert run_doubts.busy_cpu(1.0, 1.0) is None, "two cores were idle"
+    assert run_doubts.busy_cpu(0.05, 3.95) is None, "what an idle system does by itself"
+    assert run_doubts.busy_cpu(None, 3.0) is None, "not known is not busy"
 
 
 def test_foreign_cores_are_the_busy_time_of_our_cores_less_ours():
@@ -33,17 +33,17 @@ def test_a_machine_that_shows_less_than_we_used_tells_nothing():
 
 
 def test_swapping_and_epoch_boundaries_are_doubted():
-    assert doubts.swapping(100 * 2**20).code == "swap"
-    assert doubts.swapping(2**20) is None
-    assert doubts.epoch_boundary(2).code == "epoch_boundary"
-    assert doubts.epoch_boundary(0) is None
+    assert run_doubts.swapping(100 * 2**20).code == "swap"
+    assert run_doubts.swapping(2**20) is None
+    assert run_doubts.epoch_boundary(2).code == "epoch_boundary"
+    assert run_doubts.epoch_boundary(0) is None
 
 
 def test_waiting_for_pages_from_disk_is_doubted_by_its_rate():
-    doubt = doubts.page_faults(40.0, 2.0)
+    doubt = run_doubts.page_faults(40.0, 2.0)
     assert (doubt.code, "40 pages" in doubt.message, "20 a second" in doubt.message) == ("page_faults", True, True)
-    assert doubts.page_faults(40.0, 60.0) is None
-    assert doubts.page_faults(0.0, 0.0) is None
+    assert run_doubts.page_faults(40.0, 60.0) is None
+    assert run_doubts.page_faults(0.0, 0.0) is None
 
 
 def states(**after):
@@ -56,20 +56,20 @@ def devices(*states):
 
 
 def test_a_throttled_hot_or_shared_device_is_doubted():
-    assert [doubt.code for doubt in doubts.between(*states(throttles=["HwSlowdown"]))] == ["throttled"]
-    assert [doubt.code for doubt in doubts.between(*states(celsius=60))] == ["temperature_drift"]
-    assert [doubt.code for doubt in doubts.between(*states(foreign_processes=[123]))] == ["foreign_process"]
-    assert doubts.between(*states()) == []
+    assert [doubt.code for doubt in run_doubts.between(*states(throttles=["HwSlowdown"]))] == ["throttled"]
+    assert [doubt.code for doubt in run_doubts.between(*states(celsius=60))] == ["temperature_drift"]
+    assert [doubt.code for doubt in run_doubts.between(*states(foreign_processes=[123]))] == ["foreign_process"]
+    assert run_doubts.between(*states()) == []
 
 
 def test_a_device_at_its_power_limit_is_capped_and_neither_throttled_nor_disturbed():
-    (doubt,) = doubts.between(*states(throttles=["SwPowerCap"]))
+    (doubt,) = run_doubts.between(*states(throttles=["SwPowerCap"]))
     assert (doubt.code, doubt.disturbing) == ("power_capped", False)
 
 
 def test_a_device_that_was_throttled_as_the_window_opened_is_doubted_though_it_is_calm_at_the_end():
     hot = {"name": "GPU", "throttles": ["HwSlowdown"]}
-    (doubt,) = doubts.between(devices(hot), devices({"name": "GPU", "throttles": []}))
+    (doubt,) = run_doubts.between(devices(hot), devices({"name": "GPU", "throttles": []}))
     assert (doubt.code, "HwSlowdown" in doubt.message) == ("throttled", True)
 
 
@@ -88,23 +88,23 @@ def test_a_device_that_was_throttled_as_the_window_opened_is_doubted_though_it_i
 def test_what_held_a_device_back_between_the_readings_is_told_by_the_drivers_counters(first, last, words):
     calm = {"name": "GPU", "throttles": []}
     states = [devices({**calm, "held_back": {"heat": counted, "power cap": None}}) for counted in (first, last)]
-    found = doubts.between(*states)
+    found = run_doubts.between(*states)
     assert [words in doubt.message for doubt in found] == ([] if words is None else [True])
 
 
 @pytest.mark.parametrize("name", ["powersave", "schedutil", "ondemand"])
 def test_clocks_that_follow_the_load_are_doubted_with_what_to_do(name):
-    doubt = doubts.governor(name)
+    doubt = run_doubts.governor(name)
     assert (doubt.code, name in doubt.message) == ("cpu_governor", True)
     assert "cpupower frequency-set --governor performance" in doubt.remedy
 
 
 @pytest.mark.parametrize("name", ["performance", None])
 def test_fixed_or_unknown_clocks_are_no_doubt(name):
-    assert doubts.governor(name) is None
+    assert run_doubts.governor(name) is None
 
 
 def test_what_a_device_does_not_tell_is_no_doubt():
-    assert doubts.between(*states(throttles=None, celsius=None, foreign_processes=None)) == []
-    assert doubts.between(devices({"reason": "NVML: absent"}), devices({"reason": "NVML: absent"})) == []
-    assert doubts.between(Moment(), Moment()) == []
+    assert run_doubts.between(*states(throttles=None, celsius=None, foreign_processes=None)) == []
+    assert run_doubts.between(devices({"reason": "NVML: absent"}), devices({"reason": "NVML: absent"})) == []
+    assert run_doubts.between(Moment(), Moment()) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.measure.metrics.energy import GpuEnergy, PackageEnergy, energy_metrics
+from accelsweep.measure.energy import GpuEnergy, PackageEnergy, energy_metrics
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from accelsweep.base.documents import canonical_json
-from accelsweep.measure.surroundings import device_state as device_state_room
-from accelsweep.measure.surroundings import environment as environment_room
-from accelsweep.measure.surroundings.device_state import DeviceWatch
-from accelsweep.measure.surroundings.environment import environment, governor, host_state
+from accelsweep.json_documents import canonical_json
+from accelsweep.measure import machine_state as environment_room
+from accelsweep.measure.machine_state import DeviceWatch, environment, governor, host_state
 
 
 def test_it_is_json_and_names_the_machine():
@@ -18,7 +16,7 @@ def test_it_is_json_and_names_the_machine():
 
 
 def test_the_memory_that_is_free_is_that_of_the_containers_too(monkeypatch):
-    monkeypatch.setattr("accelsweep.machine.room.memory_room", lambda: 5)
+    monkeypatch.setattr("accelsweep.devices.memory_limits.memory_room", lambda: 5)
     assert host_state()["memory_available_bytes"] == 5
 
 
@@ -50,7 +48,7 @@ def test_a_device_that_cannot_be_asked_has_a_reason():
 
 def test_a_device_is_read_as_the_window_opens_and_as_it_closes(monkeypatch):
     """Idle before and after, throttled only while it works: the window's own two readings see it."""
-    monkeypatch.setattr(device_state_room, "device_state", lambda uuid, _: {"uuid": uuid, "reading": next(readings)})
+    monkeypatch.setattr(environment_room, "device_state", lambda uuid, _: {"uuid": uuid, "reading": next(readings)})
     readings = iter([1, 2])
     watch = DeviceWatch("GPU-0", "cuda")
     watch.start()

@@ -10,12 +10,12 @@ import random
 
 import pytest
 
-from accelsweep.core.recorded.surroundings import Moment
+from accelsweep.measure import run_doubts
+from accelsweep.measure.machine_state import foreign_cores
+from accelsweep.measure.run_doubts import level_shift
 from accelsweep.measure.stalls import find_stalls
-from accelsweep.measure.steadiness import level_shift
-from accelsweep.measure.surroundings import doubts
-from accelsweep.measure.surroundings.cpu_use import foreign_cores
 from accelsweep.measure.window import WindowRules
+from accelsweep.records.run_environment import Moment
 
 RUNS = 500
 ALLOWED = RUNS // 100
@@ -31,7 +31,7 @@ def test_a_window_planned_from_a_noisy_warm_up_is_seldom_too_short():
     rules = WindowRules(warmup_steps=20, min_steps=50, min_seconds=1.5, max_steps=50_000)
     for _ in range(RUNS):
         steps = rules.window_steps(step_times(rng, rules.warmup))
-        alarms += doubts.short_window(sum(step_times(rng, steps)), 1.5) is not None
+        alarms += run_doubts.short_window(sum(step_times(rng, steps)), 1.5) is not None
     assert alarms <= ALLOWED
 
 
@@ -39,28 +39,28 @@ def test_a_window_twice_as_fast_as_its_warm_up_is_too_short():
     rng = random.Random(2)
     rules = WindowRules(warmup_steps=20, min_steps=50, min_seconds=1.5, max_steps=50_000)
     steps = rules.window_steps(step_times(rng, 20, stalls=0.0))
-    assert doubts.short_window(0.5 * sum(step_times(rng, steps, stalls=0.0)), 1.5) is not None
+    assert run_doubts.short_window(0.5 * sum(step_times(rng, steps, stalls=0.0)), 1.5) is not None
 
 
 @pytest.mark.parametrize("cores", [2, 16, 128])
 def test_what_a_quiet_system_does_beside_us_is_seldom_called_busy(monkeypatch, cores):
     """We fill every core; the system itself takes 0.5 % of them on average, counters move in steps of 10 ms a core."""
-    monkeypatch.setattr(doubts, "allowed_cores", lambda: set(range(cores)))
+    monkeypatch.setattr(run_doubts, "allowed_cores", lambda: set(range(cores)))
     rng, alarms, seconds = random.Random(3), 0, 1.5
     for _ in range(RUNS):
         system = rng.expovariate(1 / (0.005 * cores * seconds))
         tick = sum(rng.uniform(-0.01, 0.01) for _ in range(cores))
         ours = 0.99 * cores * seconds
         reading = {"seconds": seconds, "ours": ours, "busy": ours + system + tick}
-        alarms += doubts.busy_cpu(foreign_cores([reading]), ours / seconds) is not None
+        alarms += run_doubts.busy_cpu(foreign_cores([reading]), ours / seconds) is not None
     assert alarms <= ALLOWED
 
 
 @pytest.mark.parametrize("cores", [2, 16])
 def test_somebody_who_takes_a_tenth_of_a_full_machine_is_always_noticed(monkeypatch, cores):
-    monkeypatch.setattr(doubts, "allowed_cores", lambda: set(range(cores)))
+    monkeypatch.setattr(run_doubts, "allowed_cores", lambda: set(range(cores)))
     reading = {"seconds": 1.5, "ours": 0.9 * cores * 1.5, "busy": cores * 1.5}
-    assert doubts.busy_cpu(foreign_cores([reading]), 0.9 * cores).code == "busy_cpu"
+    assert run_doubts.busy_cpu(foreign_cores([reading]), 0.9 * cores).code == "busy_cpu"
 
 
 def test_a_device_at_its_temperature_is_seldom_called_drifting():
@@ -68,14 +68,14 @@ def test_a_device_at_its_temperature_is_seldom_called_drifting():
     rng, alarms = random.Random(4), 0
     for _ in range(RUNS):
         first, second = (round(70 + rng.gauss(0, 2)) for _ in range(2))
-        alarms += bool(doubts.between(*(Moment.of({"devices": [{"celsius": one}]}) for one in (first, second))))
+        alarms += bool(run_doubts.between(*(Moment.of({"devices": [{"celsius": one}]}) for one in (first, second))))
     assert alarms <= ALLOWED
 
 
 def test_what_a_healthy_machine_swaps_in_a_window_is_seldom_doubted():
     """Old pages come back now and then: 1 MiB on average."""
     rng = random.Random(5)
-    assert sum(doubts.swapping(rng.expovariate(1 / 2**20)) is not None for _ in range(RUNS)) <= ALLOWED
+    assert sum(run_doubts.swapping(rng.expovariate(1 / 2**20)) is not None for _ in range(RUNS)) <= ALLOWED
 
 
 def test_the_pages_that_a_healthy_run_waits_for_are_seldom_doubted():
@@ -85,7 +85,7 @@ def test_the_pages_that_a_healthy_run_waits_for_are_seldom_doubted():
         times, faults = rng.expovariate(1.0), 0
         while times < 1.5:
             times, faults = times + rng.expovariate(1.0), faults + 1
-        alarms += doubts.page_faults(faults, 1.5) is not None
+        alarms += run_doubts.page_faults(faults, 1.5) is not None
     assert alarms <= ALLOWED
 
 
@@ -128,5 +128,5 @@ def test_a_stop_of_half_a_minute_is_always_called_a_stall(spread, steps):
 @pytest.mark.parametrize("whole", [1.5, 30.0, 3600.0])
 def test_a_clock_that_is_slewed_to_the_right_time_is_no_gap(whole):
     """NTP slews by at most 500 millionths (adjtimex(2)): an hour is wrong by 1.8 s, and no window lasts that long."""
-    doubted = doubts.clock_gap(whole * 500e-6) is not None
+    doubted = run_doubts.clock_gap(whole * 500e-6) is not None
     assert doubted == (whole > 2000.0)

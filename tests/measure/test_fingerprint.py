@@ -7,9 +7,9 @@ import sys
 
 from fake_nvml import FakeGpu, FakeNvml
 
-from accelsweep.machine.kinds import cuda
-from accelsweep.measure.surroundings import fingerprint as module
-from accelsweep.measure.surroundings.fingerprint import fingerprint
+from accelsweep.devices import cuda
+from accelsweep.measure import machine_state as module
+from accelsweep.measure.machine_state import fingerprint
 
 
 def test_local_build_tags_are_split_off_the_public_version(monkeypatch):
@@ -39,7 +39,7 @@ def test_a_granted_gpu_changes_the_hardware_of_gpu_runs_only(monkeypatch):
 
 def test_making_it_imports_no_torch():
     code = (
-        "import sys; from accelsweep.measure.surroundings.fingerprint import fingerprint; fingerprint({});"
+        "import sys; from accelsweep.measure.machine_state import fingerprint; fingerprint({});"
         "sys.exit('torch' in sys.modules or 'lightning' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from accelsweep.measure.metrics.flops import NotCounted, training_flops
+from accelsweep.measure.flops import NotCounted, training_flops
 
 SAMPLES = 4
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from hand_clock import FakeClock, FakeGroup
 
-from accelsweep.measure.clock import ClockMarks
-from accelsweep.measure.growth import LEAST_BYTES, NOTES_BYTES, MemoryWatch, growth, kinds_of, part_ends
+from accelsweep.devices.clock import ClockMarks
+from accelsweep.measure.memory import LEAST_BYTES, NOTES_BYTES, MemoryWatch, growth, kinds_of, part_ends
 from accelsweep.measure.window import Window, WindowRules
 
 MIB = 2**20

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from accelsweep.measure.losses import COMPACT_EVERY, Losses, first_not_finite
+from accelsweep.measure.window import COMPACT_EVERY, Losses, first_not_finite
 
 
 def test_losses_come_back_in_order_across_compactions():

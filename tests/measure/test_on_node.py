@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.measure.surroundings.on_node import findings
+from accelsweep.measure.node_check import findings
 
 
 def told(folder: Path, *arguments: str) -> dict[str, dict[str, object]]:
-    command = [sys.executable, "-m", "accelsweep.measure.surroundings.on_node", *arguments]
+    command = [sys.executable, "-m", "accelsweep.measure.node_check", *arguments]
     environment = os.environ | {"HOME": "/dev/null/nobody", "TMPDIR": str(folder)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     checks = json.loads(done.stdout.splitlines()[-1])["checks"]
@@ -37,6 +37,6 @@ def test_a_job_tells_of_python_torch_and_folders_and_misses_a_gpu_that_it_should
 
 def test_the_cores_that_a_job_tells_of_are_those_that_its_container_grants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
-    monkeypatch.setattr("accelsweep.machine.cgroup.cpu_quota", lambda: 1.5)
+    monkeypatch.setattr("accelsweep.devices.linux.cpu_quota", lambda: 1.5)
     (found,) = (check["found"] for check in findings() if check["what"].startswith("torch on "))
     assert found.endswith("no GPU, 1 CPU cores")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.measure.metrics.rates import percentile, quantile, rate_metrics
-from accelsweep.measure.window import RankWindow
+from accelsweep.measure.window import RankWindow, percentile, quantile, rate_metrics
 
 
 def window(step_seconds, warmup=2):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from accelsweep.measure.samples import length_at, places, readings, stated_size
+from accelsweep.measure.batch_size import length_at, places, readings, stated_size
 
 
 def images(count):

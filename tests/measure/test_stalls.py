@@ -11,10 +11,9 @@ import time
 import pytest
 from patience import until
 
-from accelsweep.measure import stalls
-from accelsweep.measure.clock import clock_gap
+from accelsweep.devices.clock import clock_gap
+from accelsweep.measure import run_doubts, stalls
 from accelsweep.measure.stalls import IDLE_CORES, OurWork, RankStalls, Stall, find_stalls, stood_still
-from accelsweep.measure.surroundings import doubts
 
 STEADY = [0.002] * 750
 
@@ -179,7 +178,7 @@ STILL, BUSY = RankStalls(30.0, 1, still=True), RankStalls(30.0, 1, still=False)
 
 
 def test_all_ranks_that_stood_still_are_disturbed_with_seconds_share_and_the_rate_without():
-    doubt = doubts.stalled([STILL, STILL], 31.5, "the rate is 2,315 samples/s", "the window")
+    doubt = run_doubts.stalled([STILL, STILL], 31.5, "the rate is 2,315 samples/s", "the window")
     assert (doubt.code, doubt.disturbing) == ("processes_stopped", True)
     assert "30 s (95% of the window)" in doubt.message
     assert doubt.message.endswith("without that the rate is 2,315 samples/s")
@@ -197,7 +196,7 @@ def test_all_ranks_that_stood_still_are_disturbed_with_seconds_share_and_the_rat
     ids=["computed", "one rank computed", "one rank alone", "others hardly waited", "several"],
 )
 def test_a_stall_whose_cause_may_be_the_run_itself_is_doubted_and_not_disturbed(ranks, words):
-    doubt = doubts.stalled(ranks, 31.5, "the rate is 2,315 samples/s", "the window")
+    doubt = run_doubts.stalled(ranks, 31.5, "the rate is 2,315 samples/s", "the window")
     assert (doubt.code, doubt.disturbing) == ("stall", False)
     assert words in doubt.message
 
@@ -217,7 +216,7 @@ def test_stalls_that_recur_are_not_taken_for_a_halt(machine):
 
 
 def test_no_stall_is_no_doubt():
-    assert doubts.stalled([RankStalls(), RankStalls()], 1.5, "", "the window") is None
+    assert run_doubts.stalled([RankStalls(), RankStalls()], 1.5, "", "the window") is None
 
 
 @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ def test_no_stall_is_no_doubt():
 )
 def test_time_that_durations_do_not_hold_shows_between_the_clocks(passed, gap):
     assert clock_gap(passed) == pytest.approx(gap, abs=0.001)
-    doubt = doubts.clock_gap(clock_gap(passed))
+    doubt = run_doubts.clock_gap(clock_gap(passed))
     assert (doubt.code if doubt else None) == ("clock_gap" if gap else None)
     assert doubt is None or ("40 s passed" in doubt.message and doubt.disturbing)
 

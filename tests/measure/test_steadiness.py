@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from accelsweep.measure import steadiness
-from accelsweep.measure.steadiness import level_shift
+from accelsweep.measure import run_doubts
+from accelsweep.measure.run_doubts import level_shift
 
 
 def noise(rng, count, level=1.0, spread=0.05):
@@ -72,7 +72,7 @@ def test_a_threshold_that_sees_a_drift_of_three_percent_would_cry_wolf(monkeypat
     rng = random.Random(7)
     walks = [wandering(rng, 0.01) for _ in range(200)]
     assert sum(level_shift(walk) is not None for walk in walks) == 0
-    monkeypatch.setattr(steadiness, "SMALLEST_SHIFT", 0.01)
+    monkeypatch.setattr(run_doubts, "SMALLEST_SHIFT", 0.01)
     assert sum(level_shift(walk) is not None for walk in walks) > 0.05 * len(walks)
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from accelsweep.core.recorded.traits import Traits
-from accelsweep.measure.metrics.traits import forward_traits
+from accelsweep.measure.flops import forward_traits
+from accelsweep.records.run_record import Traits
 
 
 def traits_of(model: torch.nn.Module, *shape: int) -> Traits:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from accelsweep.machine.peaks import datasheet_flops_per_second
-from accelsweep.measure.ceiling import Ceiling
-from accelsweep.measure.metrics.utilisation import utilisation_metrics
+from accelsweep.devices.datasheets import datasheet_flops_per_second
+from accelsweep.measure.flops import Ceiling, utilisation_metrics
 
 H100 = "NVIDIA H100 80GB HBM3"
 

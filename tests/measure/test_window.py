@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.measure.clock import ClockMarks
+from accelsweep.devices.clock import ClockMarks
 from accelsweep.measure.window import Window, WindowRules
 
 RULES = WindowRules(warmup_steps=4, min_steps=10, min_seconds=0.0, max_steps=1000)

@@ -13,17 +13,17 @@ import vl_convert
 from example_sweep import build_example_sweep
 
 import accelsweep
-from accelsweep.base.documents import sha256_file
-from accelsweep.base.errors import DamagedFile, InputError
+from accelsweep.api import settings_frame
 from accelsweep.commands.exchange.archives import export_sweep
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.metrics import METRICS
-from accelsweep.core.recorded.record import Record
-from accelsweep.drive.finish import finish, report
-from accelsweep.notebook.frames import settings_frame
-from accelsweep.report.libraries import vega_lite_version
-from accelsweep.state.folders import SweepFolder
+from accelsweep.driver.finalize import finish, report
+from accelsweep.errors import DamagedFile, InputError
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.metrics import METRICS
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
+from accelsweep.report.html_page import vega_lite_version
 
 pytestmark = pytest.mark.heavy
 

@@ -9,7 +9,7 @@ import pytest
 from example_sweep import build_example_sweep
 
 import accelsweep
-from accelsweep.base.errors import InputError
+from accelsweep.errors import InputError
 
 pytestmark = pytest.mark.heavy
 
@@ -56,7 +56,7 @@ def test_opening_showing_and_planning_import_no_torch(tmp_path):
 
 def test_plan_is_the_command_though_its_package_was_imported_before(tmp_path):
     """Where it was not, the test above looks."""
-    code = "import accelsweep.plan.make; import accelsweep; "
+    code = "import accelsweep.planning.plan; import accelsweep; "
     code += "print(accelsweep.plan(['experiment=quickstart'], name='mine'))"
     assert said(code, tmp_path).startswith("<SweepPlan mine: ")
     assert list(tmp_path.iterdir()) == []
@@ -96,7 +96,7 @@ import pandas
 from typing_extensions import assert_type
 
 import accelsweep
-import accelsweep.plan.make
+import accelsweep.planning.plan
 
 sweep = accelsweep.open(["sweeps/a", "kept.zip"])
 assert_type(sweep, accelsweep.OpenedSweep)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.sites.device import Device
-from accelsweep.machine import devices
-from accelsweep.plan.grid.compose import Composer
-from accelsweep.plan.make import Plan, make_plan
+from accelsweep.config.hydra import Composer
+from accelsweep.devices import inventory
+from accelsweep.devices.kinds import Device
+from accelsweep.planning.plan import Plan, make_plan
 
 CONF = {
     "config.yaml": "defaults: [base, {model: small}, {optimizer: sgd}, {experiment: null}, _self_]\n",
@@ -71,7 +71,7 @@ def composer(conf: Path) -> Composer:
 
 def declare_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = Device(accelerator="cpu", model="Test CPU", count=2, memory_bytes=8 * 2**30)
-    monkeypatch.setattr(devices, "inventory", lambda: (cpu,))
+    monkeypatch.setattr(inventory, "inventory", lambda: (cpu,))
 
 
 @pytest.fixture

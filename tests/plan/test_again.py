@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from accelsweep.analyse.findings.cells.again import command_again
-from accelsweep.plan.make import make_plan
+from accelsweep.analysis.setting_findings import command_again
+from accelsweep.planning.plan import make_plan
 
 pytestmark = pytest.mark.heavy
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.planned.plans import FoundBatch, Manifest
-from accelsweep.plan.automatic import UNSEARCHED
-from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.plan.search_first import search_plan
-from accelsweep.plan.searched import Unsearched
+from accelsweep.errors import InputError
+from accelsweep.planning.auto_batch_size import UNSEARCHED
+from accelsweep.planning.checked_grid import Unsearched
+from accelsweep.planning.plan import make_plan, search_plan, write_plan
+from accelsweep.records.plan import FoundBatch, Manifest
 
 BASE = ["model=mlp", "data=digits", "optimizer=sgd", "accelerator=cpu", "batch_size=auto", "repeats=2"]
 

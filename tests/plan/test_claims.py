@@ -2,8 +2,8 @@
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.plan.make import make_plan
+from accelsweep.errors import InputError
+from accelsweep.planning.plan import make_plan
 
 CLAIMS = """\
 # @package _global_

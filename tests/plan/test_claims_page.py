@@ -4,8 +4,8 @@ import re
 
 import yaml
 
-from accelsweep.base.shipped import shipped_root
 from accelsweep.core.claims.claims import ClaimFigure, ReportSettings
+from accelsweep.installation import shipped_root
 
 ROOT = shipped_root()
 PAGE = (ROOT / "docs" / "claims.md").read_text()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.plan.make import make_plan
+from accelsweep.errors import InputError
+from accelsweep.planning.plan import make_plan
 
 MODS = """
 raise SystemExit('imported!')
@@ -154,9 +154,9 @@ def takes(tmp_path):
         ("takes.None_ model.net=1", "model.net: takes.None_ has no such argument; it takes none"),
         ("takes.made model.vv=1", "model.vv: takes.made has no such argument"),
         ("takes.handed_on", "takes.handed_on needs net"),
-        ("accelsweep.workloads.models.SmalCNN", r"models.py has no 'SmalCNN' \(did you mean 'SmallCNN'\?\)"),
+        ("accelsweep.workloads.image_models.SmalCNN", r"models.py has no 'SmalCNN' \(did you mean 'SmallCNN'\?\)"),
         ("accelsweep.workloads.model.SmallCNN", "has no 'model'"),
-        ("accelsweep.workloads.models.SmallCNN model.widht=8", "model.widht: .*did you mean 'width'"),
+        ("accelsweep.workloads.image_models.SmallCNN model.widht=8", "model.widht: .*did you mean 'width'"),
     ],
 )  # fmt: skip
 def test_an_argument_that_a_run_would_refuse_is_refused_while_planning(given, said, takes, last_line):

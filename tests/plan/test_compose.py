@@ -12,11 +12,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.plugins.sweeper import Sweeper
 from omegaconf import OmegaConf
 
-from accelsweep.base.errors import InputError
-from accelsweep.base.shipped import config_folders
-from accelsweep.plan.grid.compose import Composer
-from accelsweep.plan.grid.expand import expand
-from accelsweep.plan.grid.job import composed_yaml
+from accelsweep.config.grid import expand
+from accelsweep.config.hydra import Composer
+from accelsweep.errors import InputError
+from accelsweep.installation import config_folders
+from accelsweep.planning.target_check import composed_yaml
 
 SWEEPS = {
     "nothing swept": [],
@@ -215,6 +215,6 @@ def test_the_users_own_files_come_before_the_shipped_ones(home, own_conf):
 
 
 def test_a_checkout_is_its_own_working_directory(monkeypatch):
-    from accelsweep.base.shipped import shipped_root
+    from accelsweep.installation import shipped_root
 
     assert config_folders(shipped_root()) == (shipped_root() / "conf",)

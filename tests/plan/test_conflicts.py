@@ -3,12 +3,11 @@
 import pytest
 import yaml
 
-from accelsweep.base.errors import EXIT_INPUT, InputError
-from accelsweep.base.shipped import shipped_root
-from accelsweep.core.cells.config import Measure
-from accelsweep.core.cells.trainer import DECIDED_HERE
-from accelsweep.plan.make import make_plan
-from accelsweep.plan.trainer import strategy_names, trainer_arguments
+from accelsweep.config.schema import Measure
+from accelsweep.config.trainer import DECIDED_HERE, strategy_names, trainer_arguments
+from accelsweep.errors import EXIT_INPUT, InputError
+from accelsweep.installation import shipped_root
+from accelsweep.planning.plan import make_plan
 
 
 def refusal(home, *overrides):

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_sweep import config_with
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.cells.cell import Cell
-from accelsweep.core.planned.plans import Run
-from accelsweep.core.planned.settings import BlockSettings, Limits, Settings
-from accelsweep.core.sites.device import Device
-from accelsweep.core.sites.site import Site
-from accelsweep.plan.blocks.cut import Cutting, design, in_random_order
+from accelsweep.config.setting import Cell
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import BlockSettings, Limits, Settings
+from accelsweep.devices.kinds import Device
+from accelsweep.errors import InputError
+from accelsweep.planning.randomized_blocks import Cutting, design, in_random_order
+from accelsweep.records.plan import Run
 
 LOCAL = Site(name="local", inventory=(Device(accelerator="cpu", model="CPU", count=8),))
 CLUSTER = Site(

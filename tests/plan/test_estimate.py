@@ -5,17 +5,20 @@ import math
 import pytest
 import yaml
 
-from accelsweep.base.shipped import shipped_root
-from accelsweep.plan.estimates.estimate import ASSUMED_NOISE, SUBMISSIONS, estimate, visible_effect
-from accelsweep.plan.estimates.took import (
+from accelsweep.analysis.power import smallest_visible_effect
+from accelsweep.installation import shipped_root
+from accelsweep.planning.cost_estimate import (
     ASSUMED_AROUND_SECONDS,
     ASSUMED_BESIDE_SECONDS,
     ASSUMED_BETWEEN_SECONDS,
+    ASSUMED_NOISE,
     ASSUMED_PROCESS_SECONDS,
+    SUBMISSIONS,
     Took,
+    estimate,
+    visible_effect,
 )
-from accelsweep.plan.make import make_plan
-from accelsweep.repeats.power import smallest_visible_effect
+from accelsweep.planning.plan import make_plan
 
 AROUND = ASSUMED_AROUND_SECONDS / 60
 GPUS = [

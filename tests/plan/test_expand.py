@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from accelsweep.base.errors import InputError
-from accelsweep.plan.grid.compose import Composer
-from accelsweep.plan.grid.expand import expand
+from accelsweep.config.grid import expand
+from accelsweep.config.hydra import Composer
+from accelsweep.errors import InputError
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(lambda t: "${" not in t and t != "???")
 quoted = st.builds(lambda t, quote: QuotedString(t, quote).with_quotes(), text, st.sampled_from(Quote))

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.planned.plans import Block, Done, Manifest, Resources, Run
-from accelsweep.core.planned.settings import Fleet
-from accelsweep.core.sites.slurm import Slurm
-from accelsweep.engines.slurm.options import in_words, job_resources, sbatch_options
-from accelsweep.plan.make import Plan, make_plan, write_plan
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.site import Slurm
+from accelsweep.config.sweep_options import Fleet
+from accelsweep.errors import InputError
+from accelsweep.planning.plan import Plan, make_plan, write_plan
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Block, Done, Manifest, Run
+from accelsweep.schedulers.protocol import Resources
+from accelsweep.schedulers.slurm import in_words, job_resources, sbatch_options
 
 ASKED = ["experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devices=1", "precision=32-true"]
 

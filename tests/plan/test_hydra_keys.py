@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.commands.line.hydra_options import OPTIONS, refuse_options
-from accelsweep.plan.make import make_plan
+from accelsweep.cli.typer_app import OPTIONS, refuse_options
+from accelsweep.errors import InputError
+from accelsweep.planning.plan import make_plan
 
 
 def notes(home, *overrides):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.plan.make import make_plan
+from accelsweep.errors import InputError
+from accelsweep.planning.plan import make_plan
 
 pytestmark = pytest.mark.heavy
 
@@ -44,7 +44,7 @@ def test_a_step_whose_keys_nothing_takes_is_a_row_that_names_them(ladder):
     cells = ladder("model=mlp", "data=digits")
     assert [step for (step,), cell in cells.items() if cell.unsupported] == ["1_resident", "3_layout"]
     assert cells[("1_resident",)].unsupported == (
-        "this rung would set data.placing=resident, but the config of accelsweep.workloads.digits.Digits has no such "
+        "this rung would set data.placing=resident, but the config of accelsweep.workloads.datasets.Digits has no such "
         "key; if it takes one, name it in a file of your own, conf/data/NAME.yaml"
     )
     assert "model.layout=other" in cells[("3_layout",)].unsupported

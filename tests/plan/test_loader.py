@@ -9,8 +9,8 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from accelsweep.base.errors import InputError
-from accelsweep.plan.grid.compose import CONFIG_NAME, Composer
+from accelsweep.config.hydra import CONFIG_NAME, Composer
+from accelsweep.errors import InputError
 
 ONE_AFTER_ANOTHER = (
     ["batch_size=64", "model.width=8", "+model.extra=1", "pair.0=7"],

@@ -7,9 +7,8 @@ from collections import Counter
 import pytest
 from hydra._internal.config_repository import CachingConfigRepository
 
-from accelsweep.plan import cells
-from accelsweep.plan.make import make_plan
-from accelsweep.plan.refusals import classes
+from accelsweep.planning import checked_grid, target_check
+from accelsweep.planning.plan import make_plan
 
 
 @pytest.fixture
@@ -26,9 +25,9 @@ def looked_up(monkeypatch):
 
         monkeypatch.setattr(owner, name, count)
 
-    counted(classes, "_look_up")
+    counted(target_check, "_look_up")
     counted(CachingConfigRepository, "group_exists")
-    counted(cells, "defining_file")
+    counted(checked_grid, "defining_file")
     return counts
 
 

@@ -11,16 +11,16 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accelsweep.base.documents import canonical_json, sha256_text
-from accelsweep.base.errors import EXIT_INPUT, DamagedFile, InputError
-from accelsweep.base.shipped import shipped_root
-from accelsweep.core.planned.plans import Block, Manifest
-from accelsweep.core.planned.settings import Fleet
-from accelsweep.core.sites.device import Device
-from accelsweep.machine import devices
-from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.frozen import frozen_spec
+from accelsweep.config.sweep_options import Fleet
+from accelsweep.devices import inventory
+from accelsweep.devices.kinds import Device
+from accelsweep.errors import EXIT_INPUT, DamagedFile, InputError
+from accelsweep.executor.attempt import frozen_spec
+from accelsweep.installation import shipped_root
+from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.planning.plan import make_plan, write_plan
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Block, Manifest
 
 QUICKSTART = ["experiment=quickstart"]
 
@@ -56,8 +56,8 @@ def test_the_quickstart_is_eight_cpu_cells_in_five_blocks(home):
 
 
 def test_the_quickstart_uses_the_gpus_that_a_machine_has(home, monkeypatch):
-    seen = (*devices.inventory(), Device(accelerator="cuda", model="GPU", count=1))
-    monkeypatch.setattr(devices, "inventory", lambda: seen)
+    seen = (*inventory.inventory(), Device(accelerator="cuda", model="GPU", count=1))
+    monkeypatch.setattr(inventory, "inventory", lambda: seen)
     manifest = make_plan(home, QUICKSTART).manifest
     reasons = {cell.unsupported for cell in manifest.cells}
     assert sum(cell.unsupported is None for cell in manifest.cells) == 12
@@ -602,7 +602,7 @@ def test_hostile_values_stay_values(home, values):
 @pytest.mark.real
 def test_the_same_plan_comes_out_of_any_process(home, two_cores):
     code = (
-        "import json, sys; from pathlib import Path; from accelsweep.plan.make import make_plan\n"
+        "import json, sys; from pathlib import Path; from accelsweep.planning.plan import make_plan\n"
         "words = ['experiment=quickstart', 'site=gpu_node', 'model._target_=torch.nn.Identity', 'model.note=\"ä\",b']\n"
         "plan = make_plan(Path(sys.argv[1]), words)\n"
         "print(json.dumps(plan.manifest.model_dump(mode='json')))"
@@ -617,7 +617,7 @@ def test_the_same_plan_comes_out_of_any_process(home, two_cores):
 
 
 def test_only_a_site_that_asks_for_it_is_probed(home, monkeypatch):
-    monkeypatch.setattr(devices, "inventory", lambda: pytest.fail("looked at the machine that plans"))
+    monkeypatch.setattr(inventory, "inventory", lambda: pytest.fail("looked at the machine that plans"))
     manifest = make_plan(home, ["site=gpu_node", "accelerator=auto"]).manifest
     assert manifest.site.count("cuda") == 8
     assert manifest.cells[0].unsupported is None
@@ -625,8 +625,8 @@ def test_only_a_site_that_asks_for_it_is_probed(home, monkeypatch):
 
 def test_planning_imports_no_torch(home):
     code = (
-        "import sys; from pathlib import Path; from accelsweep.plan.make import make_plan\n"
-        "from accelsweep.plan import table\n"
+        "import sys; from pathlib import Path; from accelsweep.planning.plan import make_plan\n"
+        "from accelsweep.planning import estimates\n"
         "make_plan(Path(sys.argv[1]), ['experiment=quickstart'])\n"
         "print([name for name in ('torch', 'lightning', 'mlflow', 'pandas') if name in sys.modules])"
     )

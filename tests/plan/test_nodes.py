@@ -8,14 +8,14 @@ import pytest
 import yaml
 from tiny_sweep import config_with
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.sites.device import Device
-from accelsweep.core.sites.site import Site
-from accelsweep.engines.slurm.options import job_resources
-from accelsweep.plan.make import make_plan
-from accelsweep.plan.nodes import models_for, serving
-from accelsweep.plan.refusals.rules import unsupported
+from accelsweep.config.schema import CellConfig
+from accelsweep.config.site import Site
+from accelsweep.devices.kinds import Device
+from accelsweep.errors import InputError
+from accelsweep.planning.plan import make_plan
+from accelsweep.planning.resources import models_for, serving
+from accelsweep.planning.unsupported import why_unsupported
+from accelsweep.schedulers.slurm import job_resources
 
 EPYC = {"accelerator": "cpu", "model": "AMD EPYC", "count": 64}
 A100 = {"accelerator": "cuda", "model": "NVIDIA A100-SXM4-80GB", "count": 4}
@@ -70,15 +70,15 @@ def test_a_kind_inherits_from_the_site_what_it_leaves_out() -> None:
 )
 def test_no_kind_or_several_are_refused_by_name(accelerator: str, words: str) -> None:
     with pytest.raises(InputError) as refused:
-        unsupported(cell(accelerator), MIX)
+        why_unsupported(cell(accelerator), MIX)
     assert words in str(refused.value)
 
 
 def test_a_machine_without_the_model_leaves_a_row_that_names_what_it_has() -> None:
     here = Site(name="here", inventory=(Device(**EPYC), Device(**A100), Device(**H100)))
-    assert unsupported(cell("cuda:h100", devices=8), here) is None
-    assert unsupported(cell("cuda:a100", devices=8), here) is not None
-    reason = unsupported(cell("cuda:l4"), here)
+    assert why_unsupported(cell("cuda:h100", devices=8), here) is None
+    assert why_unsupported(cell("cuda:a100", devices=8), here) is not None
+    reason = why_unsupported(cell("cuda:l4"), here)
     assert reason == "the site 'here' has no cuda:l4; it has: NVIDIA A100-SXM4-80GB, NVIDIA H100 80GB HBM3"
 
 
@@ -87,10 +87,10 @@ def test_a_setting_keeps_to_the_limit_of_its_kind_and_to_that_of_the_whole_site(
     *others, new = KINDS["kinds"]
     limited = {**new, "slurm": {**new["slurm"], "max_gpus": own}}
     site = Site.model_validate({**KINDS, "slurm": {**KINDS["slurm"], "max_gpus": whole}, "kinds": [*others, limited]})
-    reason = unsupported(cell("cuda:new"), site)
+    reason = why_unsupported(cell("cuda:new"), site)
     assert reason is not None
     assert reason.endswith(f"would keep 8 from others; site.slurm.max_gpus of the site '{bounding}' allows 4")
-    assert unsupported(cell("cuda:old"), site) is None
+    assert why_unsupported(cell("cuda:old"), site) is None
 
 
 def test_a_run_may_use_devices_of_its_own_model_alone() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.plan.make import make_plan
+from accelsweep.errors import InputError
+from accelsweep.planning.plan import make_plan
 
 EXPERIMENT = "# @package _global_\naccelerator: cpu\n"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from accelsweep.base.errors import InputError
-from accelsweep.base.shipped import config_folders
-from accelsweep.plan.cells import checked_grid
-from accelsweep.plan.grid.compose import Composer
-from accelsweep.plan.grid.job import composed_yaml
+from accelsweep.config.hydra import Composer
+from accelsweep.errors import InputError
+from accelsweep.installation import config_folders
+from accelsweep.planning.checked_grid import checked_grid
+from accelsweep.planning.target_check import composed_yaml
 
 MINE = """
 # @package _global_
@@ -57,7 +57,7 @@ def test_another_optimiser_is_given_its_own_arguments_alone_beside_our_schedule(
 def test_only_the_group_whose_target_was_stated_is_replaced(home):
     found = composed(home, "model._target_=mine.Module")
     assert found["model"] == {"_target_": "mine.Module"}
-    assert found["data"]["_target_"] == "accelsweep.workloads.digits.Digits"
+    assert found["data"]["_target_"] == "accelsweep.workloads.datasets.Digits"
 
 
 def test_a_chosen_group_keeps_its_keys_under_another_target(home):

@@ -4,13 +4,12 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from accelsweep.base.errors import InputError
-from accelsweep.base.shipped import shipped_root
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.prices import Prices
-from accelsweep.machine.peaks import datasheets
-from accelsweep.machine.prices import price_lines, usd_per_hour_on
-from accelsweep.plan.make import make_plan
+from accelsweep.config.prices import Prices, price_lines, usd_per_hour_on
+from accelsweep.config.schema import CellConfig
+from accelsweep.devices.datasheets import datasheets
+from accelsweep.errors import InputError
+from accelsweep.installation import shipped_root
+from accelsweep.planning.plan import make_plan
 
 SHIPPED = sorted((shipped_root() / "conf" / "prices").glob("*.yaml"))
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.base.errors import InputError
 from accelsweep.core.claims.claims import ClaimFigure
-from accelsweep.plan.make import make_plan
+from accelsweep.errors import InputError
+from accelsweep.planning.plan import make_plan
 from accelsweep.state.external.files import external_file, read_published
 
 NAME = "benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv"

@@ -3,11 +3,10 @@
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Limits
-from accelsweep.core.sites.device import Device
-from accelsweep.core.sites.site import Site
-from accelsweep.plan.blocks.resources import (
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import Limits
+from accelsweep.devices.kinds import Device
+from accelsweep.planning.resources import (
     fits,
     held_in_words,
     minutes,
@@ -17,6 +16,7 @@ from accelsweep.plan.blocks.resources import (
     threads_per_rank,
     together,
 )
+from accelsweep.schedulers.protocol import Resources
 
 NODE = (Device(accelerator="cpu", model="CPU", count=32), Device(accelerator="cuda", model="GPU", count=8))
 CLUSTER = Site(

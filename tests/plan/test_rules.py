@@ -3,10 +3,9 @@
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.core.sites.device import Device
-from accelsweep.core.sites.site import Site
-from accelsweep.core.sites.slurm import Slurm
-from accelsweep.plan.refusals.rules import resolve_auto, unsupported
+from accelsweep.config.site import Site, Slurm
+from accelsweep.devices.kinds import Device
+from accelsweep.planning.unsupported import resolve_auto, why_unsupported
 
 CPU = Device(accelerator="cpu", model="CPU", count=4)
 CUDA = Device(accelerator="cuda", model="GPU", count=2)
@@ -38,7 +37,7 @@ def config(accelerator, precision="32-true", devices=1, num_nodes=1):
     ],
 )
 def test_impossible_cells_have_a_reason(settings, words):
-    assert words in unsupported(settings, site(CPU, CUDA, XPU, MPS))
+    assert words in why_unsupported(settings, site(CPU, CUDA, XPU, MPS))
 
 
 @pytest.mark.parametrize(
@@ -55,23 +54,23 @@ def test_impossible_cells_have_a_reason(settings, words):
     ],
 )
 def test_possible_cells_have_none(settings):
-    assert unsupported(settings, site(CPU, CUDA, XPU, MPS)) is None
+    assert why_unsupported(settings, site(CPU, CUDA, XPU, MPS)) is None
 
 
 def test_an_absent_accelerator_is_named_with_the_site():
-    assert unsupported(config("cuda"), site(CPU)) == "the site 'here' has no CUDA devices"
+    assert why_unsupported(config("cuda"), site(CPU)) == "the site 'here' has no CUDA devices"
 
 
 def test_nodes_are_bounded_by_the_site():
     cluster = site(CPU, nodes=2, scheduler="slurm")
-    assert "3 nodes" in unsupported(config("cpu", num_nodes=3), cluster)
+    assert "3 nodes" in why_unsupported(config("cpu", num_nodes=3), cluster)
 
 
 def test_a_cell_of_several_nodes_needs_a_cluster_that_has_them_and_srun():
     cluster = site(CPU, nodes=2, scheduler="slurm")
-    assert unsupported(config("cpu", num_nodes=2), cluster) is None
+    assert why_unsupported(config("cpu", num_nodes=2), cluster) is None
     contained = cluster.model_copy(update={"slurm": Slurm(container="apptainer exec image.sif")})
-    assert unsupported(config("cpu", num_nodes=2), contained) is None
+    assert why_unsupported(config("cpu", num_nodes=2), contained) is None
 
 
 @pytest.mark.parametrize(

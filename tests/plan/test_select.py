@@ -3,11 +3,11 @@
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.base.errors import InputError
-from accelsweep.plan.grid.expand import CheckedPoint
-from accelsweep.plan.make import make_plan
-from accelsweep.plan.refusals.check import Rule
-from accelsweep.plan.select import excluded_by, matches, refuse_unknown_keys
+from accelsweep.config.grid import CheckedPoint
+from accelsweep.errors import InputError
+from accelsweep.planning.checked_grid import excluded_by, matches, refuse_unknown_keys
+from accelsweep.planning.config_validation import Rule
+from accelsweep.planning.plan import make_plan
 
 POINT = CheckedPoint(
     axes={},

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from accelsweep.base.shipped import shipped_root
-from accelsweep.plan.make import Plan
+from accelsweep.installation import shipped_root
+from accelsweep.planning.plan import Plan
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("shipped claims")]  # its tests share plans
 

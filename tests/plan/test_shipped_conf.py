@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelsweep.base.shipped import shipped_root
-from accelsweep.core.cells.cell import PLAN_KEYS
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.settings import Analysis, BlockSettings, Limits, Settings
-from accelsweep.plan.make import make_plan
+from accelsweep.config.schema import CellConfig
+from accelsweep.config.setting import PLAN_KEYS
+from accelsweep.config.sweep_options import Analysis, BlockSettings, Limits, Settings
+from accelsweep.installation import shipped_root
+from accelsweep.planning.plan import make_plan
 
 pytestmark = pytest.mark.exhaustive
 

@@ -7,15 +7,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.planned.plans import Resources
-from accelsweep.core.sites.site import Site
-from accelsweep.core.sites.slurm import Slurm
-from accelsweep.engines.node import python
-from accelsweep.engines.slurm.options import across_nodes, before_block, in_words, job_resources, sbatch_options
-from accelsweep.engines.slurm.refuse import full, keys_for, no_answer, refuse_unfit_slurm
-from accelsweep.plan.blocks.resources import held_gpus, sizes
-from accelsweep.plan.make import make_plan
+from accelsweep.config.site import Site, Slurm
+from accelsweep.errors import InputError
+from accelsweep.planning.plan import make_plan
+from accelsweep.planning.resources import held_gpus, sizes
+from accelsweep.schedulers.protocol import Resources, python
+from accelsweep.schedulers.slurm import (
+    across_nodes,
+    before_block,
+    full,
+    in_words,
+    job_resources,
+    keys_for,
+    no_answer,
+    refuse_unfit_slurm,
+    sbatch_options,
+)
 
 BOX = Slurm(partition="gpu", cpu_partition="cpu", account="physics", gpu_model="h100")
 ONE_NODE = Resources(cpus=8, gpus=4, gpu_model="h100", mem_mb=64000, minutes=24)
@@ -184,8 +191,7 @@ def test_blocks_start_in_the_sites_container():
 def test_a_block_of_several_nodes_leaves_a_process_outside_the_container():
     contained = Slurm(container="apptainer exec --nv image.sif", container_python="/opt/my env/python")
     assert python(contained, "/my venv/python", nodes=2) == (
-        "'/my venv/python' -P -m accelsweep.supervise.processes.outside "
-        "apptainer exec --nv image.sif '/opt/my env/python'"
+        "'/my venv/python' -P -m accelsweep.executor.srun apptainer exec --nv image.sif '/opt/my env/python'"
     )
     assert python(Slurm(), "/venv/python", nodes=2) == "/venv/python"
 

@@ -6,10 +6,9 @@ from importlib.util import spec_from_file_location
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.base.errors import InputError
-from accelsweep.plan.code import sources
-from accelsweep.plan.code.import_path import ImportPath
-from accelsweep.plan.code.sources import OWN_WORKLOADS, source_digests, targets, versions
+from accelsweep.errors import InputError
+from accelsweep.planning import source_digests as source_digests_
+from accelsweep.planning.source_digests import OWN_WORKLOADS, ImportPath, source_digests, targets, versions
 
 
 def digest(home, target):
@@ -57,7 +56,7 @@ def test_a_package_counts_with_all_its_source_files_and_their_names(tmp_path):
 
 
 def test_own_workloads_are_included_and_what_versions_cover_is_not(tmp_path):
-    pairs = [("model._target_", "accelsweep.workloads.models.MLP"), ("optimizer._target_", "torch.optim.SGD")]
+    pairs = [("model._target_", "accelsweep.workloads.image_models.MLP"), ("optimizer._target_", "torch.optim.SGD")]
     assert set(source_digests(pairs, ImportPath.of_home(tmp_path))) == {OWN_WORKLOADS}
 
 
@@ -124,12 +123,14 @@ def test_a_package_of_an_editable_installation_is_found_by_the_finder_that_it_br
 
 def test_the_shipped_workloads_are_declared_to_measure_what_the_first_records_did():
     """Whoever changes a workload decides: the same work (add the digest), or another (a new first digest)."""
-    assert sources.WORKLOADS.is_dir()
-    found = sources._digest_of_folder(sources.WORKLOADS)
-    assert found in sources.SAME_AS_FIRST, f"workloads/ changed: its digest is {found} (plan/code/sources.py)"
-    assert sources.own_workloads() == sources.FIRST_SOURCES
+    assert source_digests_.WORKLOADS.is_dir()
+    found = source_digests_._digest_of_folder(source_digests_.WORKLOADS)
+    assert found in source_digests_.SAME_AS_FIRST, (
+        f"workloads/ changed: its digest is {found} (planning/source_digests.py)"
+    )
+    assert source_digests_.own_workloads() == source_digests_.FIRST_SOURCES
 
 
 def test_workloads_that_nobody_declared_stand_for_themselves(monkeypatch):
-    monkeypatch.setattr(sources, "SAME_AS_FIRST", frozenset())
-    assert sources.own_workloads() != sources.FIRST_SOURCES
+    monkeypatch.setattr(source_digests_, "SAME_AS_FIRST", frozenset())
+    assert source_digests_.own_workloads() != source_digests_.FIRST_SOURCES

@@ -3,9 +3,9 @@
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.core.sites.device import Device
-from accelsweep.core.sites.site import Site
-from accelsweep.plan.refusals.rules import unsupported
+from accelsweep.config.site import Site
+from accelsweep.devices.kinds import Device
+from accelsweep.planning.unsupported import why_unsupported
 
 HERE = Site(
     name="here",
@@ -14,7 +14,7 @@ HERE = Site(
 )
 ELSEWHERE = HERE.model_copy(update={"probe": False})
 LIGHTNINGS = {"_target_": "lightning.pytorch.strategies.FSDPStrategy"}
-OURS = {"_target_": "accelsweep.rank.loops.fully_sharded.FullySharded"}
+OURS = {"_target_": "accelsweep.worker.loops.strategies.FullySharded"}
 
 PRECISION = {"_target_": "lightning.pytorch.plugins.HalfPrecision", "precision": "bf16-true"}
 
@@ -26,7 +26,7 @@ def reason(strategy, site=ELSEWHERE, accelerator="cpu", trainer=None, **changes)
         "devices": 2,
         "trainer": {"strategy": strategy, **(trainer or {})},
     }
-    return unsupported(config_with(**{**made, **changes}), site)
+    return why_unsupported(config_with(**{**made, **changes}), site)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_what_it_can_has_none(found):
 
 
 def test_only_where_this_machine_measures_is_it_asked_for_deepspeed(monkeypatch):
-    monkeypatch.setattr("accelsweep.plan.refusals.strategies.find_spec", lambda name: None)
+    monkeypatch.setattr("accelsweep.planning.unsupported.find_spec", lambda name: None)
     assert reason("deepspeed", HERE, "cuda").endswith("needs the package deepspeed: pip install deepspeed")
     assert reason("deepspeed", ELSEWHERE, "cuda") is None
-    monkeypatch.setattr("accelsweep.plan.refusals.strategies.find_spec", lambda name: object())
+    monkeypatch.setattr("accelsweep.planning.unsupported.find_spec", lambda name: object())
     assert reason("deepspeed", HERE, "cuda") is None

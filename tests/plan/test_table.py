@@ -1,7 +1,7 @@
 """The rows of `accelsweep plan`."""
 
-from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.plan.table import plan_table
+from accelsweep.planning.cost_estimate import plan_table
+from accelsweep.planning.plan import make_plan, write_plan
 
 
 def test_rows_tell_what_is_wanted_settled_unsupported_and_excluded(home):

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from example_sweep import config_of
 
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Manifest, Resources, Run
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.plan.blocks.resources import START_UP_SECONDS, shortened
-from accelsweep.plan.estimates.took import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, RunTime, TimeLimits, Took
+from accelsweep.config.schema import CellConfig
+from accelsweep.planning.cost_estimate import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, RunTime, TimeLimits, Took
+from accelsweep.planning.resources import START_UP_SECONDS, shortened
+from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.run_record import Outcome, Record
+from accelsweep.schedulers.protocol import Resources
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 

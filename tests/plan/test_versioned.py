@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from own_repository import FILES, MODULE, write
 
-from accelsweep.base.documents import sha256_text
-from accelsweep.base.errors import InputError
-from accelsweep.core.cells.versions import Tree, Version
-from accelsweep.core.planned.plans import Manifest, Run
-from accelsweep.plan.make import Plan, make_plan, write_plan
-from accelsweep.plan.versioned import usual_name
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.versions import Tree, Version
+from accelsweep.errors import InputError
+from accelsweep.json_documents import sha256_text
+from accelsweep.planning.checked_grid import usual_name
+from accelsweep.planning.plan import Plan, make_plan, write_plan
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest, Run
 
 pytestmark = pytest.mark.heavy
 

@@ -7,10 +7,10 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.planned.settings import Analysis, BlockSettings, Limits
-from accelsweep.core.sites.site import Site
-from accelsweep.plan.refusals.wording import bound_in_words, parsed
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import Analysis, BlockSettings, Limits
+from accelsweep.config.value_errors import bound_in_words, parsed
+from accelsweep.errors import InputError
 
 
 def refusal(model: type[BaseModel], value: object, where: str = "") -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accelsweep.core.recorded.traits import NetworkFamily
 from accelsweep.project.crossed import refit_with, spread_of, without_each_device, without_each_family
 from accelsweep.project.fit import FAMILY_PRIOR, RateTable, fit
+from accelsweep.records.run_record import NetworkFamily
 
 CONVOLUTION, ATTENTION = NetworkFamily.convolution.value, NetworkFamily.attention.value
 TRUE = np.array([2.0, 0.5, 3.0])

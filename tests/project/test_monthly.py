@@ -1,8 +1,8 @@
 """Break-even by the month: straight bills cross where arithmetic says, and a ratio's interval becomes one of hours."""
 
-from accelsweep.core.findings.projections import Range
-from accelsweep.core.planned.prices import Bill
+from accelsweep.config.prices import Bill
 from accelsweep.project.monthly import break_even, rent_or_buy
+from accelsweep.records.estimates import Range
 
 HERE = Bill(0.0, 0.5, "0.5 USD/h")
 CARD = Bill(100.0, 0.1, "bought for 3600 USD, kept 3 years", 3600.0)

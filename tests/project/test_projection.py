@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 from resnet50 import RESNET50
 
-from accelsweep.base.errors import InputError
 from accelsweep.core.findings.projections import Projected, Room
-from accelsweep.core.recorded.traits import NetworkFamily, Traits
-from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of, datasheets
+from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of, datasheets
+from accelsweep.errors import InputError
 from accelsweep.project.fitted import fitted
 from accelsweep.project.memory import bounds, room
 from accelsweep.project.parts import FORMS, INFERENCE, TRAINING, TRAINING_32, Form, family
 from accelsweep.project.projection import Anchor, Workload, project
 from accelsweep.project.published import published
+from accelsweep.records.run_record import NetworkFamily, Traits
 
 WORK = Workload(RESNET50, batch=256, optimizer="SGD")
 CPU = Anchor(rate=2.0)

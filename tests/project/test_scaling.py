@@ -2,9 +2,10 @@
 
 import pytest
 
-from accelsweep.core.findings.projections import Projected, Range
-from accelsweep.machine.peaks import datasheet
+from accelsweep.core.findings.projections import Projected
+from accelsweep.devices.datasheets import datasheet
 from accelsweep.project.scaling import COUNTS, Efficiency, beyond_the_published, published_efficiency, times
+from accelsweep.records.estimates import Range
 
 ONE = Projected(
     device="l4",

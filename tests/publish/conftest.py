@@ -15,16 +15,14 @@ import pytest
 from example_sweep import build_example_sweep, effective_of
 from stores import StoreContents, held_by
 
-from accelsweep.core.cells.cell import label
-from accelsweep.core.findings.choices import Choice, Recommendation
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import Estimate, Speedup, Summary, Verdict
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import Doubt
-from accelsweep.state.attempts import RunFolder
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.progress import StepCount
+from accelsweep.config.setting import label
+from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
+from accelsweep.records.findings import CellFinding, Choice, Findings, Recommendation
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_files import RunFolder
+from accelsweep.records.run_record import Doubt
+from accelsweep.records.sweep_progress import StepCount
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +40,7 @@ def _free_port() -> int:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[str]:
     """The address of a real `mlflow server` on loopback that all tests of a session share."""
-    from accelsweep.publish.browse.ui import running_server
+    from accelsweep.tracking.ui import running_server
 
     home = tmp_path_factory.mktemp("server")
     uri = f"sqlite:///{home / 'server.db'}"
@@ -65,7 +63,7 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.fixture(scope="session", params=["sqlite", pytest.param("http", marks=pytest.mark.long)])
 def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepFolder, str]:
     """The example sweep with findings, published once to each kind of store; tests look at it and change nothing."""
-    from accelsweep.publish.publisher import publish
+    from accelsweep.tracking.publisher import publish
 
     folder = build_example_sweep(tmp_path_factory.mktemp("published"), name=f"published-{request.param}")
     write_findings(folder, rate=100.0)
@@ -82,7 +80,7 @@ def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="session")
 def original(once: Callable[..., Path], empty_database: Path) -> Callable[[str], Path]:
     """A function that returns a folder with the example, `plain` or with `findings`, published once to its store."""
-    from accelsweep.publish.publisher import publish
+    from accelsweep.tracking.publisher import publish
 
     def of(kind: str) -> Path:
         def make(home: Path) -> None:
@@ -111,7 +109,7 @@ def copied_with_findings(original: Callable[[str], Path], tmp_path: Path) -> tup
 
 def moved(original: Path, home: Path) -> tuple[SweepFolder, str]:
     """Copy a published sweep and its store to `home`, as if it had been published there."""
-    from accelsweep.publish.state import copies, remember
+    from accelsweep.tracking.sweep_snapshot import copies, remember
 
     shutil.copytree(original, home, dirs_exist_ok=True)
     folder, uri = SweepFolder(home, "example"), f"sqlite:///{home / 'mlflow.db'}"

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collected.collect import collect
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import Record
-from accelsweep.publish.publisher import publish
-from accelsweep.state.folders import SweepFolder
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.collect import collect
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
+from accelsweep.tracking.publisher import publish
 
 pytestmark = pytest.mark.real
 

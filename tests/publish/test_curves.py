@@ -9,7 +9,7 @@ import pyarrow.parquet as parquet
 import pytest
 from mutations import odd_integers
 
-from accelsweep.publish.runs.curves import curves
+from accelsweep.tracking.repeat_runs import curves
 
 
 def write(path: Path, rows: list[tuple[int, int, str, float, int, float | None]]) -> Path:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.commands.exchange.publishing import publish_now
-from accelsweep.publish.publisher import publish
-from accelsweep.publish.state import up_to_date
-from accelsweep.publish.store.store import StoreDamaged
-from accelsweep.state.folders import SweepFolder
+from accelsweep.cli.sweeps import publish_now
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.publisher import publish
+from accelsweep.tracking.store import StoreDamaged
+from accelsweep.tracking.sweep_snapshot import up_to_date
 
 pytestmark = pytest.mark.real
 

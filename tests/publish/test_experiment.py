@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.base.errors import DamagedFile
-from accelsweep.publish.follow import Follower
-from accelsweep.publish.runs.wanted import KEY, SOURCE
-from accelsweep.publish.store.experiment import SWEEP, experiment_of, mark_of
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import DamagedFile
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.live_publishing import Follower
+from accelsweep.tracking.mlflow_run import KEY, SOURCE
+from accelsweep.tracking.store import SWEEP, experiment_of, mark_of
 
 pytestmark = pytest.mark.real
 
@@ -113,7 +113,7 @@ def test_a_sweep_that_is_followed_from_its_first_run_costs_another_of_its_name_n
 
 
 def _first(folder: SweepFolder) -> str:
-    from accelsweep.core.planned.plans import Manifest
+    from accelsweep.records.plan import Manifest
 
     return Manifest.read(folder.manifest).wanted_runs()[0]
 

@@ -20,12 +20,12 @@ import pytest
 from forked import Forked
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.planned.plans import Hold, Manifest
-from accelsweep.core.recorded.record import Record
-from accelsweep.publish import follow as following
-from accelsweep.publish.publisher import publish
-from accelsweep.publish.store.location import GOES_ON
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.run_record import Record
+from accelsweep.tracking import live_publishing as following
+from accelsweep.tracking.publisher import publish
+from accelsweep.tracking.sweep_snapshot import GOES_ON
 
 pytestmark = pytest.mark.real
 
@@ -130,7 +130,15 @@ def test_a_sweep_that_the_database_has_is_left_alone_until_something_is_missing(
     def said() -> str:
         head = subprocess.Popen(["true"])
         head.wait()
-        command = [sys.executable, "-m", "accelsweep.publish", str(sweep.root), "--follow", "--tracking-uri", uri]
+        command = [
+            sys.executable,
+            "-m",
+            "accelsweep.tracking.live_publishing",
+            str(sweep.root),
+            "--follow",
+            "--tracking-uri",
+            uri,
+        ]
         command += ["--until-pid", str(head.pid)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
         return done.stdout

@@ -22,11 +22,11 @@ from group_server import BLOCKS, GroupServer, free_port, group_server
 from patience import PATIENCE_SECONDS, until
 from postgres import programs
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import Record
-from accelsweep.publish.browse.ui import serve_ui
-from accelsweep.publish.runs.wanted import KEY, PUBLISHED
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
+from accelsweep.tracking.mlflow_run import KEY, PUBLISHED
+from accelsweep.tracking.ui import serve_ui
 
 pytestmark = [
     pytest.mark.real,

@@ -20,14 +20,12 @@ from mlflow.exceptions import MlflowException
 from patience import PATIENCE_SECONDS
 from stores import BOTH_STORES
 
-from accelsweep.publish.browse.ui import running_server
-from accelsweep.publish.publisher import StoreUnreachable, publish
-from accelsweep.publish.runs.wanted import CREATED, KEY, SOURCE
-from accelsweep.publish.snapshot import Snapshot, take
-from accelsweep.publish.state import up_to_date
-from accelsweep.publish.store.location import resolve
-from accelsweep.publish.store.store import connect
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.mlflow_run import CREATED, KEY, SOURCE
+from accelsweep.tracking.publisher import StoreUnreachable, publish
+from accelsweep.tracking.store import connect
+from accelsweep.tracking.sweep_snapshot import Snapshot, resolve, take, up_to_date
+from accelsweep.tracking.ui import running_server
 
 pytestmark = pytest.mark.real
 
@@ -93,7 +91,7 @@ def test_three_publishers_at_once_leave_every_run_once(
     with_findings(sweep)
     if uri.startswith("sqlite"):  # they make the database, too
         (sweep.home / "mlflow.db").unlink()
-    command = [sys.executable, "-m", "accelsweep.publish", str(sweep.root), "--tracking-uri", uri]
+    command = [sys.executable, "-m", "accelsweep.tracking.live_publishing", str(sweep.root), "--tracking-uri", uri]
     publishers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(3)]
     said = [publisher.communicate()[0].decode() for publisher in publishers]
     assert [publisher.returncode for publisher in publishers] == [0, 0, 0], said
@@ -137,7 +135,7 @@ def test_patience_begins_with_the_first_failure_however_long_went_well_before(
             raise MlflowException("another publisher deleted the run")
         return take(folder)
 
-    monkeypatch.setattr("accelsweep.publish.publisher.take", disturbed_once)
+    monkeypatch.setattr("accelsweep.tracking.publisher.take", disturbed_once)
     assert publish(sweep, uri, patience_seconds=1.0, tell=lambda _: None).finished == 23
 
 

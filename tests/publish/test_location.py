@@ -8,10 +8,10 @@ import pytest
 from mlflow.store.db.utils import _make_parent_dirs_if_sqlite, create_sqlalchemy_engine
 from mlflow.utils.file_utils import local_file_uri_to_path
 
-from accelsweep.base.errors import InputError
-from accelsweep.base.secrets import masked
-from accelsweep.publish.store.location import artifact_location, database_file, is_server, resolve
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.redaction import masked
+from accelsweep.tracking.sweep_snapshot import artifact_location, database_file, is_server, resolve
 
 HOME = Path("/home/me/work")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import accelsweep.publish as publish
+from accelsweep import tracking
 
 IMPORT = re.compile(r"^\s*(import|from) mlflow\b", re.MULTILINE)
-ROOM = Path(publish.__file__).parent
-IMPORTING = [path for path in sorted(ROOM.rglob("*.py")) if IMPORT.search(path.read_text())]
+PACKAGE = Path(tracking.__file__).parent
+IMPORTING = [path for path in sorted(PACKAGE.rglob("*.py")) if IMPORT.search(path.read_text())]
 
 
 @pytest.mark.parametrize("module", IMPORTING, ids=lambda path: path.stem)
@@ -21,10 +21,12 @@ def test_a_module_that_imports_mlflow_makes_the_settings_first(module: Path) -> 
     text = module.read_text()
     found = IMPORT.search(text)
     assert found is not None
-    assert 0 <= text.find("import accelsweep.publish.store.mlflow_settings") < found.start()
+    assert 0 <= text.find("import accelsweep.tracking.mlflow_settings") < found.start()
 
 
 def test_asking_whether_a_copy_is_complete_sets_nothing() -> None:
-    code = "import os; before = dict(os.environ); import accelsweep.drive.standing; print(dict(os.environ) == before)"
+    code = (
+        "import os; before = dict(os.environ); import accelsweep.driver.up_to_date; print(dict(os.environ) == before)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"

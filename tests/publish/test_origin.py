@@ -1,6 +1,6 @@
 """What several records say of their origin together."""
 
-from accelsweep.publish.origin import common
+from accelsweep.tracking.sweep_snapshot import common
 
 
 def test_a_value_that_all_share_stands_alone_and_values_that_differ_stand_side_by_side():

@@ -13,9 +13,9 @@ import pytest
 from patience import PATIENCE_SECONDS, until
 from postgres import PASSWORD, Postgres, postgres, programs
 
-from accelsweep.publish.publisher import StoreUnreachable, publish
-from accelsweep.publish.store.writer import Writer
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.publisher import StoreUnreachable, publish
+from accelsweep.tracking.run_upload import Writer
 
 pytestmark = [
     pytest.mark.real,
@@ -37,7 +37,15 @@ def database() -> Iterator[Postgres]:
 
 def publisher(sweep: SweepFolder, uri: str, *options: str) -> subprocess.Popen[str]:
     """Start a publisher as a process of its own."""
-    command = [sys.executable, "-m", "accelsweep.publish", str(sweep.root), "--tracking-uri", uri, *options]
+    command = [
+        sys.executable,
+        "-m",
+        "accelsweep.tracking.live_publishing",
+        str(sweep.root),
+        "--tracking-uri",
+        uri,
+        *options,
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

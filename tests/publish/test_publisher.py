@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 from stores import BOTH_STORES, BOTH_STORES_AT_LENGTH
 
-from accelsweep.core.cells.cell import label
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Metric, Record
-from accelsweep.publish.publisher import publish
-from accelsweep.publish.runs.wanted import milliseconds
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.schema import CellConfig
+from accelsweep.config.setting import label
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Metric, Outcome, Record
+from accelsweep.tracking.mlflow_run import milliseconds
+from accelsweep.tracking.publisher import publish
 
 pytestmark = pytest.mark.real
 

@@ -7,7 +7,7 @@ import requests
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import PERMISSION_DENIED, UNAUTHENTICATED
 
-from accelsweep.publish.store.refusals import refusal, why
+from accelsweep.tracking.store import refusal, why
 
 URI = "http://bob:hunter2@mlflow.example"
 

@@ -17,13 +17,12 @@ from guarded_server import ADMIN, guarded_server
 from proxy import Proxy, proxy_to
 from stores import StoreContents
 
-from accelsweep.base.errors import InputError
-from accelsweep.commands.exchange.publishing import publish_now
-from accelsweep.publish.follow import Follower
-from accelsweep.publish.publisher import ArtifactsTooLarge, StoreUnreachable, publish
-from accelsweep.publish.state import up_to_date
-from accelsweep.publish.store.location import GOES_ON, file_address
-from accelsweep.state.folders import SweepFolder
+from accelsweep.cli.sweeps import publish_now
+from accelsweep.errors import InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.live_publishing import Follower
+from accelsweep.tracking.publisher import ArtifactsTooLarge, StoreUnreachable, publish
+from accelsweep.tracking.sweep_snapshot import GOES_ON, file_address, up_to_date
 
 pytestmark = pytest.mark.real
 

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Doubt, Metric, Record
-from accelsweep.publish.publisher import publish
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Doubt, Metric, Outcome, Record
+from accelsweep.tracking.publisher import publish
 
 pytestmark = pytest.mark.real
 
@@ -73,9 +71,9 @@ def searched(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, empty_database: Path
 ) -> tuple[SweepFolder, str]:
     """The example with energy in every record and a throttled run, analysed and published to each kind of store."""
-    from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collected.collect import collect
-    from accelsweep.core.planned.plans import Manifest
+    from accelsweep.analysis.analyse_sweep import analyse
+    from accelsweep.analysis.collect import collect
+    from accelsweep.records.plan import Manifest
 
     sweep = build_example_sweep(tmp_path_factory.mktemp("searched"), name=f"searched-{request.param}")
     for number, path in enumerate(sorted(sweep.root.glob("runs/*/record.json"))):

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from accelsweep.core.planned.plans import Hold, Manifest
-from accelsweep.publish.snapshot import take
-from accelsweep.state.attempts import RunFolder
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.run_files import RunFolder
+from accelsweep.tracking.sweep_snapshot import take
 
 
 def hold(sweep: SweepFolder, run: str, **changes: Any) -> None:

@@ -11,13 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.base.documents import sha256_file
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import Record
-from accelsweep.publish.publisher import publish
-from accelsweep.publish.snapshot import report_digest
-from accelsweep.publish.state import Copied, remember, run_digests, surely_up_to_date, up_to_date
-from accelsweep.state.folders import SweepFolder
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
+from accelsweep.tracking.publisher import publish
+from accelsweep.tracking.sweep_snapshot import (
+    Copied,
+    remember,
+    report_digest,
+    run_digests,
+    surely_up_to_date,
+    up_to_date,
+)
 
 
 def any_record(sweep: SweepFolder) -> Path:
@@ -36,8 +42,8 @@ def test_a_damaged_state_file_means_publishing_again(sweep: SweepFolder) -> None
 
 def test_asking_imports_neither_mlflow_nor_pandas(sweep: SweepFolder) -> None:
     code = (
-        "import sys; from pathlib import Path; from accelsweep.state.folders import SweepFolder;"
-        "from accelsweep.publish.state import up_to_date;"
+        "import sys; from pathlib import Path; from accelsweep.records.layout import SweepFolder;"
+        "from accelsweep.tracking.sweep_snapshot import up_to_date;"
         f"up_to_date(SweepFolder(Path({str(sweep.home)!r}), {sweep.name!r}));"
         "print([name for name in ('mlflow', 'pandas', 'torch') if name in sys.modules])"
     )

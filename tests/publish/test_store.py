@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from patience import until
 
-from accelsweep.publish.store.store import create_database
+from accelsweep.tracking.store import create_database
 
 pytestmark = pytest.mark.real
 
@@ -45,7 +45,7 @@ def test_a_new_database_is_open_to_whom_the_umask_opens_it(tmp_path: Path) -> No
 
 
 def test_what_is_said_to_be_in_the_store_is_written_at_once_whatever_the_variables_say() -> None:
-    asked = "import accelsweep.publish.store.mlflow_settings, os; print(os.environ['MLFLOW_ENABLE_ASYNC_LOGGING'])"
+    asked = "import accelsweep.tracking.mlflow_settings, os; print(os.environ['MLFLOW_ENABLE_ASYNC_LOGGING'])"
     environment = {**os.environ, "MLFLOW_ENABLE_ASYNC_LOGGING": "true"}
     told = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "false"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.publish.publisher import publish
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.publisher import publish
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

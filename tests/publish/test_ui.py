@@ -21,17 +21,16 @@ import psutil
 import pytest
 from patience import PATIENCE_SECONDS
 
-from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.publish.browse.ui import Server, running_server, serve_ui
-from accelsweep.publish.state import Copied, remember
-from accelsweep.publish.store.store import create_database
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.store import create_database
+from accelsweep.tracking.sweep_snapshot import Copied, remember
+from accelsweep.tracking.ui import Server, running_server, serve_ui
 
 pytestmark = pytest.mark.real
 
 SERVE = (
-    "import sys; from pathlib import Path; from accelsweep.publish.browse.ui import serve_ui; "
-    "sys.exit(serve_ui(Path.cwd()))"
+    "import sys; from pathlib import Path; from accelsweep.tracking.ui import serve_ui; sys.exit(serve_ui(Path.cwd()))"
 )
 
 
@@ -145,7 +144,7 @@ def test_two_that_start_at_the_same_time_both_get_a_port(tmp_path: Path, monkeyp
     """Both find the usual port free, since a server takes seconds to take it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        monkeypatch.setattr("accelsweep.publish.browse.ui.USUAL_PORT", free.getsockname()[1])
+        monkeypatch.setattr("accelsweep.tracking.ui.USUAL_PORT", free.getsockname()[1])
     for name in ("one", "two"):
         create_database(f"sqlite:///{tmp_path / name}.db", tmp_path)
     together = threading.Barrier(2, timeout=PATIENCE_SECONDS)

@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.publish.publisher import publish
-from accelsweep.publish.runs.unsupported import GROUP_KEY, group_run
-from accelsweep.publish.runs.wanted import NOTE, PARENT, PUBLISHED
-from accelsweep.publish.snapshot import take
-from accelsweep.publish.state import up_to_date
-from accelsweep.publish.store.store import connect
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome, Record
+from accelsweep.tracking.mlflow_run import NOTE, PARENT, PUBLISHED
+from accelsweep.tracking.publisher import publish
+from accelsweep.tracking.setting_runs import GROUP_KEY, group_run
+from accelsweep.tracking.store import connect
+from accelsweep.tracking.sweep_snapshot import take, up_to_date
 
 pytestmark = pytest.mark.real
 
@@ -56,7 +54,7 @@ def test_a_copy_of_an_earlier_form_with_failed_settings_at_the_top_is_brought_to
     sweep: SweepFolder, uri: str, read_store: ReadStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as earlier:
-        earlier.setattr("accelsweep.publish.snapshot._FORM", 3)
+        earlier.setattr("accelsweep.tracking.sweep_snapshot._FORM", 3)
         publish(sweep, uri)
     client, held = MlflowClient(uri), connect(sweep, uri).look()
     for key in planned(sweep):

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from accelsweep.publish.publisher import publish
-from accelsweep.publish.runs.wanted import NOTE
-from accelsweep.publish.state import copies, remember, up_to_date
-from accelsweep.publish.views.views import link
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.mlflow_run import NOTE
+from accelsweep.tracking.publisher import publish
+from accelsweep.tracking.saved_views import link
+from accelsweep.tracking.sweep_snapshot import copies, remember, up_to_date
 
 pytestmark = pytest.mark.real
 

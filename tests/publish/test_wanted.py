@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsweep.publish.runs.wanted import metrics, milliseconds, params, plain, tags
+from accelsweep.tracking.mlflow_run import metrics, milliseconds, params, plain, tags
 
 ACCEPTED = re.compile(r"[\w./ -]{1,250}", re.ASCII)
 

@@ -9,16 +9,16 @@ import pytest
 from mlflow import MlflowClient
 from stores import BOTH_STORES
 
-from accelsweep.base.documents import sha256_file
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.publish import publisher
-from accelsweep.publish.publisher import publish
-from accelsweep.publish.runs.unsupported import GROUP_KEY
-from accelsweep.publish.runs.wanted import KEY, PUBLISHED, SOURCE, Wanted
-from accelsweep.publish.state import PublishedState, up_to_date
-from accelsweep.publish.store.store import connect
-from accelsweep.publish.store.writer import Writer
-from accelsweep.state.folders import SweepFolder
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.tracking import publisher
+from accelsweep.tracking.mlflow_run import KEY, PUBLISHED, SOURCE, Wanted
+from accelsweep.tracking.publisher import publish
+from accelsweep.tracking.run_upload import Writer
+from accelsweep.tracking.setting_runs import GROUP_KEY
+from accelsweep.tracking.store import connect
+from accelsweep.tracking.sweep_snapshot import PublishedState, up_to_date
 
 pytestmark = pytest.mark.real
 

@@ -10,7 +10,7 @@ import time
 import pytest
 from one_rank import make_spec, place_of_a_rank
 
-from accelsweep.rank.spec import RankResult
+from accelsweep.worker.run_spec import RankResult
 
 NUMBERS = itertools.count()
 
@@ -25,7 +25,7 @@ def ceilings(tmp_path_factory):
     All that this run imported is out of the garbage collector's sight, as where a supervisor forks a rank: a rank
     collects twice, which takes 0.4 s each time while torch and Lightning have to be looked through.
     """
-    from accelsweep.rank.rank import run_rank
+    from accelsweep.worker.main import run_rank
 
     folder = tmp_path_factory.mktemp("first")
     with place_of_a_rank(folder):
@@ -50,7 +50,7 @@ def ticking(ceilings, monkeypatch):
 @pytest.fixture
 def run(spec, tmp_path):
     """Run a single rank in this process and return its result."""
-    from accelsweep.rank.rank import run_rank
+    from accelsweep.worker.main import run_rank
 
     def go(**changes):
         made = spec(**changes)

@@ -6,14 +6,14 @@ import pytest
 from one_rank import DIGITS, MEASURE, make_spec, run_ranks
 from tiny_sweep import config_with
 
-from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.machine.room import FreeMemory
-from accelsweep.rank.errors import classify
-from accelsweep.rank.process import RankPlace
+from accelsweep.devices.memory_limits import FreeMemory
+from accelsweep.errors import InputError, Unsupported
 from accelsweep.rank.tasks.boosting import together
+from accelsweep.records.run_record import Outcome
+from accelsweep.worker.errors import classify
+from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.workloads.boosting.rows import sets_of
-from accelsweep.workloads.building.build import build_data
+from accelsweep.workloads.instantiate import build_data
 
 TREES = "accelsweep.workloads.boosting."
 XGBOOST = {"_target_": f"{TREES}xgboost_trees.XGBoost", "rounds": 4}

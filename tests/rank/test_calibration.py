@@ -11,9 +11,8 @@ import math
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ranks
 
-from accelsweep.core.recorded.breakdown import PARTS
-from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.measure.breakdown import steps_of_pass
+from accelsweep.records.run_record import PARTS, Outcome
 
 pytestmark = pytest.mark.heavy
 
@@ -50,7 +49,7 @@ def test_a_slow_optimiser_is_the_optimisers_share_and_nobody_elses(run, ticking,
     """6 ms in the optimiser's step, whose closure holds the other phases in Lightning's loop, and 2 ms of forward."""
     (tmp_path / f"slow_{loop}.py").write_text(
         "import torch\n"
-        "from accelsweep.workloads.calibration import spin\n"
+        "from accelsweep.testing.calibration import spin\n"
         "class Slow(torch.optim.SGD):\n"
         "    def step(self, closure=None):\n"
         "        loss = super().step(closure)\n"
@@ -66,7 +65,7 @@ def test_a_slow_optimiser_is_the_optimisers_share_and_nobody_elses(run, ticking,
 
 BY_HAND = """
 import lightning.pytorch as pl, torch
-from accelsweep.workloads.calibration import spin
+from accelsweep.testing.calibration import spin
 
 class Slow(torch.autograd.Function):
     '''2 ms forward, 6 ms backward.'''

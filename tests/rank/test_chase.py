@@ -10,11 +10,11 @@ from patience import PATIENCE_SECONDS
 from tiny_sweep import CONFIG as SWEPT
 from tiny_sweep import config_with, measure_sweep, plan_sweep
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.rank.errors import Diverged
-from accelsweep.rank.tasks import chase
-from accelsweep.rank.tasks.chase import Chase, Goal
+from accelsweep.errors import InputError
+from accelsweep.records.run_record import Outcome
+from accelsweep.worker.errors import Diverged
+from accelsweep.worker.tasks import time_to_accuracy
+from accelsweep.worker.tasks.time_to_accuracy import Chase, Goal
 
 
 def config(devices=1, **measure):
@@ -74,7 +74,7 @@ def test_a_stall_on_the_way_is_doubted_and_neither_one_while_validating_nor_a_re
 def test_a_machine_that_slept_on_the_way_is_doubted(monkeypatch):
     """The lid was closed for 40 s in the second round: durations do not hold them."""
     passed = iter([0.0, 0.0, 0.0, 0.0, 40.0, 40.0, 40.0, 40.0])
-    monkeypatch.setattr(chase, "all_clocks", lambda: {"monotonic": 0.0, "wall": next(passed)})
+    monkeypatch.setattr(time_to_accuracy, "all_clocks", lambda: {"monotonic": 0.0, "wall": next(passed)})
     race = Race([0.5, 0.93])
     assert race.run()["time_to_target_seconds"].value == pytest.approx(12.0)
     assert [(doubt.code, doubt.disturbing) for doubt in race.chase.doubts] == [("clock_gap", True)]

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.rank.compile_cache import CACHE_VARIABLES, fresh_caches
-from accelsweep.state.leftovers import sweep_up_temporary
+from accelsweep.records.cleanup import sweep_up_temporary
+from accelsweep.worker.rank_setup import CACHE_VARIABLES, fresh_caches
 
 HOLDER = """
 import sys
 from pathlib import Path
-from accelsweep.rank.compile_cache import fresh_caches
-from accelsweep.rank.spec import RunSpec
+from accelsweep.worker.rank_setup import fresh_caches
+from accelsweep.worker.run_spec import RunSpec
 with fresh_caches(RunSpec.read(Path(sys.argv[1]))):
     print("held", flush=True)
     sys.stdin.read()

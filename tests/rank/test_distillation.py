@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE
 
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.run_record import Outcome
 
 TARGET = "accelsweep.workloads.distillation.Distillation"
-CNN = {"_target_": "accelsweep.workloads.models.SmallCNN", "depth": 2}
+CNN = {"_target_": "accelsweep.workloads.image_models.SmallCNN", "depth": 2}
 PAIR = {"_target_": TARGET, "teacher": {**CNN, "width": 8}, "student": {**CNN, "width": 4}}
-TIMED = "accelsweep.workloads.calibration.TimedNetwork"
-VECTORS = {"_target_": "accelsweep.workloads.noise.RandomVectors", "features": 8, "classes": 4, "samples": 64}
+TIMED = "accelsweep.testing.calibration.TimedNetwork"
+VECTORS = {"_target_": "accelsweep.workloads.datasets.RandomVectors", "features": 8, "classes": 4, "samples": 64}
 STEPS = {**MEASURE, "warmup_steps": 3, "min_steps": 13, "max_steps": 13, "min_seconds": 0.0}
 
 

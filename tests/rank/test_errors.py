@@ -9,8 +9,8 @@ import pytest
 import torch
 from hydra.utils import get_object, instantiate
 
-from accelsweep.base.errors import AbsentDevice, InputError, Unsupported
-from accelsweep.rank.errors import OUTCOME_OF, Diverged, Raised, classify, reason_of, traceback_of
+from accelsweep.errors import AbsentDevice, InputError, Unsupported
+from accelsweep.worker.errors import OUTCOME_OF, Diverged, Raised, classify, reason_of, traceback_of
 
 
 def really_raised(call):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from one_rank import DIGITS, MLP, run_ranks
 
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.run_record import Outcome
 
 TRAINED = {"warmup_steps": 4, "min_steps": 8, "min_seconds": 0.05, "max_steps": 8, "quality_samples": 160}
 BY_CLASS = {
-    "_target_": "accelsweep.rank.loops.fully_sharded.FullySharded",
+    "_target_": "accelsweep.worker.loops.strategies.FullySharded",
     "auto_wrap_policy": {
         "_target_": "torch.distributed.fsdp.wrap.size_based_auto_wrap_policy",
         "_partial_": True,

@@ -8,9 +8,9 @@ import torch
 from lightning.pytorch.plugins import MixedPrecision
 from torch.utils.data import DataLoader
 
-from accelsweep.rank.loops.loss_scale import LossScale
-from accelsweep.rank.loops.step_callback import StepCallback
-from accelsweep.state.pulse import Pulse
+from accelsweep.records.sweep_progress import Pulse
+from accelsweep.worker.loops.lightning import StepCallback
+from accelsweep.worker.loops.raw_parts import LossScale
 
 BIG = 2.0**16
 

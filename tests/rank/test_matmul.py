@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from one_rank import BOTH_LOOPS, MEASURE
 
-from accelsweep.rank.matmul import PRODUCT
+from accelsweep.worker.model_probes import PRODUCT
 
 PROFILED = {**MEASURE, "matmul_steps": 3, "warmup_steps": 2, "min_steps": 2, "max_steps": 2}
-VECTORS = {"_target_": "accelsweep.workloads.noise.RandomVectors", "features": 512, "classes": 512, "samples": 512}
-WIDE = {"_target_": "accelsweep.workloads.models.MLP", "features": 512, "width": 1024, "classes": 512}
+VECTORS = {"_target_": "accelsweep.workloads.datasets.RandomVectors", "features": 512, "classes": 512, "samples": 512}
+WIDE = {"_target_": "accelsweep.workloads.image_models.MLP", "features": 512, "width": 1024, "classes": 512}
 
 
 @BOTH_LOOPS

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.measure.surroundings import doubts
-from accelsweep.rank.measuring import machine_doubts
+from accelsweep.measure import run_doubts
+from accelsweep.worker.measurement import machine_doubts
 
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
-    monkeypatch.setattr(doubts, "allowed_cores", lambda: set(range(4)))
+    monkeypatch.setattr(run_doubts, "allowed_cores", lambda: set(range(4)))
 
 
 def reading(**changes):

@@ -11,15 +11,15 @@ from one_rank import BOTH_LOOPS
 from patience import PATIENCE_SECONDS
 from tiny_sweep import measure_sweep, plan_sweep
 
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.run_record import Outcome
 
 pytestmark = pytest.mark.real
 
 DEMOS = "lightning.pytorch.demos"
 BORING = f"{DEMOS}.boring_classes"
-MODULE_DATA = {"_target_": "accelsweep.workloads.module_data.ModuleData"}
-SUPERVISED = "accelsweep.workloads.supervised.Supervised"
-SETS = "accelsweep.workloads.own_sets.DataSets"
+MODULE_DATA = {"_target_": "accelsweep.workloads.data_module.ModuleData"}
+SUPERVISED = "accelsweep.workloads.lightning_modules.Supervised"
+SETS = "accelsweep.workloads.user_datasets.DataSets"
 QUICK = {
     "warmup_steps": 2,
     "min_steps": 8,
@@ -185,7 +185,7 @@ def test_networks_of_torchvision_and_timm_train(run, loop, network):
     result = run(
         loop=loop,
         model={"_target_": SUPERVISED, "network": network, "loss": loss, "channels_last": True},
-        data={"_target_": "accelsweep.workloads.noise.RandomImages", **images},
+        data={"_target_": "accelsweep.workloads.datasets.RandomImages", **images},
         measure={**QUICK, "quality_metric": "val_accuracy"},
     )
     assert (result.outcome, result.reason) == (Outcome.measured, None)

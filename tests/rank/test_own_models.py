@@ -84,10 +84,10 @@ class Rows(TensorDataset):
 
 
 def test_the_command_that_answers_a_plain_network_plans_what_then_trains(run, tmp_path):
-    from accelsweep.plan.make import make_plan
+    from accelsweep.planning.plan import make_plan
 
     (tmp_path / "own_rows.py").write_text(ROWS)
-    data = {"_target_": "accelsweep.workloads.own_sets.DataSets", "train": {"_target_": "own_rows.Rows"}}
+    data = {"_target_": "accelsweep.workloads.user_datasets.DataSets", "train": {"_target_": "own_rows.Rows"}}
     plain = {"_target_": "torch.nn.Linear", "in_features": 3, "out_features": 2}
     told = run(model=plain, data=data, measure=QUICK).reason
     command = told.partition("train it with: ")[2].partition(" (or")[0].split()

@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from accelsweep.base.documents import canonical_json
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.cells.versions import TREES_VARIABLE
-from accelsweep.rank.own_tree import OwnTree
+from accelsweep.config.versions import TREES_VARIABLE
+from accelsweep.errors import AccelsweepError
+from accelsweep.json_documents import canonical_json
+from accelsweep.worker.rank_setup import OwnTree
 
 
 @pytest.fixture

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.machine import cgroup, cpu
-from accelsweep.rank.process import RankPlace, share_of_cores
+from accelsweep.devices import linux
+from accelsweep.worker.rank_setup import RankPlace, share_of_cores
 
 
 @pytest.mark.parametrize(("stated", "planned", "threads"), [(2, 3, 2), (2, None, 2), (None, 3, 3), (None, None, 6)])
 def test_the_cell_decides_then_the_plan_and_then_the_machine(spec, monkeypatch, stated, planned, threads) -> None:
-    monkeypatch.setattr(cpu, "allowed_cores", lambda: set(range(12)))
-    monkeypatch.setattr(cgroup, "cpu_quota", lambda: None)
+    monkeypatch.setattr(linux, "allowed_cores", lambda: set(range(12)))
+    monkeypatch.setattr(linux, "cpu_quota", lambda: None)
     asked = spec(threads=stated).model_copy(update={"threads": planned})
     assert share_of_cores(asked, RankPlace(rank=0, local_rank=0, size=2, local_size=2)) == threads
 
 
 def test_a_rank_has_at_least_one_thread(spec, monkeypatch) -> None:
-    monkeypatch.setattr(cpu, "allowed_cores", lambda: {0})
+    monkeypatch.setattr(linux, "allowed_cores", lambda: {0})
     assert share_of_cores(spec(threads=None), RankPlace(rank=0, local_rank=0, size=2, local_size=2)) == 1
 
 
@@ -26,8 +26,8 @@ def test_in_a_container_of_eight_of_64_cores_all_ranks_together_have_eight_threa
     (tmp_path / "membership").write_text("0::/box\n")
     (tmp_path / "box").mkdir()
     (tmp_path / "box" / "cpu.max").write_text("800000 100000\n")
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
-    monkeypatch.setattr(cgroup, "MEMBERSHIP", tmp_path / "membership")
-    monkeypatch.setattr(cpu, "allowed_cores", lambda: set(range(64)))
+    monkeypatch.setattr(linux, "ROOT", tmp_path)
+    monkeypatch.setattr(linux, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(linux, "allowed_cores", lambda: set(range(64)))
     for ranks, threads in ((1, 8), (2, 4), (16, 1)):
         assert share_of_cores(spec(threads=None), RankPlace(0, 0, ranks, local_size=ranks)) == threads

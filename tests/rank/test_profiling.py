@@ -8,9 +8,9 @@ import json
 import pytest
 from one_rank import BOTH_LOOPS, MEASURE
 
-from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.rank.profiling import FEWEST_WARMUP_STEPS
-from accelsweep.rank.spec import RankResult
+from accelsweep.records.run_record import Outcome
+from accelsweep.worker.run_spec import RankResult
 
 TWO_LAYERS = """
 import lightning.pytorch as pl, torch, time
@@ -39,7 +39,7 @@ def profiled(tmp_path, spec, run):
 
     All else takes far less, on a busy machine too.
     """
-    from accelsweep.rank.rank import run_rank
+    from accelsweep.worker.main import run_rank
 
     (tmp_path / "two_layers.py").write_text(TWO_LAYERS)
 
@@ -94,7 +94,7 @@ def test_as_many_steps_come_first_as_before_a_window(profiled):
 
 
 def test_an_error_of_the_users_code_is_a_result_too(spec, run, own_module):
-    from accelsweep.rank.rank import run_rank
+    from accelsweep.worker.main import run_rank
 
     made = spec(model=own_module("raise KeyError('no such label')")).model_copy(update={"profile_steps": 2})
     run_rank(made)

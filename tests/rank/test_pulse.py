@@ -9,8 +9,8 @@ import pytest
 from one_rank import BOTH_LOOPS, MEASURE, SGD
 from own_models import PRELUDE
 
-from accelsweep.rank.process import AFTER_SILENCE, COLLECTIVE_TIMEOUT, collective_timeout
-from accelsweep.state.pulse import Heard
+from accelsweep.records.sweep_progress import Heard
+from accelsweep.worker.rank_setup import AFTER_SILENCE, COLLECTIVE_TIMEOUT, collective_timeout
 
 NUMBERS = itertools.count()
 BATCHES, BATCH_SIZE = 5, 8
@@ -18,7 +18,7 @@ QUICK = {**MEASURE, "min_seconds": 0.0, "probe_steps": 2, "quality_samples": 64,
 
 LISTENING = """
 from pathlib import Path
-from accelsweep.state.pulse import Heard
+from accelsweep.records.sweep_progress import Heard
 
 STEPS, VALIDATIONS = [], []
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP
 
-from accelsweep.rank.quality import SampleBudget
+from accelsweep.worker.quality import SampleBudget
 
 
 def steps_until_enough(budget, samples=16):

@@ -14,8 +14,8 @@ import torch
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ranks
 from own_models import PRELUDE
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.state.progress import read_progress
+from accelsweep.records.run_record import Outcome
+from accelsweep.records.sweep_progress import read_progress
 
 NUMBERS = itertools.count()
 
@@ -361,7 +361,7 @@ def test_the_precision_in_force_is_read_back(run, loop, precision):
 
 def test_a_batch_size_that_the_data_ignores_is_refused_with_what_to_change(run, tmp_path):
     (tmp_path / "deaf_data.py").write_text(
-        "from accelsweep.workloads.calibration import TimedData\n"
+        "from accelsweep.testing.calibration import TimedData\n"
         "class Deaf(TimedData):\n"
         "    def __init__(self, batch_size):\n"
         "        super().__init__(batch_size=3)\n"
@@ -685,7 +685,7 @@ def test_a_rank_that_the_plan_does_not_know_is_an_error(spec, tmp_path):
     made = spec(devices=2)
     made.write(Path(made.file()))
     process = subprocess.run(
-        [sys.executable, "-m", "accelsweep.rank.rank", str(made.file())],
+        [sys.executable, "-m", "accelsweep.worker.main", str(made.file())],
         env={**os.environ, "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"},
         cwd=tmp_path,
         capture_output=True,

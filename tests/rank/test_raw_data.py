@@ -10,10 +10,10 @@ import torch
 from one_rank import DIGITS, MEASURE, MLP, TIMED
 from torch.utils.data import DataLoader, TensorDataset
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.rank.loops.raw_data import endless, moved, mover
-from accelsweep.state.pulse import Pulse
+from accelsweep.errors import InputError
+from accelsweep.records.run_record import Outcome
+from accelsweep.records.sweep_progress import Pulse
+from accelsweep.worker.loops.raw_parts import endless, moved, mover
 
 CPU = torch.device("cpu")
 
@@ -76,7 +76,7 @@ def test_without_hooks_floating_tensors_are_cast_and_others_are_not():
 
 
 HOOKED = (
-    "from accelsweep.workloads.calibration import TimedData\n"
+    "from accelsweep.testing.calibration import TimedData\n"
     "class Data(TimedData):\n"
     "    def on_after_batch_transfer(self, batch, dataloader_idx):\n"
     "        return batch * 0 + 7\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from accelsweep.base.errors import AbsentDevice, Unsupported
-from accelsweep.rank.loops.make import make_loop
-from accelsweep.rank.loops.raw_device import refuse_trainer_arguments
+from accelsweep.errors import AbsentDevice, Unsupported
+from accelsweep.worker.loops.factory import make_loop
+from accelsweep.worker.loops.raw_parts import refuse_trainer_arguments
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 import torch
 from one_rank import BOTH_LOOPS, MEASURE
 
-from accelsweep.base.errors import Unsupported
-from accelsweep.rank.loops.raw_log import RawLog
+from accelsweep.errors import Unsupported
+from accelsweep.worker.loops.raw import RawLog
 
 ROWS = """
 import lightning.pytorch as pl, torch

@@ -229,8 +229,8 @@ def test_validation_data_without_an_end_is_named_with_the_key_before_the_time_is
 ):
     from one_rank import place_of_a_rank
 
-    from accelsweep.rank.rank import run_rank
-    from accelsweep.rank.spec import RankResult
+    from accelsweep.worker.main import run_rank
+    from accelsweep.worker.run_spec import RankResult
 
     name = f"own_endless_{next(NUMBERS)}"
     (tmp_path / f"{name}.py").write_text(PRELUDE + VALIDATION.format(loaders=loaders))

@@ -21,8 +21,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from accelsweep.base.errors import InputError
-from accelsweep.rank.loops.sample_count import SampleCount, no_batch, usual
+from accelsweep.errors import InputError
+from accelsweep.worker.loops.sample_count import SampleCount, no_batch, usual
 
 MODULE = SimpleNamespace()
 NUMBERS = itertools.count()

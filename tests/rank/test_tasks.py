@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, run_ranks
 
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.run_record import Outcome
 
 AIM = {**MEASURE, "quality_metric": "val_accuracy", "quality_better": "max", "validate_every_samples": 400}
 KERNELS = "accelsweep.workloads.kernels"
@@ -184,7 +184,7 @@ def test_a_module_without_an_answer_is_told_what_to_define(run, own_module):
 
 def test_what_the_data_has_for_prediction_is_predicted(run, tmp_path):
     (tmp_path / "predict_data.py").write_text(
-        "from accelsweep.workloads.calibration import TimedData, _Waiting, loader_of\n"
+        "from accelsweep.testing.calibration import TimedData, _Waiting, loader_of\n"
         "class Data(TimedData):\n"
         "    def setup(self, stage): assert stage == 'predict'\n"
         "    def train_dataloader(self): raise AssertionError('not to be trained on')\n"
@@ -222,7 +222,7 @@ class Both(Predicting):
 @pytest.mark.parametrize("module", ["Predicting", "Both"])
 def test_what_a_module_brings_for_prediction_is_predicted(run, tmp_path, module):
     (tmp_path / "predicting.py").write_text(PREDICTING)
-    data = {"_target_": "accelsweep.workloads.module_data.ModuleData"}
+    data = {"_target_": "accelsweep.workloads.data_module.ModuleData"}
     result = run(task="inference", model={"_target_": f"predicting.{module}"}, data=data)
     assert result.outcome is Outcome.measured, result.traceback
     assert result.metrics["epoch_ends_in_window"].value > 0

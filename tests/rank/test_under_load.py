@@ -9,14 +9,13 @@ import pytest
 import torch
 from one_rank import DIGITS, MEASURE, MLP, run_ranks
 
-from accelsweep.base.errors import Unsupported
-from accelsweep.core.cells.config import Serving
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Metric
+from accelsweep.config.schema import Serving
+from accelsweep.errors import Unsupported
 from accelsweep.measure.load.loadgen import Load, LoadTest
 from accelsweep.measure.load.peak import Peak
-from accelsweep.rank.tasks.samples import samples_of, taken_apart, together
 from accelsweep.rank.tasks.under_load import load_metrics, nothing_valid
+from accelsweep.records.run_record import Metric, Outcome
+from accelsweep.worker.tasks.inference import samples_of, taken_apart, together
 
 pytestmark = pytest.mark.heavy
 

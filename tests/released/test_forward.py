@@ -11,23 +11,22 @@ from archives import contents_of, members, relisted, write
 from released import PACKED, unpacked
 
 import accelsweep
-from accelsweep.base.documents import canonical_json, sha256_text
-from accelsweep.base.errors import EXIT_INCOMPLETE, NewerFile
-from accelsweep.commands.compare import compare_sweeps
+from accelsweep.cli.runs import print_runs, retry_runs
+from accelsweep.cli.status import print_status
+from accelsweep.cli.sweeps import compare_sweeps
 from accelsweep.commands.exchange.archives import export_sweep, import_archive
-from accelsweep.commands.retry import retry_runs
-from accelsweep.commands.runs import print_runs
-from accelsweep.commands.status import print_status
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.drive.finish import report
-from accelsweep.drive.standing import Standing, stands
-from accelsweep.plan.make import make_plan
-from accelsweep.publish import snapshot
-from accelsweep.publish.publisher import publish
+from accelsweep.driver.finalize import report
+from accelsweep.driver.up_to_date import Standing, stands
+from accelsweep.errors import EXIT_INCOMPLETE, NewerFile
+from accelsweep.executor.result_reuse import audit
+from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.planning.plan import make_plan
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
 from accelsweep.state.archive.contents import LISTING
-from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.standing.audit import audit
+from accelsweep.tracking import sweep_snapshot
+from accelsweep.tracking.publisher import publish
 
 pytestmark = pytest.mark.heavy
 
@@ -119,7 +118,7 @@ def test_the_mark_of_a_finished_sweep_is_refused(folder, head):
 
 def test_later_findings_are_not_copied_to_mlflow(folder, head):
     folder.findings.write_bytes(later(folder.findings.read_bytes(), **head))
-    refused(folder, snapshot.take)
+    refused(folder, sweep_snapshot.take)
 
 
 def test_later_findings_hide_no_state_and_are_made_anew_from_the_records(folder, head, capsys):

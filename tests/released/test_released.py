@@ -9,18 +9,17 @@ import pytest
 from released import PACKED, unpacked
 
 import accelsweep
-from accelsweep.answers.rows import listed
-from accelsweep.commands.compare import compare_sweeps
+from accelsweep.cli.runs import listed
+from accelsweep.cli.status import print_status
+from accelsweep.cli.sweeps import compare_sweeps
 from accelsweep.commands.exchange.archives import export_sweep, import_archive
-from accelsweep.commands.status import print_status
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.drive.finish import report
-from accelsweep.plan.make import make_plan
-from accelsweep.state.records import read_record
-from accelsweep.supervise.standing.audit import audit
-from accelsweep.supervise.standing.skips import Present
+from accelsweep.driver.finalize import report
+from accelsweep.executor.result_reuse import Present, audit
+from accelsweep.planning.plan import make_plan
+from accelsweep.records.findings import Findings
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_files import read_record
+from accelsweep.records.run_record import Outcome
 
 pytestmark = pytest.mark.heavy
 

@@ -7,13 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from accelsweep.repeats.power import (
-    chance_to_see,
-    degrees_of_freedom,
-    repeats_needed,
-    smallest_visible_effect,
-)
-from accelsweep.repeats.student import critical_t, prior_degrees
+from accelsweep.analysis.intervals import critical_t, prior_degrees
+from accelsweep.analysis.power import chance_to_see, degrees_of_freedom, repeats_needed, smallest_visible_effect
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from accelsweep.repeats.resolution import PairNoise, repeats_for
-from accelsweep.repeats.student import critical_t
+from accelsweep.analysis.intervals import critical_t
+from accelsweep.analysis.power import PairNoise, repeats_for
 
 
 def alike(noise: float, count: int = 7) -> list[PairNoise]:

@@ -10,16 +10,24 @@ import pyarrow.parquet as pq
 import pytest
 from example_sweep import effective_of
 
-from accelsweep.core.cells.cell import label
-from accelsweep.core.findings.choices import Certainty, Choice, Recommendation
-from accelsweep.core.findings.findings import Findings, Origin
-from accelsweep.core.findings.measured import CellFinding, Hardware, RunPoint, StepBottleneck
-from accelsweep.core.findings.numbers import Estimate, Speedup, Summary, Verdict
-from accelsweep.core.findings.series import Rung, ScalingPoint
-from accelsweep.core.planned.plans import Excluded
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Doubt
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.setting import label
+from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
+from accelsweep.records.findings import (
+    CellFinding,
+    Certainty,
+    Choice,
+    Findings,
+    Hardware,
+    Origin,
+    Recommendation,
+    Rung,
+    RunPoint,
+    ScalingPoint,
+    StepBottleneck,
+)
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Excluded
+from accelsweep.records.run_record import Doubt, Outcome
 
 HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'> "

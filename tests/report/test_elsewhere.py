@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.projections import Elsewhere, Projected, Range, Unseen
+from accelsweep.core.findings.projections import Elsewhere, Projected, Unseen
 from accelsweep.project.fitted import fitted
+from accelsweep.records.estimates import Range
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
 from accelsweep.report.content import build_content
 from accelsweep.report.elsewhere.table import TITLE, elsewhere_table
 from accelsweep.report.markdown import render_markdown
-from accelsweep.report.write import render_files
-from accelsweep.state.folders import SweepFolder
+from accelsweep.report.report_files import render_files
 
 ONE = Projected(
     device="l4",

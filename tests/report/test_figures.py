@@ -12,27 +12,25 @@ from example_sweep import build_example_sweep
 from mutations import odd_integers
 from PIL import Image
 
-from accelsweep.base.documents import sha256_file
-from accelsweep.core.findings.numbers import Estimate, Verdict
-from accelsweep.core.findings.series import BatchCurve
-from accelsweep.core.planned.plans import Run
-from accelsweep.core.recorded.record import Record
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.estimates import Estimate, Verdict
+from accelsweep.records.findings import BatchCurve
+from accelsweep.records.plan import Run
+from accelsweep.records.run_record import Record
 from accelsweep.report.captions import CAPTIONS
-from accelsweep.report.figures.build import build_figures
+from accelsweep.report.content import build_figures
+from accelsweep.report.figures.axes import ratio_domain, ratio_ticks, round_ticks
 from accelsweep.report.figures.drift import drift_figure
+from accelsweep.report.figures.figure import DARK, LIGHT, MOST_CELLS, SHAPES, Figure, Palette, Skipped
 from accelsweep.report.figures.ladder import ladder_figure
 from accelsweep.report.figures.memory import memory_figure
-from accelsweep.report.figures.parts.figure import MOST_CELLS, Figure, Skipped
-from accelsweep.report.figures.parts.ratios import ratio_domain, ratio_ticks
-from accelsweep.report.figures.parts.reach import round_ticks
-from accelsweep.report.figures.parts.theme import DARK, LIGHT, SHAPES, Palette
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import MOST_LINES, heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
 from accelsweep.report.figures.speedup import FIRST_CELLS, speedup_figure
 from accelsweep.report.figures.steps import MOST_RUNS, MOST_SETTINGS, chosen_runs, steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
-from accelsweep.report.libraries import vega_lite_version
+from accelsweep.report.html_page import vega_lite_version
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 NAMES = {"breakdown", "speedup", "heatmap", "throughput", "scaling", "efficiency", "steps", "quality", "pareto-memory"}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from accelsweep.core.findings.choices import Recommendation
-from accelsweep.core.findings.numbers import Estimate, Summary
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.report import format as fmt
+from accelsweep.records.estimates import Estimate, Summary
+from accelsweep.records.findings import Recommendation
+from accelsweep.records.run_record import Outcome
+from accelsweep.report import units as fmt
 
 
 def estimate(value, low, high, unit, reason=None):

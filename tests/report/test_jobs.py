@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Summary
+from accelsweep.records.estimates import Summary
+from accelsweep.records.findings import Findings
 from accelsweep.report.cluster.jobs import jobs_table, queue_line
-from accelsweep.report.tables.build import build_tables
-from accelsweep.report.tables.readings import absent_metrics
+from accelsweep.report.report_tables import build_tables
+from accelsweep.report.setting_table import absent_metrics
 
 
 def told(findings: Findings, *settings: tuple[float | None, float]) -> Findings:

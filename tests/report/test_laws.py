@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.findings.series import DeviceCount, LawForm, ScalingLaw
-from accelsweep.report.csvs import to_csv
-from accelsweep.report.figures.parts.figure import Figure
+from accelsweep.records.estimates import Estimate
+from accelsweep.records.findings import DeviceCount, Findings, LawForm, ScalingLaw
+from accelsweep.report.figures.figure import Figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
 from accelsweep.report.markdown import table_text
-from accelsweep.report.tables.build import build_tables
-from accelsweep.report.write import picture_of
+from accelsweep.report.report_files import picture_of
+from accelsweep.report.report_tables import build_tables
+from accelsweep.report.table_model import to_csv
 
 
 @pytest.fixture

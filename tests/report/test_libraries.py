@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import vl_convert
 
-from accelsweep.machine.locks import FOLDER_VARIABLE
-from accelsweep.report.libraries import chart_libraries
+from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.report.html_page import chart_libraries
 
 pytestmark = pytest.mark.heavy
 

@@ -4,10 +4,9 @@ import pytest
 
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.report.figures.others import others_figure
-from accelsweep.report.figures.parts.figure import Figure, Skipped
-from accelsweep.report.figures.parts.theme import DARK, LIGHT
+from accelsweep.records.estimates import Estimate
+from accelsweep.report.figures.figure import DARK, LIGHT, Figure, Skipped
+from accelsweep.report.figures.published_values import others_figure
 
 
 def claim(value, published, **changes):

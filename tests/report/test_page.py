@@ -8,13 +8,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from accelsweep.core.findings.choices import Recommendation
-from accelsweep.core.recorded.record import Doubt
+from accelsweep.records.findings import Recommendation
+from accelsweep.records.run_record import Doubt
 from accelsweep.report.content import build_content
-from accelsweep.report.libraries import chart_libraries
+from accelsweep.report.html_page import chart_libraries, render_page
 from accelsweep.report.markdown import render_markdown
-from accelsweep.report.page import render_page
-from accelsweep.report.table import MOST_ROWS
+from accelsweep.report.table_model import MOST_ROWS
 
 pytestmark = pytest.mark.heavy
 

@@ -3,11 +3,11 @@
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.names import LONGEST, name_together
 from accelsweep.core.recorded.external import ExternalResults, ExternalRow
-from accelsweep.drive.finish import report
-from accelsweep.report.place import MergedPlace
+from accelsweep.driver.finalize import report
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import MergedPlace
+from accelsweep.records.plan import LONGEST, name_together
 
 pytestmark = pytest.mark.heavy
 

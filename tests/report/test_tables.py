@@ -1,17 +1,15 @@
 """Tables: every number with its interval, every missing one with its reason, every failure a row."""
 
+from accelsweep.config.prices import PriceUsed
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
-from accelsweep.core.findings.numbers import Estimate, Verdict
-from accelsweep.core.planned.prices import PriceUsed
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Doubt
+from accelsweep.records.estimates import Estimate, Verdict
+from accelsweep.records.run_record import Doubt, Outcome
+from accelsweep.report import claims_tables
 from accelsweep.report.content import build_content
+from accelsweep.report.report_tables import build_tables, doubts_table, environment_table, failures_table, runs_table
 from accelsweep.report.series import ladder
-from accelsweep.report.tables import claims
-from accelsweep.report.tables.build import build_tables, doubts_table, environment_table, failures_table, runs_table
-from accelsweep.report.tables.cells import cells_table
-from accelsweep.report.tables.readings import absent_metrics, cost_words
+from accelsweep.report.setting_table import absent_metrics, cells_table, cost_words
 
 
 def words(row):
@@ -265,14 +263,14 @@ def test_a_ladder_has_a_row_for_each_step_measured_or_not(findings, rungs):
 
 
 def test_a_claim_and_a_step_are_told_in_one_line(rungs):
-    assert claims.in_one_line(claim_finding()) == (
+    assert claims_tables.in_one_line(claim_finding()) == (
         "batch_size: claimed 3x, measured 1.42x [1.40, 1.44], less than claimed"
     )
     absent = claim_finding(measured=None, verdict=ClaimVerdict.not_testable, reason="no GPU", figure="rate")
-    assert claims.in_one_line(absent) == "batch_size, rate: claimed 3x, not testable here (no GPU)"
+    assert claims_tables.in_one_line(absent) == "batch_size, rate: claimed 3x, not testable here (no GPU)"
     never = Estimate(value=0.0, low=0.0, high=0.616, unit="of the runs", confidence=0.95, count=5)
     shared = claim_finding(measured=never, metric="outcome.diverged", claimed="1", against=None)
-    assert claims.in_one_line(shared) == (
+    assert claims_tables.in_one_line(shared) == (
         "batch_size: claimed 1, measured 0.0 of the runs [0.0, 0.7], less than claimed"
     )
     naive, batch, layout = map(ladder.in_one_line, rungs)
@@ -291,4 +289,4 @@ def test_the_doubts_of_its_runs_travel_with_a_claim(findings):
     claim = claim_finding(doubts=(busy, busy.model_copy(update={"message": "and again"})))
     (row,) = tables_by_name(findings.model_copy(update={"claims": (claim,)}))["claims"].rows
     assert (row[4].text, row[4].tone) == ("busy_cpu", "doubt")
-    assert claims.in_one_line(claim).endswith("less than claimed; doubts: busy_cpu")
+    assert claims_tables.in_one_line(claim).endswith("less than claimed; doubts: busy_cpu")

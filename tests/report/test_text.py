@@ -7,15 +7,13 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from markdown_it import MarkdownIt
 
-from accelsweep.base.shipped import shipped_root
+from accelsweep.installation import shipped_root
 from accelsweep.report.captions import CAPTIONS, Caption, caption_files, write_captions
-from accelsweep.report.clean import printable, printable_findings
-from accelsweep.report.csvs import to_csv
-from accelsweep.report.figures.parts.absent import absent_picture
-from accelsweep.report.figures.parts.figure import Skipped
-from accelsweep.report.format import sentence
+from accelsweep.report.figures.figure import Skipped, absent_picture
+from accelsweep.report.html_page import embed_json, pack
 from accelsweep.report.markdown import code_block, escape
-from accelsweep.report.page import embed_json, pack
+from accelsweep.report.table_model import to_csv
+from accelsweep.report.units import printable, printable_findings, sentence
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x1b", "\ud800", "\u202e", "\u2066"])

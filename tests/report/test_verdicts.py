@@ -5,7 +5,7 @@ from markdown_it import MarkdownIt
 
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
-from accelsweep.core.findings.numbers import Estimate
+from accelsweep.records.estimates import Estimate
 from accelsweep.report.verdicts import Verdicts, write_verdicts
 
 WHY_NOT = {"claims-vgg16": "it was not asked for", "claims-matmul": "the 30 minutes were spent"}

@@ -7,12 +7,11 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from markdown_it import MarkdownIt
 
-from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
-from accelsweep.report import write
-from accelsweep.report.__main__ import main
+from accelsweep.errors import AccelsweepError, DamagedFile, InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.report import report_files
 from accelsweep.report.captions import CAPTIONS
-from accelsweep.report.write import write_report
-from accelsweep.state.folders import SweepFolder
+from accelsweep.report.report_files import main, write_report
 
 pytestmark = pytest.mark.heavy
 
@@ -32,7 +31,7 @@ def test_the_report_has_page_markdown_pictures_and_data(sweep):
 def test_the_same_inputs_give_the_same_bytes_in_another_process(sweep):
     write_report(sweep)
     first = contents(sweep)
-    command = [sys.executable, "-X", "utf8", "-m", "accelsweep.report", str(sweep.root)]
+    command = [sys.executable, "-X", "utf8", "-m", "accelsweep.report.report_files", str(sweep.root)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONHASHSEED": "99"})
     assert printed.stdout.strip() == str(sweep.report / "index.html")
     assert contents(sweep) == first
@@ -97,7 +96,7 @@ def test_a_disk_that_fills_up_leaves_the_old_report_whole(sweep, monkeypatch):
             raise OSError(28, "No space left on device", str(path))
         path.open("wb").write(content)
 
-    monkeypatch.setattr(write.Path, "write_bytes", fail_late)
+    monkeypatch.setattr(report_files.Path, "write_bytes", fail_late)
     with pytest.raises(AccelsweepError, match=r"cannot write the report: .*No space left on device"):
         write_report(sweep)
     monkeypatch.undo()
@@ -108,7 +107,9 @@ def test_a_disk_that_fills_up_leaves_the_old_report_whole(sweep, monkeypatch):
 def test_without_findings_the_message_names_the_command_that_makes_them(tmp_path, capsys):
     folder = SweepFolder(tmp_path, "empty")
     folder.root.mkdir(parents=True)
-    with pytest.raises(InputError, match=r"findings\.json is missing; make it with `python -m accelsweep\.analyse"):
+    with pytest.raises(
+        InputError, match=r"findings\.json is missing; make it with `python -m accelsweep\.analysis\.pipeline"
+    ):
         write_report(folder)
     assert main([str(folder.root)]) == 2
     assert "findings.json is missing" in capsys.readouterr().err

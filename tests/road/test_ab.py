@@ -14,12 +14,12 @@ from home import Home
 from own_repository import MODULE, git, repository
 from shared_fork_server import beside_the_server
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.records import readable_records
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_files import readable_records
+from accelsweep.records.run_record import Outcome
 
 pytestmark = pytest.mark.real
 

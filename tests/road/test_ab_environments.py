@@ -10,11 +10,11 @@ from home import Home
 from own_repository import FILES, MODULE, write
 from shared_fork_server import beside_the_server
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.records import readable_records
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_files import readable_records
 
 pytestmark = pytest.mark.real
 

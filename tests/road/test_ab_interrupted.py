@@ -14,8 +14,8 @@ from own_repository import MODULE, git, repository
 from patience import PATIENCE_SECONDS
 from shared_fork_server import beside_the_server
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
 
 pytestmark = pytest.mark.real
 

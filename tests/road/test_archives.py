@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
 
 pytestmark = pytest.mark.real
 

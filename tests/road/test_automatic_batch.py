@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import Record
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
 
 HOLDS = """
 import lightning.pytorch as pl, torch

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
 
 pytestmark = [
     pytest.mark.real,

@@ -16,15 +16,15 @@ from home import Home
 from own_repository import MODULE, repository
 from patience import PATIENCE_SECONDS, until
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
 
 SECRET = "T0K3N"
 WORDS = "+env.WORDS='two  words; $HOME'"
 
 MINE = """\
 import time
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 
 class Slow(SmallCNN):

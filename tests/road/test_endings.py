@@ -14,8 +14,7 @@ import pytest
 from home import Home
 from patience import PATIENCE_SECONDS, until
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
+from accelsweep.records.run_record import Outcome, Record
 
 pytestmark = pytest.mark.real
 
@@ -107,7 +106,7 @@ MINE = """
 import os
 import signal
 
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 
 class Killer(SmallCNN):

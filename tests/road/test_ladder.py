@@ -4,9 +4,9 @@ import importlib.util
 
 import pytest
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
 
 pytestmark = pytest.mark.real
 

@@ -9,7 +9,7 @@ import pytest
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook, writes
 
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
 
 pytestmark = pytest.mark.real
 

@@ -13,7 +13,7 @@ pytestmark = [
 ]
 
 _FAILING = """
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 class Failing(SmallCNN):
     def training_step(self, batch, number):

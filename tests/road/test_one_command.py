@@ -5,10 +5,9 @@ import re
 import pandas as pd
 import pytest
 
-from accelsweep.core.planned.plans import Block, Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Block, Manifest
+from accelsweep.records.run_record import Outcome, Record
 
 pytestmark = pytest.mark.real
 
@@ -87,7 +86,7 @@ def test_more_repeats_add_whole_blocks_and_a_deleted_run_is_measured_again_and_n
 MEETING = """\
 import os, time
 from pathlib import Path
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 
 class Meeting(SmallCNN):

@@ -5,11 +5,10 @@ import sqlite3
 import pytest
 from unusual_home import records_by_case
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Outcome, Record
 
 pytestmark = pytest.mark.real
 

@@ -10,16 +10,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tiny_sweep import CONFIG, plan_sweep
 
-from accelsweep.analyse.collected.collect import collect
-from accelsweep.base.documents import canonical_json
-from accelsweep.base.secrets import without_secrets
-from accelsweep.core.cells.cell import PLAN_KEYS, cell_name
-from accelsweep.core.planned.plans import Block
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Fingerprint, Metric, Record
-from accelsweep.rank.spec import RankResult, RunSpec
-from accelsweep.supervise.ends.outcomes import Conclusion
-from accelsweep.supervise.ends.records import Circumstances, make_record
+from accelsweep.analysis.collect import collect
+from accelsweep.config.setting import PLAN_KEYS, cell_name
+from accelsweep.executor.outcome import Circumstances, Conclusion, make_record
+from accelsweep.json_documents import canonical_json
+from accelsweep.records.plan import Block
+from accelsweep.records.run_record import Fingerprint, Metric, Outcome, Record
+from accelsweep.redaction import without_secrets
+from accelsweep.worker.run_spec import RankResult, RunSpec
 
 pytestmark = pytest.mark.heavy
 

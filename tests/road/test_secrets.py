@@ -3,8 +3,8 @@
 import pytest
 from unusual_home import CANARY, PASSWORD, TOKEN, records_by_case
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Outcome
 
 pytestmark = pytest.mark.real
 

@@ -10,8 +10,8 @@ import mlflow
 import pytest
 from patience import until
 
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Record
 
 pytestmark = pytest.mark.real
 

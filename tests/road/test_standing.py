@@ -10,11 +10,10 @@ import pytest
 from home import Home
 from shared_fork_server import beside_the_server
 
-from accelsweep.base import rooms
-from accelsweep.drive.standing import note_standing, stands
-from accelsweep.publish.state import PublishedState, remember
-from accelsweep.publish.store.location import resolve
-from accelsweep.state.folders import SweepFolder
+from accelsweep.driver import snakefile_functions
+from accelsweep.driver.up_to_date import note_standing, stands
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.sweep_snapshot import PublishedState, remember, resolve
 
 pytestmark = pytest.mark.real
 
@@ -102,12 +101,12 @@ def test_a_sweep_in_which_something_changed_does_not_stand(home: Home, change: s
     assert not stands(SweepFolder(home.path, "tiny"))
 
 
-@pytest.mark.parametrize("room", ["base", "supervise", "plan", "analyse", "report"])
+@pytest.mark.parametrize("package", ["documents.py", "executor", "planning", "analysis", "report"])
 def test_a_sweep_that_was_made_by_other_code_does_not_stand(
-    home: Home, room: str, monkeypatch: pytest.MonkeyPatch
+    home: Home, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = rooms._source
-    monkeypatch.setattr(rooms, "_source", lambda folder: [] if folder.name == room else source(folder))
+    source = snakefile_functions._source
+    monkeypatch.setattr(snakefile_functions, "_source", lambda folder: [] if folder.name == package else source(folder))
     assert not stands(SweepFolder(home.path, "tiny"))
 
 

@@ -13,9 +13,8 @@ import pytest
 from home import TINY, Home
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Outcome, Record
 
 ANN, BOB, GROUP = 61001, 61002, 61000
 """Users without an account, as in many containers, and the group that they share."""
@@ -97,8 +96,8 @@ def test_two_users_take_turns_with_a_sweep_in_the_folder_of_their_group(shared: 
         assert not closed or "mlartifacts" in path.parts, path
 
 
-REFUSE = "from pathlib import Path; from accelsweep.drive.ready import refuse_unwritable; " + (
-    "from accelsweep.state.folders import SweepFolder; refuse_unwritable(SweepFolder(Path.cwd(), 'tiny'))"
+REFUSE = "from pathlib import Path; from accelsweep.driver.sweep_lock import refuse_unwritable; " + (
+    "from accelsweep.records.layout import SweepFolder; refuse_unwritable(SweepFolder(Path.cwd(), 'tiny'))"
 )
 
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from simulated_clock import SimulatedClock
 
-from accelsweep.machine.drivers.simulated import PRESENCES, SIMULATED_VARIABLE, Spec
-from accelsweep.simulated import current
-from accelsweep.simulated.register import register, unavailable
-from accelsweep.simulated.simulator import Simulator
+from accelsweep.testing import simulator
+from accelsweep.testing.simulated_device import PRESENCES, SIMULATED_VARIABLE, Spec
+from accelsweep.testing.simulated_torch import register, unavailable
+from accelsweep.testing.simulator import Simulator
 
 ROOM = Path(__file__).parent
 
@@ -51,10 +51,10 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         clock = clock or SimulatedClock()
         if clock.simulated:
             monkeypatch.setattr(time, "perf_counter", clock)
-        return current.put(Simulator(Spec.read(folder), folder, clock))
+        return simulator.put(Simulator(Spec.read(folder), folder, clock))
 
     yield put
-    current._CURRENT.clear()
+    simulator._CURRENT.clear()
     PRESENCES.pop(folder, None)
     torch.set_num_threads(threads)
 
@@ -72,8 +72,8 @@ def run(tmp_path: Path, simulated: Any) -> Any:
     import device_work
     from one_rank import MEASURE, TIMED_DATA, make_spec, place_of_a_rank
 
-    from accelsweep.rank.rank import run_rank
-    from accelsweep.rank.spec import RankResult
+    from accelsweep.worker.main import run_rank
+    from accelsweep.worker.run_spec import RankResult
 
     def go(measure: dict[str, Any] | None = None, data: Any = TIMED_DATA, **config: Any) -> RankResult:
         told = {"forward", "backward", "optimizer", "bytes_in", "kept", "small", "each"} & config.keys()

@@ -14,10 +14,9 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from accelsweep.base.errors import InputError
-from accelsweep.machine.drivers.simulated import UUID, SimulatedTelemetry
-from accelsweep.machine.kinds.simulated import SimulatedKind
-from accelsweep.simulated.clock import RealClock
+from accelsweep.errors import InputError
+from accelsweep.testing.simulated_device import UUID, SimulatedKind, SimulatedTelemetry
+from accelsweep.testing.simulator import RealClock
 
 MIB = 2**20
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.supervise.frontier.line import line_through
-from accelsweep.supervise.frontier.search import Bracket, largest
+from accelsweep.executor.batch_size_search import Bracket, largest, line_through
+from accelsweep.records.run_record import Outcome
 
 MIB = 2**20
 STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds": 0.0}

@@ -9,9 +9,9 @@ import pytest
 import torch
 from one_rank import BOTH_LOOPS, DIGITS
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.measure.metrics.energy import Meter
-from accelsweep.rank.measuring import identities
+from accelsweep.measure.energy import Meter
+from accelsweep.records.run_record import Outcome
+from accelsweep.worker.measurement import identities
 
 MIB = 2**20
 STEPS = {"warmup_steps": 4, "min_steps": 20, "max_steps": 20, "min_seconds": 0.0}
@@ -107,7 +107,7 @@ def test_a_device_that_waits_for_launches_is_overhead_bound(simulated, run, loop
 
 def test_data_that_come_late_are_waited_for_only_as_long_as_the_device_is_idle(simulated, run):
     simulated()
-    slow = {"_target_": "accelsweep.workloads.calibration.TimedData", "wait_seconds": 0.005}
+    slow = {"_target_": "accelsweep.testing.calibration.TimedData", "wait_seconds": 0.005}
     shares = {}
     for forward in (0.0, 0.020):
         found = run(measure=PROBED, loop="raw", data=slow, forward=forward)
@@ -169,7 +169,7 @@ def test_only_data_that_lie_on_the_host_are_copied_inside_the_window(simulated, 
 def test_energy_is_the_power_that_was_programmed_over_the_window(simulated, run):
     """Of each step the device works 35 ms at 300 W, and 5 ms it waits at 100 W. The last step begins after its data."""
     simulated(watts_idle=100.0, watts_busy=300.0)
-    late = {"_target_": "accelsweep.workloads.calibration.TimedData", "wait_seconds": 0.040}
+    late = {"_target_": "accelsweep.testing.calibration.TimedData", "wait_seconds": 0.040}
     found = run(measure=LONG, loop="raw", data=late, **TRUTH).metrics
     assert found["window_seconds"].value == pytest.approx(60 * 0.040 + 0.035, rel=0.01)
     assert found["energy_joules"].value == pytest.approx(60 * 0.035 * 300 + (60 * 0.005 + 0.035) * 100, rel=0.01)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.simulated.register import unavailable
+from accelsweep.testing.simulated_torch import unavailable
 
 ROOM = Path(__file__).parent
 

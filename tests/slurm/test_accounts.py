@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.sites.site import Site
+from accelsweep.config.site import Site
 from accelsweep.drive.slurm.accounting import NO_ENERGY, accounts
-from accelsweep.engines.slurm.draft import draft
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Outcome
+from accelsweep.schedulers.slurm_site import draft
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("accounting")]
 

@@ -5,13 +5,13 @@ import signal
 
 import pytest
 
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.run_record import Outcome
 
 SLOW = ("measure.min_seconds=6",)
 
 HOG = """
 import torch
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 class Hog(SmallCNN):
     def __init__(self, **arguments):

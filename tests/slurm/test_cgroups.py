@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.run_record import Outcome
 
 # supervise/test_outcomes.py has the words of such kills; only here cgroups kill in a job of a Slurm that has them
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.usefixtures("cgroups")]
 
 HOG = """
 import torch
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 class Hog(SmallCNN):
     def __init__(self, **arguments):
@@ -25,7 +25,7 @@ class Hog(SmallCNN):
 def test_a_run_that_the_kernel_kills_costs_its_block_nothing_and_no_second_job(home: Any) -> None:
     """Slurm counts the kill and fails the job's step, although the supervisor went on and finished the block."""
     (home.path / "hog.py").write_text(HOG)
-    plain = "accelsweep.workloads.models.SmallCNN"
+    plain = "accelsweep.workloads.image_models.SmallCNN"
     models = (f"model._target_={plain},hog.Hog", "batch_size=16", "site.slurm.mem_mb=2500")
     models += ("~baseline.batch_size", f"+baseline.model._target_={plain}")
     home.run(*models)

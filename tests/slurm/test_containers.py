@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.run_record import Outcome
 
 HERE = Path(__file__).parent
 TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")
@@ -20,7 +20,7 @@ TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")
 IS_INSIDE = 'os.path.exists("/container") and not os.access("/usr/bin/srun", os.X_OK)'
 INSIDE = f"""
 import os
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 class Contained(SmallCNN):
     def __init__(self, **arguments):

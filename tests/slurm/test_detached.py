@@ -7,8 +7,8 @@ import pytest
 import yaml
 from patience import until
 
-from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.drive.detached.handed import handed_head
+from accelsweep.records.run_record import Outcome
 
 pytestmark = pytest.mark.slurm
 
@@ -16,7 +16,7 @@ SECRET = "T0K3N"
 
 SLOW = """\
 import time
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 
 class Slow(SmallCNN):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.collected.collect import look_up
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.analysis.collect import look_up
 from accelsweep.drive.slurm.accounting import accounts
+from accelsweep.records.plan import Manifest
 
 WATTS = 100.0
 pytestmark = [

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome
 
 # tests/faults strikes heads and supervisors of this machine; only Slurm queues again, preempts and loses nodes
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
@@ -19,7 +19,7 @@ import os
 import signal
 
 import torch
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 class Killer(SmallCNN):
     def training_step(self, batch, number):
@@ -81,7 +81,7 @@ def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory_by_slurms_ow
 def test_a_run_that_takes_its_whole_job_down_keeps_no_other_run_of_its_block_from_being_measured(home):
     """Once by the memory limit of the job, which Slurm enforces, and once by a kill that nobody explains."""
     (home.path / "hog.py").write_text(HOG)
-    plain = "accelsweep.workloads.models.SmallCNN"
+    plain = "accelsweep.workloads.image_models.SmallCNN"
     models = f"model._target_={plain},hog.Hog,hog.Killer"
     baseline = ("~baseline.batch_size", f"+baseline.model._target_={plain}", "batch_size=16")
     output = home.finished(home.start(models, *baseline, "repeats=2", "site.slurm.mem_mb=2000", *QUICK), code=1)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import Record
 from accelsweep.drive.detached.handed import handed_head
-from accelsweep.machine.drivers.simulated import Spec
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
+from accelsweep.testing.simulated_device import Spec
 
 pytestmark = pytest.mark.slurm
 

@@ -6,7 +6,7 @@ import signal
 import pandas
 import pytest
 
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.run_record import Outcome
 
 pytestmark = pytest.mark.slurm
 
@@ -14,7 +14,7 @@ TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")
 
 STUCK = """\
 import time
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 
 class Stuck(SmallCNN):

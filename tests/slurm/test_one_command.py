@@ -14,13 +14,12 @@ import pytest
 import yaml
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
 from accelsweep.drive.slurm.accounting import NO_ENERGY
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome, Record
 from accelsweep.state.accounting import Accounting
-from accelsweep.state.folders import SweepFolder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -109,7 +108,7 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
 
 
 OWN_DATA = """
-from accelsweep.workloads.digits import Digits
+from accelsweep.workloads.datasets import Digits
 
 class Rooted(Digits):
     def __init__(self, root, **arguments):
@@ -179,7 +178,7 @@ IN_CONTAINER=yes exec "$@"
 
 MODULE = """
 import os
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 class Contained(SmallCNN):
     def __init__(self, **arguments):
@@ -225,7 +224,7 @@ def test_snakemake_alone_goes_through_slurm_too_in_the_sites_container_whatever_
     assert "JobName=accelsweep-claims-mine_" in home.told(home.submitted()[0]), "without a driver, too"
     assert (folder.report / "index.html").exists()
     (line,) = (home.path / "container.log").read_text().splitlines()
-    assert line.startswith(f"{sys.executable} -P -m accelsweep.supervise sweeps/claims-mine/blocks/b")
+    assert line.startswith(f"{sys.executable} -P -m accelsweep.executor sweeps/claims-mine/blocks/b")
 
 
 @pytest.mark.long  # tests/faults damages plans and completes such sweeps; only here their blocks are jobs

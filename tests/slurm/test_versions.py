@@ -8,10 +8,9 @@ import sys
 import pytest
 from own_repository import EXPERIMENT, MODULE, commit, git
 
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome, Record
 
 pytestmark = pytest.mark.slurm
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tiny_supervisor import Supervised
 
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.attempts import RunFolder
+from accelsweep.records.run_files import RunFolder
+from accelsweep.records.run_record import Record
 
 
 class Killed(Exception):

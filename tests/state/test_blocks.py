@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.base.errors import DamagedFile, InputError
-from accelsweep.core.planned.plans import Block, Manifest
-from accelsweep.state.blocks import block_of, block_or_none, readable_blocks, readable_configs
-from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.frozen import frozen_spec
+from accelsweep.errors import DamagedFile, InputError
+from accelsweep.executor.attempt import frozen_spec
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Block, Manifest
+from accelsweep.records.run_files import block_of, block_or_none, readable_blocks, readable_configs
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import accelsweep.publish.store.mlflow_settings  # noqa: F401 - sets MLflow's variables once, before any test looks at them
-from accelsweep.base.entry import answer
-from accelsweep.base.errors import DamagedFile, InputError
-from accelsweep.commands.line.command_line import exit_code
-from accelsweep.state.folders import SweepFolder
+import accelsweep.tracking.mlflow_settings  # noqa: F401 - sets MLflow's variables once, before any test looks at them
+from accelsweep.cli.typer_app import exit_code
+from accelsweep.errors import DamagedFile, InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.signals import answer
 
-OF_A_SWEEP = ["analyse.__main__", "report.__main__", "publish.__main__", "drive.finish"]
+OF_A_SWEEP = ["analysis.analyse_sweep", "report.report_files", "tracking.live_publishing", "driver.finalize"]
 OF_GRID_ENGINE = ["engines.grid_engine.status", "engines.grid_engine.submit"]
-OTHERS = ["supervise.__main__", "supervise.processes.node", "report.captions", "rank.rank", *OF_GRID_ENGINE]
+OTHERS = ["executor.__main__", "executor.multi_node", "report.captions", "worker.main", *OF_GRID_ENGINE]
 
 
 def main_of(module: str) -> Callable[..., int]:
@@ -37,7 +37,7 @@ def test_a_path_that_is_no_sweeps_is_wrong_input_in_one_sentence(
         assert why in told.err
 
 
-@pytest.mark.parametrize("module", [module for module in OF_A_SWEEP if module != "report.__main__"])
+@pytest.mark.parametrize("module", [module for module in OF_A_SWEEP if module != "report.report_files"])
 def test_a_sweep_that_was_not_planned_is_named(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main_of(module)([str(tmp_path / "sweeps" / "absent")]) == 2
     assert capsys.readouterr().err.startswith("error: no sweep 'absent'")
@@ -69,8 +69,8 @@ def test_without_its_argument_each_shows_its_own_name_and_usage(
 def test_data_are_prepared_for_a_planned_sweep_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["supervise", "--prepare", str(tmp_path / "sweeps" / "absent")])
-    assert main_of("supervise.__main__")() == 2
+    monkeypatch.setattr("sys.argv", ["executor", "--prepare", str(tmp_path / "sweeps" / "absent")])
+    assert main_of("executor.__main__")() == 2
     assert capsys.readouterr().err.startswith("error: no sweep 'absent'")
 
 
@@ -78,10 +78,10 @@ def test_a_damaged_spec_of_a_rank_is_named_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was a traceback."""
-    monkeypatch.setattr("accelsweep.machine.linux.die_with_parent", lambda _: None)
+    monkeypatch.setattr("accelsweep.devices.linux.die_with_parent", lambda _: None)
     spec = tmp_path / "spec.json"
     spec.write_text("{")
-    assert main_of("rank.rank")([str(spec)]) == 1
+    assert main_of("worker.main")([str(spec)]) == 1
     told = capsys.readouterr().err
     assert told.startswith(f"error: {spec}: not a whole JSON document")
     assert told.count("\n") == 1

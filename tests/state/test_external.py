@@ -5,8 +5,8 @@ import json
 import pytest
 from published_files import LAMBDA_ROWS, MILABENCH, MLPERF, PUBLISHED, TIMM_ROWS
 
-from accelsweep.base.errors import InputError
 from accelsweep.core.recorded.external import ExternalResults
+from accelsweep.errors import InputError
 from accelsweep.state.external.files import READERS, external_file, kept, read_published
 
 TIMM, _ = PUBLISHED["timm"]

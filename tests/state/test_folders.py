@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsweep.base.errors import InputError
-from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps
-from accelsweep.state.names import check_sweep_name, sweep_name_in
+from accelsweep.errors import InputError
+from accelsweep.records.layout import SweepFolder, check_sweep_name, existing_sweep, known_sweeps, sweep_name_in
 
 
 @pytest.mark.parametrize("name", ["quickstart", "my-sweep_2.1", "A" * 80])

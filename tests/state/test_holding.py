@@ -15,13 +15,12 @@ from patience import PATIENCE_SECONDS, until
 from tiny_supervisor import Supervised
 from tiny_sweep import config_with
 
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.planned.plans import Hold
-from accelsweep.machine.locks import FOLDER_VARIABLE
-from accelsweep.state import holding
-from accelsweep.state.holding import Holder, take
-from accelsweep.state.living import DEAD_AFTER_SECONDS, living, living_hold, read_hold
-from accelsweep.supervise.leases import leased
+from accelsweep.errors import AccelsweepError
+from accelsweep.executor.device_lease import leased
+from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.records import file_lock
+from accelsweep.records.file_lock import DEAD_AFTER_SECONDS, Holder, living, living_hold, read_hold, take
+from accelsweep.records.plan import Hold
 
 ELSEWHERE = Hold(block="b", host="node7", pid=77, process_started=0.0, since="then")
 LOST = "process 77 on node7 took block b over"
@@ -52,14 +51,14 @@ def test_a_holder_beats_only_now_and_then(held: Holder, path: Path, monkeypatch:
     os.utime(path, ns=(1, 1))
     held.beat()
     assert path.stat().st_mtime_ns == 1
-    monkeypatch.setattr(holding, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(file_lock, "BEAT_SECONDS", 0.0)
     held.beat()
     assert path.stat().st_mtime_ns > 1
 
 
 @pytest.mark.parametrize("act", [lambda held: held.running("r", "now"), Holder.idle, Holder.beat, Holder.confirm])
 def test_who_was_thought_dead_stops_and_leaves_the_new_hold_alone(held, path, monkeypatch, act) -> None:
-    monkeypatch.setattr(holding, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(file_lock, "BEAT_SECONDS", 0.0)
     ELSEWHERE.write(path)
     silent_for(path, 30)
     before = path.stat()
@@ -101,7 +100,7 @@ def test_who_comes_a_moment_after_another_that_it_did_not_see_is_refused(
         ELSEWHERE.write(path)
         return None
 
-    monkeypatch.setattr(holding, "read_hold", look)
+    monkeypatch.setattr(file_lock, "read_hold", look)
     assert take(path, "b") == ELSEWHERE
     assert list(path.parent.iterdir()) == [path]
 
@@ -109,11 +108,11 @@ def test_who_comes_a_moment_after_another_that_it_did_not_see_is_refused(
 TAKE = """
 import os, sys
 from pathlib import Path
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.machine.locks import FOLDER_VARIABLE
-from accelsweep.state import holding
-from accelsweep.state.holding import Holder, take
-holding.BEAT_SECONDS = 0.0
+from accelsweep.errors import AccelsweepError
+from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.records import file_lock
+from accelsweep.records.file_lock import Holder, take
+file_lock.BEAT_SECONDS = 0.0
 rounds = [os.pipe() for _ in range(3)]
 
 def say(word):

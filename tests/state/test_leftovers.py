@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.publish.store.store import create_database
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.leftovers import STALE_SECONDS, now_on, sweep_up
-from accelsweep.supervise.standing.audit import audit
+from accelsweep.executor.result_reuse import audit
+from accelsweep.records.cleanup import STALE_SECONDS, sweep_up
+from accelsweep.records.file_lock import now_on
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.store import create_database
 
 KILLED = """
 import os, signal, sys
@@ -23,9 +24,9 @@ os.{step} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 {write}
 """
 WRITES = {
-    "document": "from accelsweep.core.planned.plans import Done\n"
+    "document": "from accelsweep.records.plan import Done\n"
     "Done(block='b', records={}).write(Path(sys.argv[1], 'b.done.json'))",
-    "table": "from accelsweep.base.documents import write_bytes_atomically as write\n"
+    "table": "from accelsweep.json_documents import write_bytes_atomically as write\n"
     "write(Path(sys.argv[1], 'records.parquet'), b'PAR1')",
 }
 

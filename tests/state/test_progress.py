@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.state.attempts import RunFolder
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.progress import StepCount, read_progress, signs_of
-from accelsweep.state.pulse import Pulse
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_files import RunFolder
+from accelsweep.records.sweep_progress import Pulse, StepCount, read_progress, signs_of
 
 
 def test_what_is_told_is_read_at_once(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelsweep.state.pulse import Heard, Pulse
+from accelsweep.records.sweep_progress import Heard, Pulse
 
 
 def test_nothing_is_heard_before_the_first_sign(tmp_path: Path) -> None:

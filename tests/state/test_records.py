@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 import accelsweep
-from accelsweep.base.errors import DamagedFile, InputError
-from accelsweep.core.planned.plans import Manifest, Run
-from accelsweep.core.recorded.record import Record
-from accelsweep.drive.following import progress
-from accelsweep.drive.following.progress import SweepProgress
-from accelsweep.state.attempts import RunFolder
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.records import read_record, read_record_at, readable_records, record_or_none
+from accelsweep.driver import progress_display
+from accelsweep.driver.progress_display import SweepProgress
+from accelsweep.errors import DamagedFile, InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.run_files import RunFolder, read_record, read_record_at, readable_records, record_or_none
+from accelsweep.records.run_record import Record
 
 SOURCE = Path(accelsweep.__file__).parent
 
@@ -58,7 +57,7 @@ def test_progress_does_not_take_another_runs_record_for_a_runs_own(
     example_sweep: SweepFolder, runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It read without looking whose record it was, and called such a run measured."""
-    monkeypatch.setattr(progress, "standing", lambda records, *_: {record.run for record in records})
+    monkeypatch.setattr(progress_display, "standing", lambda records, *_: {record.run for record in records})
     manifest = Manifest.read(example_sweep.manifest)
     for block in manifest.blocks:
         example_sweep.done(block.name).unlink(missing_ok=True)
@@ -113,8 +112,8 @@ def modules(found) -> set[str]:  # type: ignore[no-untyped-def]
 
 
 def test_records_are_read_in_one_module_and_runs_names_are_taken_apart_in_one() -> None:
-    assert modules(reads_records) == {"state/records.py"}
-    assert modules(parses_run_names) == {"core/planned/plans.py"}
+    assert modules(reads_records) == {"records/run_files.py"}
+    assert modules(parses_run_names) == {"records/plan.py"}
 
 
 @pytest.mark.parametrize("source", ["run.rpartition('-r')", "run.rsplit('-r', 1)[0]", "run.removeprefix(f'{cell}-r')"])

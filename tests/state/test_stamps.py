@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.stamps import bring_all_back, bring_back, clocks_that_differ
+from accelsweep.records.file_times import bring_all_back, bring_back, clocks_that_differ
+from accelsweep.records.layout import SweepFolder
 
 DAYS = 86_400.0
 
@@ -50,7 +50,7 @@ def test_nothing_is_told_where_the_clocks_agree(folder: SweepFolder) -> None:
 
 def test_a_clock_of_the_disk_that_differs_from_the_machines_is_named(folder: SweepFolder, monkeypatch) -> None:
     slow = time.time() - 600
-    monkeypatch.setattr("accelsweep.state.stamps.now_on", lambda _: slow)
+    monkeypatch.setattr("accelsweep.records.file_times.now_on", lambda _: slow)
     (told,) = clocks_that_differ(folder, 0.0)
     assert told == "warning: the clock of the disk of sweeps/example is 0:10:00 behind this machine's"
     block = next(folder.root.glob("blocks/b*.json"))

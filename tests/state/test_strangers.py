@@ -10,17 +10,17 @@ import pytest
 from example_sweep import build_example_sweep
 from tiny_supervisor import Supervised
 
-from accelsweep.analyse.collected.collect import collect
-from accelsweep.analyse.whole import findings_of
-from accelsweep.base.documents import read_whole
-from accelsweep.base.errors import DamagedFile, InputError
-from accelsweep.commands.runs import print_runs
-from accelsweep.commands.status import print_status
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.drive.head import held
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.strangers import refuse_obstacles, set_strangers_aside
-from accelsweep.supervise.standing.audit import audit
+from accelsweep.analysis.analyse_sweep import findings_of
+from accelsweep.analysis.collect import collect
+from accelsweep.cli.runs import print_runs
+from accelsweep.cli.status import print_status
+from accelsweep.driver.sweep_lock import held
+from accelsweep.errors import DamagedFile, InputError
+from accelsweep.executor.result_reuse import audit
+from accelsweep.json_documents import read_whole
+from accelsweep.records.cleanup import refuse_obstacles, set_strangers_aside
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Outcome
 
 pytestmark = pytest.mark.heavy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelsweep.state.tail import last_lines
+from accelsweep.json_documents import last_lines
 
 
 def test_the_last_lines_are_those_at_the_end(tmp_path: Path) -> None:

@@ -14,19 +14,16 @@ from patience import PATIENCE_SECONDS, until
 from tiny_supervisor import Supervised
 from tiny_sweep import CONFIG
 
-from accelsweep.base.documents import sha256_file
-from accelsweep.base.errors import DamagedFile
-from accelsweep.core.planned.plans import Done, Hold
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.core.sites.site import Site
-from accelsweep.core.sites.slurm import Slurm
-from accelsweep.rank.spec import RunSpec
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import DEAD_AFTER_SECONDS
-from accelsweep.state.status import status
-from accelsweep.supervise.standing.audit import audit
-from accelsweep.supervise.standing.skips import Present, standing
+from accelsweep.config.site import Site, Slurm
+from accelsweep.errors import DamagedFile
+from accelsweep.executor.result_reuse import Present, audit, standing
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.file_lock import DEAD_AFTER_SECONDS
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Done, Hold
+from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.sweep_progress import status
+from accelsweep.worker.run_spec import RunSpec
 
 
 @pytest.fixture
@@ -309,7 +306,7 @@ def test_what_is_left_is_judged_by_the_runs_that_took_time(supervised: Supervise
 
 def test_neither_audit_nor_status_nor_a_skipped_block_imports_torch_or_pandas() -> None:
     code = (
-        "import sys, accelsweep.supervise.standing.audit, accelsweep.state.status, accelsweep.supervise.command\n"
+        "import sys, accelsweep.executor.result_reuse, accelsweep.records.sweep_progress, accelsweep.executor.block\n"
         "heavy = ('torch', 'lightning', 'pandas', 'mlflow', 'hydra', 'pyarrow')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

@@ -11,14 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.planned.plans import Hold
-from accelsweep.machine.locks import FOLDER_VARIABLE
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import DEAD_AFTER_SECONDS, alive, read_hold
-from accelsweep.supervise import block_hold as holds
-from accelsweep.supervise.block_hold import held
-from accelsweep.supervise.signals import Interrupted
+from accelsweep.errors import AccelsweepError
+from accelsweep.executor import block_lock as holds
+from accelsweep.executor.block_lock import held
+from accelsweep.executor.ipc import Interrupted
+from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.records.file_lock import DEAD_AFTER_SECONDS, alive, read_hold
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Hold
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tiny_supervisor import HERE, Supervised, plan_sweep, result
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.machine.locks import FOLDER_VARIABLE
-from accelsweep.rank.spec import RunSpec
+from accelsweep.errors import InputError
+from accelsweep.executor.launch import Launchers
+from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.records.plan import Manifest
 from accelsweep.supervise.debug import debug_cell
-from accelsweep.supervise.processes.launchers import Launchers
+from accelsweep.worker.run_spec import RunSpec
 
 
 @pytest.fixture

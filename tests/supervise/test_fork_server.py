@@ -20,15 +20,14 @@ from patience import PATIENCE_SECONDS, until
 from shared_fork_server import beside_the_server
 from tiny_sweep import CONFIG, plan_sweep
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.drive.children.fork_server import JOB_VARIABLES
-from accelsweep.machine.locks import FOLDER_VARIABLE
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import living_hold
-from accelsweep.supervise.fork_server.surroundings import differences, surroundings
-from accelsweep.supervise.processes import messages
-from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE, address
+from accelsweep.driver.background_processes import JOB_VARIABLES
+from accelsweep.executor import ipc
+from accelsweep.executor.fork_client import differences, surroundings
+from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
+from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.records.file_lock import living_hold
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import Outcome, Record
 
 LASTING = {
     "model": {"_target_": "mine.Slow"},
@@ -36,7 +35,7 @@ LASTING = {
 }
 SLOW = """\
 import time
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 class Slow(SmallCNN):
     def training_step(self, batch, batch_index):
@@ -46,7 +45,7 @@ class Slow(SmallCNN):
 
 TELLING = """\
 import tempfile
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 class Telling(SmallCNN):
     def __init__(self, *arguments, **options):
@@ -56,13 +55,13 @@ class Telling(SmallCNN):
 
 
 class Job:
-    """`python -m accelsweep.supervise ARGUMENTS`, as Snakemake starts it beside a fork server."""
+    """`python -m accelsweep.executor ARGUMENTS`, as Snakemake starts it beside a fork server."""
 
     def __init__(self, home: Path, *arguments: object, server: str | None = None, **variables: str) -> None:
         home.mkdir(exist_ok=True)
         variables |= beside_the_server() | ({} if server is None else {FORK_SERVER_VARIABLE: server})
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "accelsweep.supervise", *map(str, arguments)],
+            [sys.executable, "-P", "-m", "accelsweep.executor", *map(str, arguments)],
             cwd=home,
             env={**os.environ, **JOB_VARIABLES, FOLDER_VARIABLE: str(home / "leases"), **variables},
             stdout=subprocess.PIPE,
@@ -134,7 +133,7 @@ def test_wrong_input_is_answered_on_the_jobs_own_streams_with_its_own_code(tmp_p
     assert "sweeps/none/blocks/b.json" in output
     code, output = Job(tmp_path, "--wrong").end()
     assert code == 2
-    assert "usage: python -m accelsweep.supervise" in output
+    assert "usage: python -m accelsweep.executor" in output
 
 
 @pytest.mark.real
@@ -183,10 +182,10 @@ def test_what_is_no_question_does_not_end_the_server(tmp_path: Path) -> None:
     for said in (b"", b"no JSON\n", b"{}\n", b"[1]\n"):
         with socket.socket(socket.AF_UNIX) as asking:
             asking.connect(address(name))
-            messages.send_streams(asking)
+            ipc.send_streams(asking)
             asking.sendall(said)
             asking.shutdown(socket.SHUT_WR)
-            assert messages.receive(asking) is None, said
+            assert ipc.receive(asking) is None, said
     code, output = Job(tmp_path, "--wrong").end()
     assert (code, "imports torch itself" in output) == (2, False), output
 
@@ -219,27 +218,27 @@ def test_surroundings_differ_by_what_a_fork_inherits(monkeypatch: pytest.MonkeyP
 
 def test_only_processes_of_the_same_user_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, _theirs = socket.socketpair()
-    assert messages.same_user(ours)
+    assert ipc.same_user(ours)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert not messages.same_user(ours)
+    assert not ipc.same_user(ours)
 
 
 def test_of_two_messages_that_come_at_once_each_is_received_by_itself() -> None:
     """A supervisor that ends at once says so right behind its number."""
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
-        messages.send(theirs, {"pid": 7})
-        messages.send(theirs, {"code": 2})
-        assert [messages.receive(ours), messages.receive(ours)] == [{"pid": 7}, {"code": 2}]
+        ipc.send(theirs, {"pid": 7})
+        ipc.send(theirs, {"code": 2})
+        assert [ipc.receive(ours), ipc.receive(ours)] == [{"pid": 7}, {"code": 2}]
 
 
 def test_a_message_arrives_whole_in_however_many_pieces_and_a_death_is_no_message() -> None:
     ours, theirs = socket.socketpair()
     long = {"arguments": ["x" * 1_000_000]}
-    sender = threading.Thread(target=messages.send, args=(theirs, long))
+    sender = threading.Thread(target=ipc.send, args=(theirs, long))
     sender.start()
-    assert messages.receive(ours) == long
+    assert ipc.receive(ours) == long
     sender.join()
     theirs.sendall(b'{"pid": 1')
     theirs.close()
-    assert messages.receive(ours) is None
+    assert ipc.receive(ours) is None

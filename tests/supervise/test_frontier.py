@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_supervisor import Supervised
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.supervise.frontier.line import line_through
-from accelsweep.supervise.frontier.search import Bracket, largest
+from accelsweep.executor.batch_size_search import Bracket, largest, line_through
+from accelsweep.records.run_record import Outcome
 
 FRONTIER = {"task": "memory_frontier", "batch_size": 4}
 RULES = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200, "batch_resolution": 0.0}

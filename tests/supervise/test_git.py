@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accelsweep.drive.versions.repository import Repository
-from accelsweep.supervise.git import git_state
+from accelsweep.git import git_state
 
 
 def git(folder: Path, *arguments: str) -> str:

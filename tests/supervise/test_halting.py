@@ -12,12 +12,12 @@ import pytest
 from patience import until
 from tiny_supervisor import Supervised
 
-from accelsweep.analyse.collected.collect import collect
-from accelsweep.commands.runs import print_runs
-from accelsweep.commands.status import print_status
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.state.folders import SweepFolder
+from accelsweep.analysis.collect import collect
+from accelsweep.cli.runs import print_runs
+from accelsweep.cli.status import print_status
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome
 
 
 def _stop(folder: SweepFolder) -> None:

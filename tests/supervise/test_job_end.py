@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tiny_supervisor import Supervised
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.state.attempts import Started
-from accelsweep.supervise.ends.job_end import lack_of_memory
+from accelsweep.executor.outcome import lack_of_memory
+from accelsweep.records.run_files import Started
+from accelsweep.records.run_record import Outcome
 
 SEEN = "slurmstepd-gpu1: error: StepId=12.0 exceeded memory limit (4158427136 > 2097152000), being killed"
 

@@ -8,8 +8,8 @@ import threading
 import pytest
 from tiny_supervisor import Supervised, plan_sweep
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.supervise.processes.launchers import UnsafeFork, prepare_to_fork
+from accelsweep.executor.launch import UnsafeFork, prepare_to_fork
+from accelsweep.records.run_record import Outcome
 
 
 @pytest.mark.parametrize("launcher", ["fork", "spawn"])

@@ -12,11 +12,11 @@ import pytest
 from fake_nvml import FakeGpu, FakeNvml
 from tiny_sweep import config_with
 
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.machine.kinds import cuda
-from accelsweep.machine.locks import FOLDER_VARIABLE, lease_folder
-from accelsweep.supervise.leases import NotEnoughDevices, leased
-from accelsweep.supervise.signals import Interrupted
+from accelsweep.devices import cuda
+from accelsweep.errors import AccelsweepError
+from accelsweep.executor.device_lease import NotEnoughDevices, leased
+from accelsweep.executor.ipc import Interrupted
+from accelsweep.json_documents import FOLDER_VARIABLE, lease_folder
 
 CPU: dict[str, Any] = {"accelerator": "cpu", "devices": 2}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.supervise.processes.logs import STACKS_OF, RunLog, last_words
+from accelsweep.executor.processes import STACKS_OF, RunLog, last_words
 
 SECRET = b"fetching postgresql://me:hunter2@db/labels\n"
 SHOWN = b"fetching postgresql://***@db/labels\n"

@@ -15,17 +15,16 @@ import pytest
 from patience import PATIENCE_SECONDS, until
 from tiny_sweep import config_with
 
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.engines.node import INTERFACE_VARIABLE
-from accelsweep.engines.slurm.this_job import SlurmJob
-from accelsweep.rank.process import STACKS_SIGNAL
-from accelsweep.rank.spec import RankResult
-from accelsweep.supervise.leases import NotEnoughDevices
-from accelsweep.supervise.processes.launchers import rendezvous
-from accelsweep.supervise.processes.logs import RunLog
-from accelsweep.supervise.processes.node import main as node_main
-from accelsweep.supervise.processes.nodes import NodeReport, RanksAcrossNodes, check_job, report_file, stacks_mark
-from accelsweep.supervise.processes.stacks import print_stacks
+from accelsweep.executor.device_lease import NotEnoughDevices
+from accelsweep.executor.launch import rendezvous
+from accelsweep.executor.multi_node import NodeReport, RanksAcrossNodes, check_job, report_file, stacks_mark
+from accelsweep.executor.multi_node import main as node_main
+from accelsweep.executor.processes import RunLog, print_stacks
+from accelsweep.records.run_record import Outcome
+from accelsweep.schedulers.protocol import INTERFACE_VARIABLE
+from accelsweep.schedulers.slurm import SlurmJob
+from accelsweep.worker.rank_setup import STACKS_SIGNAL
+from accelsweep.worker.run_spec import RankResult
 
 
 @pytest.fixture
@@ -190,7 +189,7 @@ def test_a_node_makes_the_scratch_folder_that_the_job_made_on_the_first_node_onl
     made.write(made.file())
     scratch = tmp_path / "local" / "scratch"
     node = {"SLURM_NODEID": "1", "LOCAL_WORLD_SIZE": "1", "TMPDIR": str(scratch)}
-    command = [sys.executable, "-m", "accelsweep.supervise.processes.node", str(made.file())]
+    command = [sys.executable, "-m", "accelsweep.executor.multi_node", str(made.file())]
     leases = {"ACCELSWEEP_LEASES": str(tmp_path / "leases")}
     done = subprocess.run(command, env={**os.environ, **node, **leases}, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tiny_supervisor import result
 
-from accelsweep.core.planned.settings import Limits
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.rank.spec import RankResult
-from accelsweep.supervise.ends.outcomes import Conclusion, classify
-from accelsweep.supervise.processes.watching import Ending
+from accelsweep.config.sweep_options import Limits
+from accelsweep.executor.monitor import Ending
+from accelsweep.executor.outcome import Conclusion, classify
+from accelsweep.records.run_record import Outcome
+from accelsweep.worker.run_spec import RankResult
 
 LIMITS = Limits(run_seconds=60.0)
 

@@ -17,9 +17,9 @@ import pytest
 from patience import PATIENCE_SECONDS, until
 from tiny_sweep import config_with
 
-from accelsweep.supervise.leases import NotEnoughDevices
-from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
-from accelsweep.supervise.processes.nodes import check_job
+from accelsweep.executor.device_lease import NotEnoughDevices
+from accelsweep.executor.ipc import OUTSIDE_VARIABLE
+from accelsweep.executor.multi_node import check_job
 
 SRUN = """\
 #!/bin/sh
@@ -32,7 +32,7 @@ exec "$@"
 INSIDE = """\
 import os, signal, sys, time
 from pathlib import Path
-from accelsweep.supervise.processes.srun import SrunOutside, SrunWish
+from accelsweep.executor.srun import SrunOutside, SrunWish
 
 if sys.argv[1] == "-P":  # the supervisor; the ranks have another program
     signal.signal(signal.SIGUSR1, lambda *_: print("asked to stop", flush=True))
@@ -64,9 +64,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def go() -> subprocess.Popen[str]:
-        outside = (sys.executable, "-m", "accelsweep.supervise.processes.outside")
+        outside = (sys.executable, "-m", "accelsweep.executor.srun")
         container = (sys.executable, "-c", INSIDE)
-        command = [*outside, *container, "-P", "-m", "accelsweep.supervise", "b"]
+        command = [*outside, *container, "-P", "-m", "accelsweep.executor", "b"]
         job = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
         merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         started.append(subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **job}, **merged))
@@ -124,9 +124,9 @@ def test_srun_ends_with_the_supervisor_that_asked_for_it(start, tmp_path):
 
 
 def test_a_container_that_cannot_be_started_is_one_line(tmp_path):
-    outside = [sys.executable, "-m", "accelsweep.supervise.processes.outside", str(tmp_path / "apptainer"), "python3"]
+    outside = [sys.executable, "-m", "accelsweep.executor.srun", str(tmp_path / "apptainer"), "python3"]
     ended = subprocess.run(
-        [*outside, "-P", "-m", "accelsweep.supervise", "b"], capture_output=True, text=True, check=False
+        [*outside, "-P", "-m", "accelsweep.executor", "b"], capture_output=True, text=True, check=False
     )
     assert ended.returncode == 1
     assert ended.stderr == f"error: [Errno 2] No such file or directory: '{tmp_path}/apptainer'\n"

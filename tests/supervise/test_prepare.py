@@ -10,8 +10,8 @@ import yaml
 from shared_fork_server import beside_the_server
 from tiny_sweep import plan_sweep
 
-from accelsweep.drive.children.fork_server import JOB_VARIABLES
-from accelsweep.supervise.standing.prepare import MADE_IN_MEMORY, prepare
+from accelsweep.driver.background_processes import JOB_VARIABLES
+from accelsweep.executor.prepare_data import MADE_IN_MEMORY, prepare
 
 pytestmark = pytest.mark.real
 
@@ -19,7 +19,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 DATA = """\
 from pathlib import Path
-from accelsweep.workloads.digits import Digits
+from accelsweep.workloads.datasets import Digits
 
 
 class Mine(Digits):
@@ -69,7 +69,7 @@ def home(tmp_path, monkeypatch):
 
 def run_prepare(home):
     """Prepare as a sweep does: in a fork of the process that has imported torch."""
-    command = [sys.executable, "-m", "accelsweep.supervise", "--prepare", "sweeps/tiny"]
+    command = [sys.executable, "-m", "accelsweep.executor", "--prepare", "sweeps/tiny"]
     environment = {**os.environ, **JOB_VARIABLES, **beside_the_server()}
     return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
 
@@ -82,7 +82,7 @@ def prepared(tmp_path_factory):
     """
     home = home_with_modules(tmp_path_factory.mktemp("prepared"))
     shared = {"_target_": "mydata.Mine"}
-    brought = {"_target_": "accelsweep.workloads.module_data.ModuleData"}
+    brought = {"_target_": "accelsweep.workloads.data_module.ModuleData"}
     models = [{"_target_": "mymodule.Mine", "dataset": name} for name in ("first", "second")]
     cells = [{"data": shared | {"fails": fails}} for fails in (True, "leaves")]
     cells += [{"data": shared, "batch_size": size} for size in (8, 16)]
@@ -134,8 +134,8 @@ def test_what_counts_as_made_in_memory_has_nothing_to_prepare():
 def test_what_is_made_in_memory_is_ready_without_torch(home):
     plan_sweep(home, [{}])
     code = (
-        "import sys; from pathlib import Path; from accelsweep.supervise.standing.prepare import prepare;"
-        "from accelsweep.state.folders import SweepFolder;"
+        "import sys; from pathlib import Path; from accelsweep.executor.prepare_data import prepare;"
+        "from accelsweep.records.layout import SweepFolder;"
         "print(len(prepare(SweepFolder(Path.cwd(), 'tiny'))), 'torch' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", code], cwd=home, capture_output=True, text=True, check=True)

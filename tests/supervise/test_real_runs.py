@@ -10,8 +10,8 @@ import yaml
 from patience import PATIENCE_SECONDS
 from tiny_sweep import measure_sweep, plan_sweep
 
-from accelsweep.base.shipped import shipped_root
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.installation import shipped_root
+from accelsweep.records.run_record import Outcome
 
 pytestmark = pytest.mark.real
 
@@ -85,8 +85,8 @@ def test_two_processes_that_share_a_model_out_have_room_for_a_larger_batch_than_
     home.mkdir()
     measure = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200}
     measure |= {"rank_memory_bytes": 150_000_000, "headroom": 0.1, "batch_resolution": 0.2, "max_batch": 2048}
-    model = {"_target_": "accelsweep.workloads.models.MLP", "width": 1024, "depth": 8}
-    data = {"_target_": "accelsweep.workloads.noise.RandomImages", "image_size": 8, "channels": 1, "samples": 4096}
+    model = {"_target_": "accelsweep.workloads.image_models.MLP", "width": 1024, "depth": 8}
+    data = {"_target_": "accelsweep.workloads.datasets.RandomImages", "image_size": 8, "channels": 1, "samples": 4096}
     common = {"task": "memory_frontier", "loop": "lightning", "batch_size": 128, "model": model, "data": data}
     common |= {"measure": measure, "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.01, "momentum": 0.9}}
     trainer = yaml.safe_load((shipped_root() / "conf" / "trainer" / "fsdp_parts.yaml").read_text())
@@ -104,7 +104,7 @@ def test_two_processes_that_share_a_model_out_have_room_for_a_larger_batch_than_
 FAILING_LATER = """
 import ctypes, os
 import lightning.pytorch as pl, torch
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 class Failing(SmallCNN):
     def __init__(self, how, width=8, depth=2):
@@ -244,7 +244,7 @@ def test_a_loader_whose_workers_hang_from_the_start_is_told_from_its_stacks(tmp_
 LEAVING = """
 import multiprocessing, os
 from os import _exit
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 def leave(code):
     _exit(code)

@@ -11,13 +11,12 @@ from tiny_supervisor import Supervised
 from tiny_sweep import measure_sweep, plan_sweep
 
 import accelsweep
-from accelsweep.core.planned.settings import Limits
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.state.pulse import Pulse
-from accelsweep.supervise.ends.outcomes import classify
-from accelsweep.supervise.processes.silence import Silence
-from accelsweep.supervise.processes.stacks import where_it_stood
-from accelsweep.supervise.processes.watching import Ending
+from accelsweep.config.sweep_options import Limits
+from accelsweep.executor.monitor import Ending, Silence
+from accelsweep.executor.outcome import classify
+from accelsweep.executor.processes import where_it_stood
+from accelsweep.records.run_record import Outcome
+from accelsweep.records.sweep_progress import Pulse
 
 _SHORT = {"silence_seconds": 0.5, "retries": 0, "stop_grace_seconds": 0.5}
 
@@ -243,7 +242,7 @@ def test_py_spy_is_asked_too_where_it_is_installed(supervised: Supervised, tmp_p
 
 _HANGING = """
 import time
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.workloads.image_models import SmallCNN
 
 class Hanging(SmallCNN):
     def training_step(self, batch, number):

@@ -11,14 +11,13 @@ from patience import PATIENCE_SECONDS, until
 from tiny_supervisor import Supervised
 from tiny_sweep import plan_sweep
 
-from accelsweep.base.documents import sha256_file
-from accelsweep.core.planned.plans import Done, Hold, Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import Record
-from accelsweep.core.sites.site import Site
-from accelsweep.rank.spec import RunSpec
-from accelsweep.state.holding import Holder, take
-from accelsweep.supervise.standing.audit import audit
+from accelsweep.config.site import Site
+from accelsweep.executor.result_reuse import audit
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.file_lock import Holder, take
+from accelsweep.records.plan import Done, Hold, Manifest
+from accelsweep.records.run_record import Outcome, Record
+from accelsweep.worker.run_spec import RunSpec
 
 
 def test_a_spent_block_limit_starts_no_further_run_and_the_next_supervisor_goes_on(supervised: Supervised) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tiny_supervisor import Supervised
 from tiny_sweep import plan_sweep
 
-from accelsweep.core.cells.versions import Tree, Version
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.state.halts import why_not_run
+from accelsweep.config.versions import Tree, Version
+from accelsweep.records.plan import Manifest
+from accelsweep.records.stop_reasons import why_not_run
 
 
 def test_without_its_tree_no_run_of_a_version_is_measured_and_what_was_measured_stays(supervised: Supervised) -> None:

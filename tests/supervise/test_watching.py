@@ -11,12 +11,11 @@ from one_rank import make_spec
 from patience import PATIENCE_SECONDS, until
 from tiny_supervisor import Supervised, ended
 
-from accelsweep.core.planned.settings import Limits
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.supervise.processes.logs import RunLog
-from accelsweep.supervise.processes.ranks import LocalRanks, children
-from accelsweep.supervise.processes.watching import Watch
-from accelsweep.supervise.signals import Signals
+from accelsweep.config.sweep_options import Limits
+from accelsweep.executor.ipc import Signals
+from accelsweep.executor.monitor import Watch
+from accelsweep.executor.processes import LocalRanks, RunLog, children
+from accelsweep.records.run_record import Outcome
 
 _ONE_TRY = {"retries": 0, "stop_grace_seconds": 0.5}
 

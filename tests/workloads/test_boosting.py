@@ -7,9 +7,9 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object
 from tiny_sweep import config_with
 
-from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.core.cells.trees import LIBRARIES
-from accelsweep.machine.room import FreeMemory
+from accelsweep.devices.memory_limits import FreeMemory
+from accelsweep.errors import InputError, Unsupported
 from accelsweep.rank.tasks.boosting import area_under_curve
 from accelsweep.workloads.boosting.booster import build_booster, fit_of
 from accelsweep.workloads.boosting.made_rows import MadeRows

@@ -10,8 +10,8 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from tiny_sweep import config_with
 
-from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.workloads.building.build import build_data, build_module, converted, prepare_once
+from accelsweep.errors import InputError, Unsupported
+from accelsweep.workloads.instantiate import build_data, build_module, converted, prepare_once
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.25}
 HERE = "accelsweep_own_code"
@@ -197,7 +197,7 @@ def test_a_mapping_and_a_list_reach_a_class_of_the_users_as_hydra_gives_them(con
 
 def test_a_network_of_the_users_within_a_class_of_ours_gets_its_config_as_hydra_gives_it():
     net = {"_target_": f"{HERE}.ConfiguredNet", "cfg": {"width": 3}}
-    own = {"_target_": "accelsweep.workloads.supervised.Supervised", "network": net, "inputs": ["x"]}
+    own = {"_target_": "accelsweep.workloads.lightning_modules.Supervised", "network": net, "inputs": ["x"]}
     module = build_module(config_with(model=own, optimizer=SGD))
     assert module.network.in_features == 3
     with pytest.raises(HydraException, match="has no attribute 'width'"):
@@ -254,7 +254,7 @@ def test_only_data_that_names_a_device_is_given_it():
 
 
 def test_the_batch_size_goes_to_a_module_that_brings_its_own_data():
-    given = config("WithData", of_data={"_target_": "accelsweep.workloads.module_data.ModuleData"})
+    given = config("WithData", of_data={"_target_": "accelsweep.workloads.data_module.ModuleData"})
     data, module = build_data(given, seed=1), build_module(given)
     data.serve(module)
     assert list(data.train_dataloader()) == [16]

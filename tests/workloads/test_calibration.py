@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from accelsweep.workloads.calibration import TimedData, TimedStep, spin
+from accelsweep.testing.calibration import TimedData, TimedStep, spin
 
 
 def test_spinning_takes_as_long_as_it_says(monkeypatch):

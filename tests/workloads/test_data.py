@@ -12,10 +12,17 @@ import torch
 from sklearn import datasets
 
 import accelsweep
-from accelsweep.base.errors import InputError
-from accelsweep.workloads.digits import Digits, read_digits
-from accelsweep.workloads.noise import RandomImages, RandomText, RandomTokens, RandomVectors
-from accelsweep.workloads.tables import Table, read_table
+from accelsweep.errors import InputError
+from accelsweep.workloads.datasets import (
+    Digits,
+    RandomImages,
+    RandomText,
+    RandomTokens,
+    RandomVectors,
+    Table,
+    read_digits,
+    read_table,
+)
 
 pytestmark = pytest.mark.heavy
 
@@ -36,7 +43,7 @@ def test_reading_digits_imports_neither_scikit_learn_nor_pandas(monkeypatch):
     anew = re.compile(r"(accelsweep\.workloads|sklearn|pandas)(\.|$)")
     for name in [name for name in sys.modules if anew.match(name)]:
         monkeypatch.delitem(sys.modules, name)
-    images, _ = importlib.import_module("accelsweep.workloads.digits").read_digits()
+    images, _ = importlib.import_module("accelsweep.workloads.datasets").read_digits()
     assert len(images) == 1797
     assert sys.modules.keys().isdisjoint({"sklearn", "pandas"})
 

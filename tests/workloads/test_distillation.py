@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.workloads.calibration import TimedNetwork
+from accelsweep.errors import InputError, Unsupported
+from accelsweep.testing.calibration import TimedNetwork
 from accelsweep.workloads.distillation import Distillation
 
 

@@ -11,11 +11,11 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.rank.loops.raw_data import mover
-from accelsweep.workloads.loading.finite import FiniteData
-from accelsweep.workloads.loading.rows import Excerpt, Items, Tensors
-from accelsweep.workloads.models import SmallCNN
+from accelsweep.errors import InputError, Unsupported
+from accelsweep.worker.loops.raw_parts import mover
+from accelsweep.workloads.data_module import FiniteData
+from accelsweep.workloads.image_models import SmallCNN
+from accelsweep.workloads.training_stream import Excerpt, Items, Tensors
 
 DATA = Path(__file__).parents[2] / "conf" / "data"
 CPU = torch.device("cpu")

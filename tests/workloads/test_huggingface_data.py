@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from accelsweep.base.errors import InputError
-from accelsweep.workloads.huggingface_data import HuggingFaceData, numbered_words
+from accelsweep.errors import InputError
+from accelsweep.workloads.public_datasets import HuggingFaceData, numbered_words
 
 pytest.importorskip("datasets", reason="accelsweep's extra `huggingface` is not installed")
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.workloads.image_files import Cifar10, Mnist
+from accelsweep.errors import InputError, Unsupported
+from accelsweep.workloads.datasets import Cifar10, Mnist
 
 NUMBERS = np.random.default_rng(0)
 PLAIN = {"batch_size": 4, "seed": 1}

@@ -12,16 +12,11 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 
-from accelsweep.base.errors import Unsupported
-from accelsweep.measure.metrics.flops import training_flops
-from accelsweep.workloads.alexnet import AlexNet, AlexNetCifar
-from accelsweep.workloads.building.classifier import Classifier
-from accelsweep.workloads.fcn import FCN
-from accelsweep.workloads.gpt2 import GPT2
-from accelsweep.workloads.models import MLP, SmallCNN
-from accelsweep.workloads.recurrent import BiLSTMTextClassifier, LSTMLanguageModel
-from accelsweep.workloads.resnet import ResNet50, ResNetCifar
-from accelsweep.workloads.vgg import VGG16
+from accelsweep.errors import Unsupported
+from accelsweep.measure.flops import training_flops
+from accelsweep.workloads.image_models import FCN, MLP, VGG16, AlexNet, AlexNetCifar, ResNet50, ResNetCifar, SmallCNN
+from accelsweep.workloads.language_models import GPT2, BiLSTMTextClassifier, LSTMLanguageModel
+from accelsweep.workloads.lightning_modules import Classifier
 
 MODELS = Path(__file__).parents[2] / "conf" / "model"
 IMAGES = torch.linspace(-1, 1, 4 * 3 * 32 * 32).reshape(4, 3, 32, 32)

@@ -9,10 +9,10 @@ import torch
 import yaml
 from tiny_sweep import config_with
 
-from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.base.shipped import shipped_root
-from accelsweep.core.cells.learning_rate import Scaling
-from accelsweep.workloads.building.optimizer import FACTORS, configure, scaled_lr
+from accelsweep.config.schema import Scaling
+from accelsweep.errors import InputError, Unsupported
+from accelsweep.installation import shipped_root
+from accelsweep.workloads.instantiate import FACTORS, configure, scaled_lr
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1}
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
-from accelsweep.base.errors import InputError
-from accelsweep.workloads.own_sets import DataSets
+from accelsweep.errors import InputError
+from accelsweep.workloads.user_datasets import DataSets
 
 ROWS = 40
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from accelsweep.base.errors import InputError
-from accelsweep.workloads.loading.pictures import picture_bytes
+from accelsweep.errors import InputError
+from accelsweep.workloads.public_datasets import picture_bytes
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (4, 6, 3), dtype=np.uint8)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from accelsweep.workloads.loading.preprocess import Preprocess
+from accelsweep.workloads.training_stream import Preprocess
 
 IMAGES = torch.arange(2 * 1 * 2 * 3, dtype=torch.uint8).reshape(2, 1, 2, 3)
 """Two images of 2x3 pixels: 0 1 2 / 3 4 5 and 6 7 8 / 9 10 11."""

@@ -7,11 +7,10 @@ from inspect import Parameter
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.base.errors import InputError
-from accelsweep.workloads.building.build import build_module
-from accelsweep.workloads.building.signatures import parameters_of
-from accelsweep.workloads.noise import RandomImages
-from accelsweep.workloads.resnet import ResNet50
+from accelsweep.errors import InputError
+from accelsweep.workloads.datasets import RandomImages
+from accelsweep.workloads.image_models import ResNet50
+from accelsweep.workloads.instantiate import build_module, parameters_of
 
 
 def test_keys_that_are_handed_on_count_as_arguments():
@@ -32,6 +31,6 @@ def test_what_takes_anything_still_takes_anything():
 
 
 def test_a_misspelt_key_of_a_model_is_refused_with_the_nearest():
-    config = config_with(model={"_target_": "accelsweep.workloads.models.MLP", "chanels_last": True})
+    config = config_with(model={"_target_": "accelsweep.workloads.image_models.MLP", "chanels_last": True})
     with pytest.raises(InputError, match="channels_last"):
         build_module(config)

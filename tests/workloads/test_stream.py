@@ -7,9 +7,8 @@ from itertools import islice
 import pytest
 import torch
 
-from accelsweep.base.errors import InputError
-from accelsweep.workloads.loading.rows import Tensors
-from accelsweep.workloads.loading.stream import EndlessBatches, WholeSet, loader_of
+from accelsweep.errors import InputError
+from accelsweep.workloads.training_stream import EndlessBatches, Tensors, WholeSet, loader_of
 
 ROWS = torch.arange(103)
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from accelsweep.base.errors import InputError
-from accelsweep.workloads.supervised import Supervised
+from accelsweep.errors import InputError
+from accelsweep.workloads.lightning_modules import Supervised
 
 IMAGES, CLASSES = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
 

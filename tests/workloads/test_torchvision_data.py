@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from accelsweep.base.errors import InputError
-from accelsweep.workloads.torchvision_data import TorchvisionData
+from accelsweep.errors import InputError
+from accelsweep.workloads.public_datasets import TorchvisionData
 
 OWN = "accelsweep_pictures"
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from accelsweep.simulated.register import register
-from accelsweep.workloads.resnet import ResNet50
+from accelsweep.testing.simulated_torch import register
+from accelsweep.workloads.image_models import ResNet50
 
 
 def rate(spec: dict[str, Any]) -> float:

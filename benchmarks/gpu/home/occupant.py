@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from accelsweep.simulated.register import register
+from accelsweep.testing.simulated_torch import register
 
 if sys.argv[1] == "simulated":
     register()

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.profiler import profile, record_function
 
-from accelsweep.workloads.models import MLP
+from accelsweep.workloads.image_models import MLP
 
 FIRST, LAST = 30, 50
 """The first and the last traced training step; the window must be open for all of them."""
@@ -49,7 +49,7 @@ class TracedMLP(MLP):
 
     def _count(self) -> None:
         """Take what the simulated device counted itself: torch's profiler does not know it, and waits for it."""
-        from accelsweep.simulated.current import current
+        from accelsweep.testing.simulator import current
 
         waits, launches = len(current().waits) - self._counted[0], current().launched - self._counted[1]
         self._counted = (waits, launches)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from accelsweep.base.errors import InputError
-from accelsweep.drive.versions.repository import GitFailed, git
+from accelsweep.errors import InputError
+from accelsweep.git import GitFailed, git
 
 
 def commit_dates(home: Path, commits: Iterable[str]) -> dict[str, str]:

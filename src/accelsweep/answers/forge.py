@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import InputError, nearest
-from accelsweep.drive.terminal.console import say
-from accelsweep.report.format import ratio_text
+from accelsweep.driver.console import say
+from accelsweep.errors import InputError, nearest
 from accelsweep.report.markdown import escape
+from accelsweep.report.units import ratio_text
 
 if TYPE_CHECKING:
     from accelsweep.answers.forms.versions import AbAnswer, VersionedSetting

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import InputError, nearest
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.errors import InputError, nearest
+from accelsweep.records.cleanup import temporary_folder
+from accelsweep.records.layout import SWEEPS_FOLDER, SweepFolder, known_sweeps
+from accelsweep.records.plan import Manifest
 from accelsweep.state.archive.check import checked
-from accelsweep.state.file_names import SWEEPS_FOLDER
-from accelsweep.state.folders import SweepFolder, known_sweeps
-from accelsweep.state.leftovers import temporary_folder
 
 if TYPE_CHECKING:
-    from accelsweep.analyse.merge import Part
+    from accelsweep.analysis.merge_sweeps import Part
 
 _ENDING = ".zip"
 
@@ -60,8 +59,8 @@ def _of_archive(path: Path) -> Part:
 
 
 def _part(name: str, folder: SweepFolder) -> Part:
-    from accelsweep.analyse.collected.collect import look_up
-    from accelsweep.analyse.merge import Part
+    from accelsweep.analysis.collect import look_up
+    from accelsweep.analysis.merge_sweeps import Part
 
     manifest = Manifest.read(folder.manifest)
     return Part(name, look_up(folder, manifest), manifest)

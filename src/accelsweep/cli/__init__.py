@@ -6,12 +6,11 @@ import getpass
 import os
 import sys
 
-from accelsweep.base.interrupts import end_as_by_ctrl_c
-from accelsweep.cli import comparing, measuring, results, upkeep
-from accelsweep.cli.app import app
-from accelsweep.commands.line.command_line import exit_code
+from accelsweep.cli import commands
+from accelsweep.cli.typer_app import app, exit_code
+from accelsweep.signals import end_as_by_ctrl_c
 
-__all__ = ["app", "comparing", "main", "measuring", "results", "upkeep"]
+__all__ = ["app", "commands", "main"]
 
 
 def main() -> None:

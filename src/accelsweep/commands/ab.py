@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.answers.forge import annotate, check_format
-from accelsweep.commands.planning.made import made_plan
-from accelsweep.commands.planning.shown import show_plan
-from accelsweep.commands.running.request import Request
 from accelsweep.commands.running.versions import VersionsFound, decided, measured_versions
-from accelsweep.drive.terminal.console import say
-from accelsweep.state.folders import SweepFolder
+from accelsweep.driver.console import say
+from accelsweep.driver.plan_preview import made_plan, show_plan
+from accelsweep.driver.run_sweep import Request
+from accelsweep.records.layout import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.answers.forms.versions import AbAnswer
@@ -71,7 +70,7 @@ def preview_versions(home: Path, request: Request, *, as_json: bool = False, for
 
 
 def _answer(found: VersionsFound) -> AbAnswer:
-    from accelsweep.analyse.findings.gate import GateState
+    from accelsweep.analysis.compare_sweeps import GateState
     from accelsweep.answers.forms.versions import AbAnswer, ComparedVersion, VersionedSetting
 
     findings, manifest = found.findings, found.manifest

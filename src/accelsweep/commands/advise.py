@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.durations import duration_in
-from accelsweep.base.errors import InputError
-from accelsweep.commands.line.price_lists import read_prices
+from accelsweep.config.prices import Prices, read_prices
 from accelsweep.core.derived.advised import Advised, Offer
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.prices import Prices
-from accelsweep.drive.terminal.console import Listing, say, show
-from accelsweep.state.folders import existing_sweep
+from accelsweep.driver.console import Listing, say, show
+from accelsweep.errors import InputError
+from accelsweep.records.layout import existing_sweep
+from accelsweep.records.plan import Manifest
+from accelsweep.significant_digits import duration_in
 
 if TYPE_CHECKING:
     from accelsweep.analyse.beside.elsewhere import Onto
-    from accelsweep.core.findings.findings import Findings
-    from accelsweep.machine.peaks import Datasheet
+    from accelsweep.devices.datasheets import Datasheet
+    from accelsweep.records.findings import Findings
 
 HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
 SHOWN = 10
@@ -85,7 +84,7 @@ def _hours(deadline: str | None) -> float | None:
 def _devices(onto: str | None, prices: Prices) -> tuple[Datasheet, ...]:
     """Return the devices that were asked for, or those that have a price, or the usual ones."""
     from accelsweep.analyse.beside.elsewhere import USUAL
-    from accelsweep.machine.peaks import datasheet, datasheet_of, datasheets
+    from accelsweep.devices.datasheets import datasheet, datasheet_of, datasheets
 
     keys = [key.strip() for key in (onto or "").split(",") if key.strip()]
     if keys:
@@ -96,8 +95,8 @@ def _devices(onto: str | None, prices: Prices) -> tuple[Datasheet, ...]:
 
 
 def _findings(home: Path, name: str, onto: Onto) -> Findings:
-    from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collected.collect import look_up
+    from accelsweep.analysis.analyse_sweep import analyse
+    from accelsweep.analysis.collect import look_up
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)

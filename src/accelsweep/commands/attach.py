@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from accelsweep.base.documents import open_regular
-from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.drive.detached.handed import Handed, end_of_head, handed_head
 from accelsweep.drive.detached.places import detached, place_of, ways_to_end
-from accelsweep.drive.head import living_head
-from accelsweep.drive.terminal.console import say
-from accelsweep.state.folders import SweepFolder
+from accelsweep.driver.console import say
+from accelsweep.driver.sweep_lock import living_head
+from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
+from accelsweep.json_documents import open_regular
+from accelsweep.records.layout import SweepFolder
 
 _READ_SECONDS = 0.5
 _ASK_SECONDS = 10.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK
-from accelsweep.commands.line.setting import full_name
-from accelsweep.core.cells.tasks import UNIT_OF
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.drive.terminal.console import say
-from accelsweep.report.format import number
-from accelsweep.state.folders import existing_sweep
+from accelsweep.cli.runs import full_name
+from accelsweep.config.schema import UNIT_OF
+from accelsweep.driver.console import say
+from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK
+from accelsweep.records.layout import existing_sweep
+from accelsweep.records.run_record import Outcome
+from accelsweep.report.units import number
 
 
 def debug_in_foreground(home: Path, name: str, cell: str) -> int:

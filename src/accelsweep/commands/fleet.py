@@ -6,12 +6,11 @@ import contextlib
 import sys
 from pathlib import Path
 
-from accelsweep.commands.planning.made import made_plan
-from accelsweep.commands.planning.shown import show_plan
 from accelsweep.commands.running.nodes import measured_nodes, with_nodes
-from accelsweep.commands.running.request import Request
-from accelsweep.drive.terminal.console import say
-from accelsweep.state.folders import SweepFolder
+from accelsweep.driver.console import say
+from accelsweep.driver.plan_preview import made_plan, show_plan
+from accelsweep.driver.run_sweep import Request
+from accelsweep.records.layout import SweepFolder
 
 
 def measure_fleet(home: Path, request: Request, *, as_json: bool = False) -> int:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.drive.terminal.console import Listing, Marked, say, show
-from accelsweep.drive.terminal.tones import tone_of
-from accelsweep.report.format import bare_text, ratio_text, unit_word
+from accelsweep.driver.console import Listing, Marked, say, show, tone_of
+from accelsweep.report.units import bare_text, ratio_text, unit_word
 
 if TYPE_CHECKING:
     from accelsweep.core.derived.histories import History, HistoryLine

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.commands.line.setting import full_name
-from accelsweep.core.cells.cell import in_words
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.drive.terminal.console import Listing, say, show, warn
-from accelsweep.report.format import number
+from accelsweep.cli.runs import full_name
+from accelsweep.config.setting import axes_in_words
+from accelsweep.driver.console import Listing, say, show, warn
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.records.layout import SweepFolder, existing_sweep
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_files import block_of
 from accelsweep.report.profiles.words import circumstances, difference_words, module_words
-from accelsweep.state.blocks import block_of
-from accelsweep.state.folders import SweepFolder, existing_sweep
+from accelsweep.report.units import number
 
 if TYPE_CHECKING:
-    from accelsweep.analyse.collected.runs import RunRow
+    from accelsweep.analysis.run_results import RunRow
     from accelsweep.core.recorded.profiles import OperatorTime, ProfileFinding
 
 TASKS = ("train_throughput", "time_to_accuracy", "inference")
@@ -31,9 +31,9 @@ def profile_settings(
 
     Raises InputError for wrong settings, AccelsweepError while the sweep is being run and where a run fails.
     """
-    from accelsweep.analyse.collected.collect import look_up
-    from accelsweep.drive.finish import finish
-    from accelsweep.drive.head import refuse_while_run
+    from accelsweep.analysis.collect import look_up
+    from accelsweep.driver.finalize import finish
+    from accelsweep.driver.sweep_lock import refuse_while_run
     from accelsweep.supervise.profiling import profile_setting
 
     folder = existing_sweep(home, name)
@@ -95,7 +95,7 @@ def _findings(
 
 def _published(folder: SweepFolder, tracking_uri: str | None) -> str:
     """Copy the profiles to MLflow, if the sweep is there or an address was given; return what was done, in words."""
-    from accelsweep.commands.exchange.publishing import publish_now
+    from accelsweep.cli.sweeps import publish_now
 
     later = f"accelsweep publish {folder.name} copies the profile to MLflow"
     if tracking_uri is None and not folder.published.is_file():
@@ -110,7 +110,7 @@ def _published(folder: SweepFolder, tracking_uri: str | None) -> str:
 
 def _print(name: str, found: Sequence[ProfileFinding]) -> None:
     for profile in found:
-        words = in_words(profile.axes)
+        words = axes_in_words(profile.axes)
         say(f"{name}, {words}: {circumstances(profile)}")
         say(_cost(profile))
         if profile.changed is not None:
@@ -120,7 +120,7 @@ def _print(name: str, found: Sequence[ProfileFinding]) -> None:
         say(f"trace: {profile.folder}/trace.json.gz (open it in ui.perfetto.dev or chrome://tracing)")
     if len(found) == 2:
         first, second = found
-        against = f"{in_words(second.axes)} against {in_words(first.axes)}"
+        against = f"{axes_in_words(second.axes)} against {axes_in_words(first.axes)}"
         say(f"{against}, operators: {difference_words(second.operator_differences)}")
         say(f"{against}, modules: {difference_words(second.module_differences)}")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.commands.line.price_lists import read_prices
+from accelsweep.config.prices import read_prices
 from accelsweep.core.findings.projections import Elsewhere
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.drive.terminal.console import Listing, say, show
+from accelsweep.driver.console import Listing, say, show
+from accelsweep.records.layout import existing_sweep
+from accelsweep.records.plan import Manifest
 from accelsweep.report.elsewhere.table import ELSEWHERE_TITLES, TITLE, elsewhere_entries, sentences
-from accelsweep.state.folders import existing_sweep
 
 if TYPE_CHECKING:
     from accelsweep.analyse.beside.elsewhere import Onto
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def project_sweep(home: Path, name: str, onto: str | None, prices: str | None, *, as_json: bool = False) -> None:
     """Print the projections. Raises InputError for an unknown sweep or device, and for prices that cannot be read."""
-    from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collected.collect import look_up
+    from accelsweep.analysis.analyse_sweep import analyse
+    from accelsweep.analysis.collect import look_up
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
@@ -37,7 +37,7 @@ def project_sweep(home: Path, name: str, onto: str | None, prices: str | None, *
 
 def _onto(home: Path, manifest: Manifest, onto: str | None, prices: str | None) -> Onto:
     from accelsweep.analyse.beside.elsewhere import Onto
-    from accelsweep.machine.peaks import datasheet
+    from accelsweep.devices.datasheets import datasheet
 
     usual = Onto.usual(manifest)
     keys = [key.strip() for key in (onto or "").split(",") if key.strip()]

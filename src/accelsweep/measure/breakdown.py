@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from accelsweep.core.recorded.breakdown import PARTS, Breakdown, bottleneck
-from accelsweep.core.recorded.record import Metric
-from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
+from accelsweep.devices.clock import Clock, Marks, WaitedDevice, monotonic
 from accelsweep.measure.stalls import NO_STALLS, OurWork, RankStalls, find_stalls, stood_still
+from accelsweep.records.run_record import PARTS, Breakdown, Metric, bottleneck
 
 SETTLING_STEPS = 3
 """Steps before each half that do not count: first calls, allocations, a changed exchange."""

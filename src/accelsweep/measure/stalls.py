@@ -5,7 +5,7 @@ seconds falls into one step. It moves the rate of the whole window and hardly sh
 Where every rank stood still and used no processor, its cause lies outside of the run.
 
 A machine that sleeps is another matter: the clock of durations stands still meanwhile, so no step shows it. See
-`clock_gap` in `measure.surroundings.doubts`.
+`clock_gap` in `measure.run_doubts`.
 """
 
 from __future__ import annotations

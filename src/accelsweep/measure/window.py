@@ -12,11 +12,136 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from accelsweep.core.cells.config import Measure
-from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
-from accelsweep.measure.group import Group
-from accelsweep.measure.growth import MemoryWatch, part_ends
-from accelsweep.measure.losses import Losses
+from accelsweep.config.schema import Measure
+from accelsweep.devices.clock import Clock, Marks, WaitedDevice, monotonic
+from accelsweep.measure.memory import MemoryWatch, part_ends
+from accelsweep.measure.stalls import RankStalls
+from accelsweep.records.run_record import Metric
+
+# The ranks that measure together: a barrier, one broadcast and one exchange, outside of the timed steps.
+
+
+class Group(Protocol):
+    """All ranks of a run, seen from one of them."""
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process, from 0."""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+
+    def barrier(self) -> None:
+        """Return once every rank has arrived."""
+
+    def broadcast(self, value: int) -> int:
+        """Return the value that rank 0 gave."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every rank's value, by rank, on every rank."""
+
+
+class Alone:
+    """A run with one rank."""
+
+    rank = 0
+    size = 1
+
+    def barrier(self) -> None:
+        """Return at once."""
+
+    def broadcast(self, value: int) -> int:
+        """Return `value`."""
+        return value
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return `[value]`."""
+        return [value]
+
+
+class ProcessGroup:
+    """The ranks of torch.distributed's default process group, which must have been initialised."""
+
+    def __init__(self) -> None:
+        """Find this rank and the number of ranks."""
+        import torch.distributed as distributed
+
+        self._distributed = distributed
+        self.rank = distributed.get_rank()
+        self.size = distributed.get_world_size()
+
+    def barrier(self) -> None:
+        """Return once every rank has arrived."""
+        self._distributed.barrier()
+
+    def broadcast(self, value: int) -> int:
+        """Return the value that rank 0 gave."""
+        box = [value]
+        self._distributed.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every rank's value, by rank, on every rank. Values must be picklable."""
+        box: list[Any] = [None] * self.size
+        self._distributed.all_gather_object(box, value)
+        return box
+
+
+def group_of(world_size: int) -> Group:
+    """Return the group of a run with `world_size` ranks."""
+    return ProcessGroup() if world_size > 1 else Alone()
+
+
+# Losses kept on their device and read after the window, so that no step waits for the device.
+
+COMPACT_EVERY = 256
+"""Steps after which the kept scalars become one tensor: CUDA's allocator gives each scalar 512 bytes of its own."""
+
+_THERE = object()
+"""Stands for a loss that is on the device."""
+
+
+class Losses:
+    """The loss of each step, in order. A step without a loss (`training_step` returned None) is kept as None."""
+
+    def __init__(self) -> None:
+        """Begin with no step."""
+        self._recent: list[Any] = []
+        self._compact: list[tuple[list[Any], Any]] = []
+
+    def add(self, loss: Any) -> None:
+        """Keep a step's loss: a tensor with one element that needs no gradient, a number, or None. Never waits."""
+        self._recent.append(loss)
+        if len(self._recent) == COMPACT_EVERY:
+            self._pack()
+
+    def values(self) -> list[float | None]:
+        """Return all losses as numbers. Waits for the device, so call it after the window only."""
+        self._pack()
+        flat: list[float | None] = []
+        for kept, there in self._compact:
+            numbers = iter([] if there is None else there.float().cpu().tolist())
+            flat.extend(next(numbers) if loss is _THERE else loss for loss in kept)
+        return flat
+
+    def _pack(self) -> None:
+        recent, self._recent = self._recent, []
+        there = [loss.reshape(()) for loss in recent if hasattr(loss, "detach")]
+        kept = [_THERE if hasattr(loss, "detach") else None if loss is None else float(loss) for loss in recent]
+        self._compact.append((kept, _stacked(there) if there else None))
+
+
+def _stacked(losses: list[Any]) -> Any:
+    import torch
+
+    return torch.stack(losses)
+
+
+def first_not_finite(losses: list[float | None]) -> int | None:
+    """Return the number (from 0) of the first step whose loss is NaN or infinite, or None if there is none."""
+    return next((step for step, loss in enumerate(losses) if loss is not None and not math.isfinite(loss)), None)
+
 
 PLANNED_LONGER = 1.1
 """The window is planned longer than asked by this factor, since warm-up only estimates the pace."""
@@ -194,3 +319,69 @@ class Window:
             step_samples=self._samples,
             losses=self._losses.values(),
         )
+
+
+# The run's rates from the times of its ranks: all ranks' samples over the slowest rank's seconds.
+
+BEYOND = 10
+"""With fewer values beyond a percentile, one hiccup would decide the figure: a 99th needs 1000 steps."""
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the `share`-quantile of `values` by linear interpolation (Hyndman and Fan's type 7)."""
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def rate_metrics(
+    window: RankWindow, seconds: Sequence[float], samples: Sequence[int], stalls: Sequence[RankStalls] = ()
+) -> dict[str, Metric]:
+    """Return the run's rate and step times.
+
+    `window` is rank 0's; `seconds`, `samples` and `stalls` hold one value per rank for the same steps. The slowest rank
+    decides. Without `stalls` there was none.
+    """
+    slowest, total = max(seconds), sum(samples)
+    steps = window.window_step_seconds
+    clock = {"provenance": "clock"}
+    return {
+        "samples_per_second": Metric(value=total / slowest, unit="1/s", scope="all ranks", **clock),
+        "step_seconds": Metric(value=slowest / len(steps), unit="s", scope="slowest rank", **clock),
+        "samples_per_second_without_stalls": _without(stalls, seconds, total),
+        "stall_seconds": Metric(
+            value=max((rank.seconds for rank in stalls), default=0.0), unit="s", scope="worst rank", **clock
+        ),
+        "window_seconds": Metric(value=slowest, unit="s", scope="slowest rank", **clock),
+        "window_steps": Metric(value=float(len(steps)), unit="steps", scope="one rank"),
+        "window_samples": Metric(value=float(total), unit="samples", scope="all ranks"),
+        "first_step_seconds": Metric(value=window.first_step_seconds, unit="s", scope="rank 0", **clock),
+        "step_seconds_p50": Metric(value=quantile(steps, 0.5), unit="s", scope="rank 0"),
+        "step_seconds_p99": percentile(steps, 0.99, "steps", "rank 0"),
+        "rank_skew_seconds": _skew(seconds),
+    }
+
+
+def _without(stalls: Sequence[RankStalls], seconds: Sequence[float], samples: int) -> Metric:
+    if not any(rank.count for rank in stalls):
+        return Metric(value=None, unit="1/s", reason="no step took far longer than the others", scope="all ranks")
+    slowest = max(whole - rank.seconds for whole, rank in zip(seconds, stalls, strict=True))
+    return Metric(value=samples / slowest, unit="1/s", scope="all ranks", provenance="clock")
+
+
+def percentile(seconds: Sequence[float], share: float, what: str, scope: str) -> Metric:
+    """Return the `share`-quantile of the seconds of `what` (steps, queries), withheld where too few lie beyond it."""
+    needed = round(BEYOND / (1.0 - share))
+    if len(seconds) < needed:
+        wanted = f"{100 * share:g}th percentile needs {needed} (measure.min_steps)"
+        reason = f"withheld: {len(seconds)} {what}, and a {wanted}"
+        return Metric(value=None, unit="s", reason=reason, scope=scope)
+    return Metric(value=quantile(seconds, share), unit="s", scope=scope)
+
+
+def _skew(seconds: Sequence[float]) -> Metric:
+    if len(seconds) == 1:
+        return Metric(value=None, unit="s", reason="one rank has no skew", scope="all ranks")
+    return Metric(value=max(seconds) - min(seconds), unit="s", scope="all ranks", provenance="clock")

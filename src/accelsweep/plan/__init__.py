@@ -22,8 +22,8 @@ class _CallableRoom(ModuleType):
         profile: str | None = None,
         home: Path | str | None = None,
     ) -> Any:
-        """Preview a sweep as `accelsweep plan` does; see `accelsweep.notebook.driving.plan`."""
-        driving = import_module("accelsweep.notebook.driving")  # stands above this room, so no import at its head
+        """Preview a sweep as `accelsweep plan` does; see `accelsweep.api.plan`."""
+        driving = import_module("accelsweep.api")  # stands above this room, so no import at its head
         return driving.plan(overrides, name=name, add_repeats=add_repeats, profile=profile, home=home)
 
 

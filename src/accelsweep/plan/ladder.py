@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from accelsweep.base.documents import canonical_json
-from accelsweep.base.errors import InputError, nearest
-from accelsweep.base.lookup import looked_up
-from accelsweep.plan.grid.compose import Composer, Grid
-from accelsweep.plan.grid.expand import GridPoint, axis_of, expand
-from accelsweep.plan.grid.explain import dotted_keys
-from accelsweep.plan.grid.own import GROUPS
-from accelsweep.plan.refusals.wording import FileOf
+from accelsweep.config.grid import GridPoint, axis_of, expand
+from accelsweep.config.hydra import Composer, Grid
+from accelsweep.config.hydra_errors import dotted_keys
+from accelsweep.config.value_errors import FileOf
+from accelsweep.errors import InputError, nearest
+from accelsweep.json_documents import canonical_json, looked_up
+from accelsweep.planning.target_check import GROUPS
 
 
 def fitted(composer: Composer, grid: Grid, auto: str, axis: str | None) -> Iterator[GridPoint]:

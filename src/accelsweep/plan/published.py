@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelsweep.base.digits import count_of
-from accelsweep.base.errors import InputError, nearest
+from accelsweep.config.sweep_options import Settings
 from accelsweep.core.claims.claims import Claim, ClaimFigure
-from accelsweep.core.planned.settings import Settings
 from accelsweep.core.recorded.external import ExternalResults, ExternalRow, Quoted
-from accelsweep.machine.peaks import datasheet
+from accelsweep.devices.datasheets import datasheet
+from accelsweep.errors import InputError, nearest
+from accelsweep.significant_digits import count_of
 from accelsweep.state.external.files import kept
 
 

@@ -7,24 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from accelsweep.base.documents import canonical_json
-from accelsweep.base.errors import InputError
-from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
-from accelsweep.core.cells.cell import Cell, as_typed, cell_name
-from accelsweep.core.cells.versions import VERSION, Tree, Version
-from accelsweep.core.planned.plans import Excluded, in_any_version
+from accelsweep.config.grid import CheckedPoint
+from accelsweep.config.hydra import Composer
+from accelsweep.config.hydra_errors import dotted_keys
+from accelsweep.config.setting import Cell, as_typed, cell_name
+from accelsweep.config.versions import VERSION, Tree, Version
+from accelsweep.errors import InputError
+from accelsweep.json_documents import NO_SUCH_KEY, canonical_json, looked_up
 from accelsweep.plan.blocks.paired import Unit
-from accelsweep.plan.cells import CheckedGrid, checked_grid
-from accelsweep.plan.code.import_path import ImportPath, path_of_version
-from accelsweep.plan.code.sources import brings, lies_below, source_digests, targets
-from accelsweep.plan.grid.compose import Composer
-from accelsweep.plan.grid.expand import CheckedPoint
-from accelsweep.plan.grid.explain import dotted_keys
-from accelsweep.plan.grid.own import with_own_targets
-from accelsweep.plan.refusals import classes
-from accelsweep.state.folders import SweepFolder
+from accelsweep.planning import target_check
+from accelsweep.planning.checked_grid import CheckedGrid, checked_grid
+from accelsweep.planning.source_digests import ImportPath, brings, lies_below, path_of_version, source_digests, targets
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Excluded, in_any_version
 
 
 @dataclass(frozen=True)
@@ -34,17 +29,6 @@ class VersionedGrid:
     grid: CheckedGrid
     sources: dict[str, str]
     trees: tuple[Tree, ...]
-
-
-def usual_name(home: Path, overrides: Sequence[str], command: str = "ab") -> str:
-    """Return the name of the sweep that compares versions of what these overrides measure: `ab-EXPERIMENT`.
-
-    Or it compares nodes, and the `command` is another one. A sweep of the same experiment alone keeps its own name.
-    """
-    composer = Composer.of(home, overrides)
-    master = composer.master(with_own_targets(composer, overrides))
-    chosen = OmegaConf.select(master, "name") or master.hydra.runtime.choices.get("experiment") or "sweep"
-    return f"{command}-{chosen}".replace("/", "-")
 
 
 def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequence[str]) -> VersionedGrid:
@@ -85,11 +69,11 @@ def _of_version(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> Ch
     path = path_of_version(folder, tree)
     home = folder.version(tree.version.id) / tree.place if tree.checkout else folder.home
     try:
-        classes.refuse_shadows(home)
+        target_check.refuse_shadows(home)
         grid = checked_grid(Composer.of(home, overrides), overrides, folder.home)
         configs = [cell.config for cell in grid.cells.values()]
-        classes.refuse_missing(configs, path)
-        classes.refuse_wrong_arguments((cell.config for cell in grid.cells.values() if not cell.unsupported), path)
+        target_check.refuse_missing(configs, path)
+        target_check.refuse_wrong_arguments((cell.config for cell in grid.cells.values() if not cell.unsupported), path)
     except InputError as error:
         raise InputError(f"in {tree.version.in_words}: {error}") from None
     points = {name: _with_version(point, tree.version) for name, point in grid.points.items()}

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy import special
 
-from accelsweep.core.recorded.traits import NetworkFamily
 from accelsweep.project.fit import FAMILY_PRIOR, Coefficients, RateTable, Vector, fit
 from accelsweep.project.fitted import Spread
+from accelsweep.records.run_record import NetworkFamily
 
 KNOWN = 10
 """A family of fewer models is as good as not seen: its interval is that of an unseen family."""

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from accelsweep.core.recorded.traits import NetworkFamily
-from accelsweep.machine.peaks import datasheets
+from accelsweep.devices.datasheets import datasheets
 from accelsweep.project.parts import FORMS, seconds
 from accelsweep.project.published import Rate
+from accelsweep.records.run_record import NetworkFamily
 
 Vector = npt.NDArray[np.float64]
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from accelsweep.base.documents import Frozen
-from accelsweep.core.recorded.traits import NetworkFamily
+from accelsweep.json_documents import Frozen
 from accelsweep.project.parts import WORK_PARTS
+from accelsweep.records.run_record import NetworkFamily
 
 FITTED = Path(__file__).parent / "data" / "fitted.json"
 

@@ -8,8 +8,8 @@ the weights, and at most the same. `SHARE` stands for the rest on the device, su
 from __future__ import annotations
 
 from accelsweep.core.findings.projections import Room
-from accelsweep.core.recorded.traits import Traits
 from accelsweep.project.parts import Form
+from accelsweep.records.run_record import Traits
 
 SHARE = 0.9
 """The share of a board's memory that a model may have: driver, libraries and gaps need the rest."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accelsweep.core.findings.projections import Range, shortened
-from accelsweep.core.planned.prices import Bill
+from accelsweep.config.prices import Bill
+from accelsweep.records.estimates import Range, shortened
 
 MONTH = 730.5
 """Hours of a month: 8766 / 12. Nothing trains longer in one."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accelsweep.core.recorded.traits import NetworkFamily, Traits
-from accelsweep.machine.peaks import Datasheet
+from accelsweep.devices.datasheets import Datasheet
+from accelsweep.records.run_record import NetworkFamily, Traits
 
 WORK_PARTS = ("convolutions", "products", "attention", "grouped", "activations", "others", "kernels", "parameters")
 """The parts in the order of all vectors here."""

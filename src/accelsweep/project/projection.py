@@ -11,12 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from accelsweep.core.findings.projections import Projected, Range
-from accelsweep.core.recorded.traits import NetworkFamily, Traits
-from accelsweep.machine.peaks import Datasheet
+from accelsweep.core.findings.projections import Projected
+from accelsweep.devices.datasheets import Datasheet
 from accelsweep.project.fitted import Fitted, fitted
 from accelsweep.project.memory import room
 from accelsweep.project.parts import Form, NotProjected, family, seconds
+from accelsweep.records.estimates import Range
+from accelsweep.records.run_record import NetworkFamily, Traits
 
 MOST_UNKNOWN = 0.1
 """A model is not projected if operations of unknown cost write a larger share of its numbers."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accelsweep.core.recorded.traits import NetworkFamily, Traits
 from accelsweep.project.parts import family
+from accelsweep.records.run_record import NetworkFamily, Traits
 
 MODELS_TABLE = Path(__file__).parent / "data" / "models.csv"
 RATES_TABLE = Path(__file__).parent / "data" / "rates.csv"

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from scipy import special
 
-from accelsweep.core.findings.projections import Projected, Range
-from accelsweep.machine.peaks import Datasheet, datasheet
+from accelsweep.core.findings.projections import Projected
+from accelsweep.devices.datasheets import Datasheet, datasheet
+from accelsweep.records.estimates import Range
 
 SCALING_TABLE = Path(__file__).parent / "data" / "scaling.csv"
 COUNTS = (2, 4, 8)

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from accelsweep.core.recorded.profiles import StepProfile
-from accelsweep.measure.clock import WaitedDevice, monotonic
-from accelsweep.rank.account import Account
-from accelsweep.rank.loops.loop import ModuleDriver
-from accelsweep.rank.process import RankPlace
-from accelsweep.rank.spec import RunSpec
-from accelsweep.state.progress import StepCount
+from accelsweep.devices.clock import WaitedDevice, monotonic
+from accelsweep.records.sweep_progress import StepCount
+from accelsweep.worker.loops.loop import ModuleDriver
+from accelsweep.worker.measurement import Account
+from accelsweep.worker.rank_setup import RankPlace
+from accelsweep.worker.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from torch.profiler import ProfilerActivity
@@ -68,8 +68,8 @@ def profile(spec: RunSpec, place: RankPlace, account: Account) -> None:
 
     Raises the errors of the user's code.
     """
-    from accelsweep.measure.devices.kinds import measured_device
-    from accelsweep.rank.tasks.task import task_of
+    from accelsweep.devices.inventory import measured_device
+    from accelsweep.worker.tasks.task import task_of
 
     assert spec.profile_steps is not None, "the spec asks for a profile"
     driver = cast(ModuleDriver, task_of(spec, place).driver())
@@ -87,7 +87,7 @@ def _under_the_profiler(
 ) -> StepProfile:
     import torch.profiler
 
-    from accelsweep.measure.devices.kinds import device_name
+    from accelsweep.devices.inventory import device_name
     from accelsweep.measure.profiling.marks import mark_modules
     from accelsweep.measure.profiling.sums import modules, operators
 
@@ -119,7 +119,7 @@ def _activities(kind: str) -> list[ProfilerActivity]:
     """Return what to look at: the host, and the device where torch's profiler knows its kind."""
     from torch.profiler import ProfilerActivity, supported_activities
 
-    from accelsweep.measure.devices.kinds import torch_kind
+    from accelsweep.devices.inventory import torch_kind
 
     host, own = ProfilerActivity.CPU, torch_kind(kind).profiler_activity
     if own in (None, host) or own not in supported_activities():  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.base.entry import answer, parser_for
+from accelsweep.signals import answer, parser_for
 
 _FRONT = (
     "A setting is off the Pareto front if the intervals show another as good in everything and better in something. "

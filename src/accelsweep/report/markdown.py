@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from accelsweep.core.recorded.doubt_words import in_words
-from accelsweep.report.content import Content, method_of
+from accelsweep.records.run_record import doubt_in_words
+from accelsweep.report.content import Amber, Content, method_of
 from accelsweep.report.elsewhere.table import ELSEWHERE
-from accelsweep.report.figures.parts.figure import Figure
-from accelsweep.report.format import in_about, sentence
-from accelsweep.report.screen import Amber
-from accelsweep.report.table import Entry, More, ReportTable
+from accelsweep.report.figures.figure import Figure
+from accelsweep.report.table_model import Entry, More, ReportTable
+from accelsweep.report.units import in_about, sentence
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~$&@])")
 
@@ -76,7 +75,7 @@ def _how_sure(content: Content) -> list[str]:
     if content.doubts:
         parts.append("### Reasons to doubt this")
         parts += _listed(
-            f"{in_words(doubt)} ({doubt.code}): {sentence(doubt.message)} {sentence(doubt.remedy)}"
+            f"{doubt_in_words(doubt)} ({doubt.code}): {sentence(doubt.message)} {sentence(doubt.remedy)}"
             for doubt in content.doubts
         )
     if advice.settle:

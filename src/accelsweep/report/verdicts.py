@@ -7,20 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelsweep.config.sweep_options import CONFIDENCE
 from accelsweep.core.claims.claims import GROUP
 from accelsweep.core.claims.verdicts import ClaimVerdict
-from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.judged import ClaimFinding
-from accelsweep.core.planned.settings import CONFIDENCE
-from accelsweep.report import format as fmt
-from accelsweep.report.clean import printable_findings
-from accelsweep.report.csvs import to_csv
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
+from accelsweep.report import units as fmt
+from accelsweep.report.claims_tables import claims_table, published_table, reasons_table
+from accelsweep.report.html_page import render_static
 from accelsweep.report.markdown import escape, table_text
-from accelsweep.report.page import render_static
-from accelsweep.report.table import ReportTable
-from accelsweep.report.tables.claims import claims_table, published_table, reasons_table
-from accelsweep.report.write import replace_files
-from accelsweep.state.file_names import MARKDOWN, PAGE, REPORTS_FOLDER
+from accelsweep.report.report_files import replace_files
+from accelsweep.report.table_model import ReportTable, to_csv
+from accelsweep.report.units import printable_findings
 
 UNTESTED = (ClaimVerdict.not_testable, ClaimVerdict.not_run)
 _IN_WORDS = {ClaimVerdict.measured: "without a claimed figure"}

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from accelsweep.base.documents import Document, Frozen
-from accelsweep.core.recorded.surroundings import Surroundings
+from accelsweep.json_documents import Document, Frozen
+from accelsweep.records.run_environment import Surroundings
 
 PROVENANCE = "slurm"
 """The source that metrics from a job's account state."""

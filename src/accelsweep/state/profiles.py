@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from accelsweep.base.documents import remove, sha256_file
-from accelsweep.base.errors import DamagedFile, NewerFile
 from accelsweep.core.recorded.profiles import SettingProfile
-from accelsweep.state.file_names import TRACE_FILE
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import DamagedFile, NewerFile
+from accelsweep.json_documents import remove, sha256_file
+from accelsweep.records.layout import TRACE_FILE, SweepFolder
 
 PROFILE = "profile.json"
 """A profile, in its setting's folder; its trace and its log lie beside it."""

@@ -9,15 +9,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-from accelsweep.base.errors import InputError
-from accelsweep.rank.spec import RankResult, RunSpec
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.leftovers import temporary_folder
-from accelsweep.supervise.frozen import frozen_spec
-from accelsweep.supervise.leases import Lease, leased
-from accelsweep.supervise.processes.launchers import Launch, Launchers
-from accelsweep.supervise.processes.to_the_end import environment_of
-from accelsweep.supervise.standing.versions import VersionAtHand, Versions
+from accelsweep.errors import InputError
+from accelsweep.executor.attempt import environment_of, frozen_spec
+from accelsweep.executor.device_lease import Lease, leased
+from accelsweep.executor.launch import Launch, Launchers
+from accelsweep.executor.result_reuse import VersionAtHand, Versions
+from accelsweep.records.cleanup import temporary_folder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.worker.run_spec import RankResult, RunSpec
 
 _FIRST_RANK = {"RANK": "0", "LOCAL_RANK": "0"}
 

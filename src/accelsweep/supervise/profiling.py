@@ -12,28 +12,22 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from accelsweep.base.documents import sha256_file
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.settings import Limits
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.config.sweep_options import Limits
 from accelsweep.core.recorded.profiles import SettingProfile
-from accelsweep.core.recorded.record import now
-from accelsweep.rank.spec import RankResult, RunSpec
-from accelsweep.state.file_names import LOG_FILE
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import AccelsweepError
+from accelsweep.executor.attempt import Watcher, frozen_spec
+from accelsweep.executor.device_lease import Lease, leased
+from accelsweep.executor.ipc import Interrupted, Signals
+from accelsweep.executor.launch import Launchers
+from accelsweep.executor.outcome import check_room, classify, read_results
+from accelsweep.executor.processes import last_words
+from accelsweep.executor.result_reuse import Present, Versions
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.layout import LOG_FILE, SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome, now
 from accelsweep.state.profiles import keep_profile
-from accelsweep.supervise.ends.disk import check_room
-from accelsweep.supervise.ends.outcomes import classify
-from accelsweep.supervise.ends.records import read_results
-from accelsweep.supervise.frozen import frozen_spec
-from accelsweep.supervise.leases import Lease, leased
-from accelsweep.supervise.processes.launchers import Launchers
-from accelsweep.supervise.processes.logs import last_words
-from accelsweep.supervise.processes.to_the_end import Watcher
-from accelsweep.supervise.signals import Interrupted, Signals
-from accelsweep.supervise.standing.skips import Present
-from accelsweep.supervise.standing.versions import Versions
+from accelsweep.worker.run_spec import RankResult, RunSpec
 
 
 class NotProfiled(AccelsweepError):

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.workloads.building.classifier import Classifier
-from accelsweep.workloads.building.network_module import Execution
+from accelsweep.errors import InputError, Unsupported
+from accelsweep.workloads.lightning_modules import Classifier, Execution
 
 Batch = tuple[Tensor, Tensor]
 

@@ -2,7 +2,8 @@
 
 A kernel is any class with `flops`, `traffic` and `on`; `model._target_` names it, its sizes are keys. Operands are
 random, because zeros run too fast. The product is the one that the ceiling of utilisation is measured with
-(`measure.ceiling`). Operations and bytes are the algorithm's: each value is read and written once, whatever caches do.
+(`measure.flops.matmul_ceiling`). Operations and bytes are the algorithm's: each value is read and written once,
+whatever caches do.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import torch
 from hydra.utils import instantiate
 from torch import Tensor
 
-from accelsweep.base.errors import InputError, nearest
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.measure.ceiling import torch_format, torch_product
+from accelsweep.config.schema import CellConfig
+from accelsweep.errors import InputError, nearest
+from accelsweep.measure.flops import torch_format, torch_product
 
 
 @runtime_checkable

@@ -12,15 +12,14 @@ from pathlib import Path
 import psutil
 from scene import working_in
 
-from accelsweep.base.documents import sha256_file
-from accelsweep.base.errors import EXIT_INTERRUPTED, DamagedFile
-from accelsweep.core.planned.plans import Done, Manifest
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import steps_damage
-from accelsweep.drive.finish import finished_files
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.records import read_record
-from accelsweep.supervise.standing.audit import audit
+from accelsweep.driver.finalize import finished_files
+from accelsweep.errors import EXIT_INTERRUPTED, DamagedFile
+from accelsweep.executor.result_reuse import audit
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Done, Manifest
+from accelsweep.records.run_files import read_record
+from accelsweep.records.run_record import Outcome, steps_damage
 
 REMEDY = re.compile(
     r"the same command (?:goes on|tries|measures|fills|completes)|give the same command again"

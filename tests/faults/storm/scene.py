@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.core.planned.plans import Hold
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import living_hold
+from accelsweep.records.file_lock import living_hold
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Hold
 
 _WAITS_SECONDS = {
     "while it plans": 2.0,
@@ -32,13 +32,13 @@ _WAITS_SECONDS = {
 """How far into the moment a fault strikes at most; what is absent strikes at once."""
 
 _MODULES = {
-    "snakemake": ("snakemake", "accelsweep.drive.snakemake"),
+    "snakemake": ("snakemake", "accelsweep.driver.snakemake_main"),
     "job's Snakemake": ("snakemake",),
-    "publisher": ("accelsweep.publish",),
-    "collecting step": ("accelsweep.analyse",),
-    "reporting step": ("accelsweep.report",),
-    "job": ("accelsweep.supervise",),
-    "fork server": ("accelsweep.supervise.fork_server",),
+    "publisher": ("accelsweep.tracking.live_publishing",),
+    "collecting step": ("accelsweep.analysis.analyse_sweep",),
+    "reporting step": ("accelsweep.report.report_files",),
+    "job": ("accelsweep.executor",),
+    "fork server": ("accelsweep.executor.fork_server",),
 }
 
 _SUBMITTED = b"has been submitted with SLURM jobid"

@@ -21,7 +21,7 @@ from promises import NO_CAUSE, Ledger, check_nothing_left, check_whole, check_wo
 from scene import Scene, environment_of, working_in
 from strikes import COMMAND, strike_of
 
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
 
 MOST_COMMANDS = 3
 """After the last fault the same command may be given so often, until it succeeds."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelsweep.analyse.advice.headline import advice
-from accelsweep.analyse.advice.words import command, percent_change, with_rounds
-from accelsweep.base.digits import count_of, significant
-from accelsweep.core.findings.choices import Certainty, Recommendation
+from accelsweep.analysis.headline import advice, command, percent_change, with_rounds
 from accelsweep.core.findings.fleet import FleetFinding, FleetNode, NodeVerdict
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.records.findings import Certainty, Recommendation
+from accelsweep.records.plan import Manifest
+from accelsweep.significant_digits import count_of, significant
 
 _MOST_NAMES = 4
 """The nodes that a headline names; the table has all of them."""

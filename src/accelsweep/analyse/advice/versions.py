@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelsweep.analyse.advice.headline import advice
-from accelsweep.analyse.advice.situation import Situation
-from accelsweep.analyse.advice.words import command, more_blocks, percent_change
-from accelsweep.core.cells.cell import words_of
-from accelsweep.core.cells.versions import VERSION, without_version
-from accelsweep.core.findings.choices import Certainty, Recommendation
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import LESS, MORE, Verdict
+from accelsweep.analysis.headline import Situation, advice, command, more_blocks, percent_change
+from accelsweep.config.setting import words_of
+from accelsweep.config.versions import VERSION, without_version
+from accelsweep.records.estimates import LESS, MORE, Verdict
+from accelsweep.records.findings import CellFinding, Certainty, Recommendation
 
 _MOST_PLACE_WORDS = 4
 """The words of a headline that may name its setting; the table has all of them."""

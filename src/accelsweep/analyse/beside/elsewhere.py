@@ -10,22 +10,21 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from accelsweep.analyse.collected.runs import CellRuns
-from accelsweep.analyse.findings.cells.cost import epoch_samples
-from accelsweep.core.cells.cell import in_words
-from accelsweep.core.findings.choices import Choice
+from accelsweep.analysis.costs import epoch_samples
+from accelsweep.analysis.run_results import CellRuns
+from accelsweep.config.prices import Bill, Prices, usd_per_hour_on
+from accelsweep.config.setting import axes_in_words
 from accelsweep.core.findings.projections import Elsewhere, Projected, Unseen
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.prices import Bill, Prices
-from accelsweep.core.recorded.hardware import HardwareKind
-from accelsweep.core.recorded.traits import Traits
-from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of
-from accelsweep.machine.prices import usd_per_hour_on
+from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of
 from accelsweep.project.fitted import fitted
 from accelsweep.project.monthly import break_even
 from accelsweep.project.parts import INFERENCE, TRAINING, TRAINING_32, Form
 from accelsweep.project.projection import Anchor, Workload, project
 from accelsweep.project.published import sources
+from accelsweep.records.findings import Choice
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_environment import HardwareKind
+from accelsweep.records.run_record import Traits
 
 USUAL = ("h100-sxm", "a100-80", "l4", "t4", "rtx4090")
 """The devices of a report, by their keys."""
@@ -91,7 +90,7 @@ def elsewhere(
     found = tuple(_by_month(target, bills, onto) for target in found)
     return Elsewhere(
         cell=one.cell,
-        label=in_words(one.planned.axes),
+        label=axes_in_words(one.planned.axes),
         here=one.effective.device_names[0],
         batch=workload.batch,
         rate_here=float(f"{rate:.4g}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from accelsweep.analyse.collected.runs import RunRow
+from accelsweep.analysis.run_results import RunRow
 from accelsweep.core.recorded.external import ExternalResults, RowBeside
 
 TASK_WORDS = {"train_throughput": "training", "time_to_accuracy": "training", "inference": "inference"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from accelsweep.analyse.collected.collect import look_up
-from accelsweep.analyse.collected.runs import CellRuns, group, in_order
+from accelsweep.analysis.collect import look_up
+from accelsweep.analysis.run_results import CellRuns, group, in_order
 from accelsweep.core.claims.claims import ClaimFigure
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
 
 
 def other_sweeps(folder: SweepFolder, manifest: Manifest) -> dict[str, list[CellRuns]]:

@@ -7,11 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from accelsweep.analyse.collected.runs import RunRow
-from accelsweep.analyse.statistics.intervals import significant
-from accelsweep.core.cells.cell import label
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.analysis.intervals import significant
+from accelsweep.analysis.run_results import RunRow
+from accelsweep.config.setting import label
 from accelsweep.core.recorded.profiles import (
     ModuleTime,
     OperatorTime,
@@ -19,8 +17,10 @@ from accelsweep.core.recorded.profiles import (
     ProfileFinding,
     SettingProfile,
 )
-from accelsweep.core.recorded.record import Fingerprint
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Fingerprint
 from accelsweep.state.profiles import kept_profiles
 
 PLACES_SHOWN = 12

@@ -19,9 +19,9 @@ from accelsweep.analyse.claims.judge import (
 )
 from accelsweep.analyse.claims.named import Side, named
 from accelsweep.analyse.claims.values import unmeasured, unnamed
-from accelsweep.analyse.collected.runs import CellRuns
-from accelsweep.analyse.findings.between_sweeps import MACHINE, one_machine_each
-from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, welch_interval
+from accelsweep.analysis.compare_sweeps import MACHINE, one_machine_each
+from accelsweep.analysis.intervals import Family, exponential_estimate, welch_interval
+from accelsweep.analysis.run_results import CellRuns
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 

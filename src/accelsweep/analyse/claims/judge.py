@@ -14,25 +14,17 @@ from typing import Any
 
 from accelsweep.analyse.claims.named import Side, named
 from accelsweep.analyse.claims.values import ended, exact_interval, logs_of, measured_of, unmeasured, unnamed
-from accelsweep.analyse.collected.runs import CellRuns
-from accelsweep.analyse.findings.disturbance import disturbance
-from accelsweep.analyse.findings.likeness import difference
-from accelsweep.analyse.findings.sizes import of_sizes
-from accelsweep.analyse.statistics.intervals import (
-    FEWEST_PAIRS,
-    Family,
-    Interval,
-    exponential_estimate,
-    log_ratio,
-    t_interval,
-)
 from accelsweep.analyse.statistics.shares import share
-from accelsweep.core.cells.tasks import SIZES
+from accelsweep.analysis.baseline_comparison import disturbance
+from accelsweep.analysis.comparability import difference, of_sizes
+from accelsweep.analysis.intervals import FEWEST_PAIRS, Family, Interval, exponential_estimate, log_ratio, t_interval
+from accelsweep.analysis.run_results import CellRuns
+from accelsweep.config.schema import SIZES
 from accelsweep.core.claims.claims import Claim, ClaimFigure
 from accelsweep.core.claims.verdicts import ClaimVerdict, bounds, decide
 from accelsweep.core.findings.judged import ClaimFinding
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.recorded.metrics import UNTIMED
+from accelsweep.records.estimates import Estimate
+from accelsweep.records.metrics import UNTIMED
 
 
 @dataclass(frozen=True)

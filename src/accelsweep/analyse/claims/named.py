@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accelsweep.analyse.collected.runs import CellRuns
-from accelsweep.base.lookup import looked_up
-from accelsweep.core.cells.config import CellConfig
+from accelsweep.analysis.run_results import CellRuns
+from accelsweep.config.schema import CellConfig
+from accelsweep.json_documents import looked_up
 
 _UNTOLD = object()
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accelsweep.analyse.claims.named import Side
-from accelsweep.analyse.collected.runs import CellRuns, RunRow
-from accelsweep.analyse.findings.against_baseline import endings
-from accelsweep.analyse.statistics.intervals import Interval, mean
-from accelsweep.base.digits import count_of
+from accelsweep.analysis.baseline_comparison import endings
+from accelsweep.analysis.intervals import Interval, mean
+from accelsweep.analysis.run_results import CellRuns, RunRow
 from accelsweep.core.claims.claims import ClaimFigure
 from accelsweep.core.claims.expressions import Factor, factors
 from accelsweep.core.claims.verdicts import ClaimVerdict
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.records.run_record import Outcome
+from accelsweep.significant_digits import count_of
 
 COUNTED_PROVENANCE = "counted"
 """The provenance of a metric that is a number of things, known without noise."""

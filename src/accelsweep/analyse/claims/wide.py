@@ -16,15 +16,16 @@ from accelsweep.analyse.claims.between import judge_between
 from accelsweep.analyse.claims.judge import StatedFigure, disturbed, finding_of_figure, judged
 from accelsweep.analyse.claims.named import named
 from accelsweep.analyse.claims.values import logs_of, unmeasured, unnamed
-from accelsweep.analyse.collected.runs import CellRuns
-from accelsweep.analyse.findings.likeness import difference
-from accelsweep.analyse.statistics.intervals import FEWEST_PAIRS, Family, exponential_estimate, mean, t_interval
-from accelsweep.base.digits import count_of
+from accelsweep.analysis.comparability import difference
+from accelsweep.analysis.intervals import FEWEST_PAIRS, Family, exponential_estimate, mean, t_interval
+from accelsweep.analysis.run_results import CellRuns
 from accelsweep.core.claims.claims import ClaimFigure
 from accelsweep.core.claims.expressions import factors
 from accelsweep.core.claims.verdicts import ClaimVerdict, bounds, decide
 from accelsweep.core.findings.judged import ClaimFinding
-from accelsweep.core.findings.projections import Projected, Range
+from accelsweep.core.findings.projections import Projected
+from accelsweep.records.estimates import Range
+from accelsweep.significant_digits import count_of
 
 PROJECTION_CONFIDENCE = 0.9
 """The confidence of a projection's interval."""

@@ -8,22 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from accelsweep.analyse.collected.runs import RunRow
 from accelsweep.analyse.fleet.readings import NodeReadings, over_settings, readings_of
 from accelsweep.analyse.statistics.against_others import Deviation, against_others, holm
-from accelsweep.analyse.statistics.intervals import (
-    Family,
-    exponential_estimate,
-    linear_estimate,
-    mean,
-    significant,
-)
 from accelsweep.analyse.statistics.random_effects import Scatter, components
-from accelsweep.core.cells.cell import label
+from accelsweep.analysis.intervals import Family, exponential_estimate, linear_estimate, mean, significant
+from accelsweep.analysis.run_results import RunRow
+from accelsweep.config.setting import label
+from accelsweep.config.sweep_options import Fleet
 from accelsweep.core.findings.fleet import FleetFinding, FleetNode, NodeSpread, NodeVerdict
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.settings import Fleet
+from accelsweep.records.estimates import Estimate
+from accelsweep.records.plan import Manifest
 
 HOTTER_BY = 5.0
 """Degrees Celsius above the other nodes from which a node counts as hotter: more than places in a rack differ by."""

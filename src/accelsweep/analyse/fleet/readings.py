@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from accelsweep.analyse.collected.runs import RunRow, rate_metric_of
-from accelsweep.analyse.statistics.intervals import mean
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.analysis.intervals import mean
+from accelsweep.analysis.run_results import RunRow, rate_metric_of
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Outcome
 
 MOST_DISTURBED = 0.5
 """The largest share of disturbed runs with which a node may still be judged, as for settings."""

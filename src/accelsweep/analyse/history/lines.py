@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from accelsweep.analyse.history.points import Found, LineKey, points_of, refuse_without_rates
-from accelsweep.analyse.merge import Part
 from accelsweep.analyse.statistics.changes import FEWEST_POINTS, LevelStep, level_steps
-from accelsweep.analyse.statistics.intervals import Family, exponential_estimate
-from accelsweep.base.digits import count_of
-from accelsweep.base.errors import InputError
-from accelsweep.core.cells.cell import label
+from accelsweep.analysis.intervals import Family, exponential_estimate
+from accelsweep.analysis.merge_sweeps import Part
+from accelsweep.config.setting import label
 from accelsweep.core.derived.histories import History, HistoryLine, Order, RateChange, software_between
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.recorded.hardware import HardwareKind, names_of
+from accelsweep.errors import InputError
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.run_environment import HardwareKind, names_of
+from accelsweep.significant_digits import count_of
 
 
 def history_of(parts: Sequence[Part], committed: Mapping[str, str]) -> History:

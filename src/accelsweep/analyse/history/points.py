@@ -6,16 +6,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from accelsweep.analyse.collected.runs import CellRuns, RunRow, group, in_order
-from accelsweep.analyse.findings.against_baseline import own_rate
-from accelsweep.analyse.findings.disturbance import disturbance
-from accelsweep.analyse.merge import Part
 from accelsweep.analyse.statistics.changes import Level
-from accelsweep.base.errors import InputError
-from accelsweep.core.cells.cell import cell_name
-from accelsweep.core.cells.versions import VERSION, without_version
+from accelsweep.analysis.baseline_comparison import disturbance, own_rate
+from accelsweep.analysis.merge_sweeps import Part
+from accelsweep.analysis.run_results import CellRuns, RunRow, group, in_order
+from accelsweep.config.setting import cell_name
+from accelsweep.config.versions import VERSION, without_version
 from accelsweep.core.derived.histories import LinePoint
-from accelsweep.core.recorded.hardware import HardwareKind
+from accelsweep.errors import InputError
+from accelsweep.records.run_environment import HardwareKind
 
 
 class LineKey(NamedTuple):

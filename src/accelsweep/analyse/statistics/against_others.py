@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from accelsweep.analyse.statistics.intervals import Family, Interval, mean, variance
-from accelsweep.analyse.statistics.moderated import moderate
-from accelsweep.repeats.student import critical_t
+from accelsweep.analysis.intervals import Family, Interval, critical_t, mean, variance
+from accelsweep.analysis.simultaneous_intervals import moderate
 
 _NO_SPREAD = 1e-12
 """A spread below this is rounding, not noise."""

@@ -17,8 +17,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import special
 
-from accelsweep.analyse.statistics.intervals import Family, Interval, mean, variance
-from accelsweep.repeats.student import critical_t
+from accelsweep.analysis.intervals import Family, Interval, critical_t, mean, variance
 
 FEWEST_POINTS = 4
 """A series of fewer points has no change: what one more point would do to it is not known."""

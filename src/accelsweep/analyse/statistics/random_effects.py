@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from scipy import special
 
-from accelsweep.analyse.statistics.intervals import mean, variance
+from accelsweep.analysis.intervals import mean, variance
 
 FEWEST_GROUPS = 2
 """Groups of two or more values, without which there is nothing to tell apart."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scipy import special
 
-from accelsweep.analyse.statistics.intervals import Family, significant
-from accelsweep.core.findings.numbers import Estimate
+from accelsweep.analysis.intervals import Family, significant
+from accelsweep.records.estimates import Estimate
 
 
 def share(times: int, of: int, family: Family, unit: str) -> Estimate:

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from accelsweep.answers.forms.answer import Answer, AnswerPart
-from accelsweep.core.findings.findings import Findings
+from accelsweep.cli.json_output import Answer, AnswerPart
 from accelsweep.core.findings.fleet import NodeVerdict
-from accelsweep.core.findings.numbers import Estimate
+from accelsweep.records.estimates import Estimate
+from accelsweep.records.findings import Findings
 
 
 class ComparedNode(AnswerPart):

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from accelsweep.answers.forms.answer import Answer, AnswerPart
-from accelsweep.core.findings.numbers import Estimate, Verdict
+from accelsweep.cli.json_output import Answer, AnswerPart
+from accelsweep.records.estimates import Estimate, Verdict
 
 
 class PointOfLine(AnswerPart):

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from accelsweep.answers.forms.answer import Answer, AnswerPart
-from accelsweep.core.planned.plans import Resources
+from accelsweep.cli.json_output import Answer, AnswerPart
+from accelsweep.schedulers.protocol import Resources
 
 
 class PlannedSetting(AnswerPart):

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from accelsweep.answers.forms.answer import Answer, AnswerPart
+from accelsweep.cli.json_output import Answer, AnswerPart
 from accelsweep.core.recorded.profiles import ModuleTime, OperatorTime, PartDifference
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from accelsweep.answers.forms.answer import Answer
+from accelsweep.cli.json_output import Answer
 from accelsweep.core.findings.projections import Projected, Unseen
 
 

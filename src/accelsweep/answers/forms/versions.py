@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from accelsweep.answers.forms.answer import Answer, AnswerPart
-from accelsweep.core.findings.numbers import Estimate, Verdict
-from accelsweep.core.recorded.record import Doubt
+from accelsweep.cli.json_output import Answer, AnswerPart
+from accelsweep.records.estimates import Estimate, Verdict
+from accelsweep.records.run_record import Doubt
 
 
 class ComparedVersion(AnswerPart):

@@ -15,25 +15,24 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from accelsweep.base.digits import count_of
-from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError
-from accelsweep.base.interrupts import HeadLeaves, end_as_by_ctrl_c, leave_when_told, stay
+from accelsweep.cli.typer_app import exit_code
 from accelsweep.commands.detached.order import HeadOrder
-from accelsweep.commands.line.command_line import exit_code
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import now
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.drive.detached.places import name_in, whole_nodes
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.following.delivery import Target
 from accelsweep.drive.following.notices import Notices
-from accelsweep.drive.jobs.listed import cancel_jobs, jobs_of
-from accelsweep.drive.terminal.console import say, warn
-from accelsweep.engines.engine import Job
-from accelsweep.engines.slurm.engine import SlurmEngine
-from accelsweep.state.entry import sweep_parser
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import living_hold
+from accelsweep.driver.console import say, warn
+from accelsweep.driver.job_queue import cancel_jobs, jobs_of
+from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError
+from accelsweep.records.file_lock import living_hold
+from accelsweep.records.layout import SweepFolder, sweep_parser
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import now
+from accelsweep.schedulers.protocol import Job
+from accelsweep.schedulers.slurm import SlurmEngine
+from accelsweep.signals import HeadLeaves, end_as_by_ctrl_c, leave_when_told, stay
+from accelsweep.significant_digits import count_of
 
 MOST_STARTS = 100
 """A chain of heads has an end, however slowly it gets on."""

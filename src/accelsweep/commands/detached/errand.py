@@ -7,26 +7,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.commands.further.pilot import refuse_short_budget
-from accelsweep.commands.planning.batches import planned_after_searches, tell_of_searches
-from accelsweep.commands.planning.shown import show_plan
-from accelsweep.commands.running.carried_out import (
+from accelsweep.commands.running.claims import checked_claims, put_to_the_test
+from accelsweep.commands.running.nodes import measured_nodes, with_nodes
+from accelsweep.commands.running.versions import decided, measured_versions
+from accelsweep.config.site import Site
+from accelsweep.core.claims.claims import GROUP
+from accelsweep.driver.adaptive_repeats import refuse_short_budget
+from accelsweep.driver.auto_batch_size import planned_after_searches, tell_of_searches
+from accelsweep.driver.console import say
+from accelsweep.driver.plan_preview import show_plan
+from accelsweep.driver.run_sweep import (
+    Request,
     carried_out,
     checked_targets,
     planned,
     refuse_misfits,
     refuse_untaken_jobs,
+    seconds_of,
 )
-from accelsweep.commands.running.claims import checked_claims, put_to_the_test
-from accelsweep.commands.running.nodes import measured_nodes, with_nodes
-from accelsweep.commands.running.request import Request, seconds_of
-from accelsweep.commands.running.versions import decided, measured_versions
-from accelsweep.core.claims.claims import GROUP
-from accelsweep.core.sites.site import Site
-from accelsweep.drive.terminal.console import say
 
 if TYPE_CHECKING:
-    from accelsweep.plan.make import Plan
+    from accelsweep.planning.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -9,23 +9,22 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from accelsweep.base.errors import EXIT_OK, AccelsweepError
 from accelsweep.commands.detached.errand import Errand
 from accelsweep.commands.detached.order import HeadOrder
-from accelsweep.commands.running.request import Request
-from accelsweep.core.recorded.record import now
-from accelsweep.core.sites.site import Site
+from accelsweep.config.site import Site
 from accelsweep.drive.detached.handed import Handed, end_of_head
 from accelsweep.drive.detached.places import Place, detached, name_in, place_for, ways_to_end
-from accelsweep.drive.head import held
-from accelsweep.drive.jobs.queue import Queue
-from accelsweep.drive.jobs.settle import settle_old_jobs
-from accelsweep.drive.terminal.console import say
-from accelsweep.engines.environment import secrets_in
-from accelsweep.engines.known import engine_of
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import living_hold
-from accelsweep.state.tail import last_lines
+from accelsweep.driver.console import say
+from accelsweep.driver.job_queue import Queue, settle_old_jobs
+from accelsweep.driver.run_sweep import Request
+from accelsweep.driver.sweep_lock import held
+from accelsweep.errors import EXIT_OK, AccelsweepError
+from accelsweep.json_documents import last_lines
+from accelsweep.records.file_lock import living_hold
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.run_record import now
+from accelsweep.schedulers.job_environment import secrets_in
+from accelsweep.schedulers.select import engine_of
 
 _BEGIN_SECONDS = 60.0
 _LOOK_SECONDS = 0.2
@@ -33,7 +32,7 @@ _LOOK_SECONDS = 0.2
 
 def hand_over(home: Path, request: Request) -> int:
     """Plan what is asked for, and hand its head over to the place that there is; return the exit code."""
-    from accelsweep.plan.make import write_plan
+    from accelsweep.planning.plan import write_plan
 
     errand = Errand.of(home, request)
     site, sweep, plan = errand.site, errand.sweep, errand.first_plan

@@ -12,12 +12,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from accelsweep.base.documents import Document
-from accelsweep.base.errors import DamagedFile
-from accelsweep.commands.running.request import Request, seconds_of
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.sites.site import Site
-from accelsweep.state.folders import SweepFolder
+from accelsweep.config.site import Site
+from accelsweep.driver.run_sweep import Request, seconds_of
+from accelsweep.errors import DamagedFile
+from accelsweep.json_documents import Document
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
 
 
 class HeadOrder(Document):

@@ -10,19 +10,18 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from accelsweep.base.digits import count_of
-from accelsweep.base.documents import sha256_file
-from accelsweep.base.errors import InputError
-from accelsweep.base.version import __version__
-from accelsweep.core.findings.findings import Findings
-from accelsweep.drive.finish import finished_files
-from accelsweep.drive.head import refuse_while_run
-from accelsweep.drive.terminal.console import say
+from accelsweep.driver.console import say
+from accelsweep.driver.finalize import finished_files
+from accelsweep.driver.sweep_lock import refuse_while_run
+from accelsweep.errors import InputError
+from accelsweep.installation import __version__
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder, check_sweep_name, existing_sweep
+from accelsweep.significant_digits import count_of
 from accelsweep.state.archive.check import CheckedArchive, checked
 from accelsweep.state.archive.pack import pack
 from accelsweep.state.archive.unpack import unpacked
-from accelsweep.state.folders import SweepFolder, existing_sweep
-from accelsweep.state.names import check_sweep_name
 
 _MOST_NAMED = 5
 

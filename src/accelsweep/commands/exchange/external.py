@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from accelsweep.base.digits import count_of
-from accelsweep.base.errors import InputError
 from accelsweep.core.recorded.external import ExternalResults
-from accelsweep.drive.terminal.console import say
+from accelsweep.driver.console import say
+from accelsweep.errors import InputError
+from accelsweep.records.layout import check_sweep_name
+from accelsweep.significant_digits import count_of
 from accelsweep.state.external.files import external_file, read_published
-from accelsweep.state.names import check_sweep_name
 
 
 def import_rows(home: Path, path: Path, source: str, device: str | None, name: str | None) -> ExternalResults:

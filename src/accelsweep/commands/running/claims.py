@@ -8,7 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import (
+from accelsweep.core.claims.claims import GROUP
+from accelsweep.driver.background_processes import fork_server
+from accelsweep.driver.console import Listing, Marked, Tone, say, show, tone_of_claim, warn
+from accelsweep.driver.plan_preview import what_is_left
+from accelsweep.driver.run_sweep import Request, carried_out
+from accelsweep.driver.sweep_lock import held, living_head
+from accelsweep.errors import (
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -17,19 +23,11 @@ from accelsweep.base.errors import (
     InputError,
     nearest,
 )
-from accelsweep.commands.planning.made import what_is_left
-from accelsweep.commands.running.carried_out import carried_out
-from accelsweep.commands.running.request import Request
-from accelsweep.core.claims.claims import GROUP
-from accelsweep.core.findings.findings import Findings
-from accelsweep.drive.children.fork_server import fork_server
-from accelsweep.drive.head import held, living_head
-from accelsweep.drive.terminal.console import Listing, Marked, say, show, warn
-from accelsweep.drive.terminal.tones import Tone, tone_of_claim
-from accelsweep.state.folders import SweepFolder
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
 
 if TYPE_CHECKING:
-    from accelsweep.plan.make import Plan
+    from accelsweep.planning.plan import Plan
 
 
 def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
@@ -73,7 +71,7 @@ def _tested(home: Path, names: Sequence[str], known: Sequence[str], minutes: flo
 
 def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str, str]]:
     """Return the plan of each claim, and the reason for each claim without one, by the names of their sweeps."""
-    from accelsweep.plan.make import make_plan
+    from accelsweep.planning.plan import make_plan
 
     plans, failed = {}, {}
     for name in known:
@@ -86,8 +84,8 @@ def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str,
 
 def _bring_up_to_date(home: Path, name: str, plan: Plan, seconds: float) -> int:
     """Run the claim's sweep for so long, or report on its present runs. Refuses a sweep that another head runs."""
-    from accelsweep.drive.finish import finish
-    from accelsweep.plan.make import write_plan
+    from accelsweep.driver.finalize import finish
+    from accelsweep.planning.plan import write_plan
 
     if seconds > 0:
         return carried_out(home, Request((f"experiment={GROUP}/{name}",), time_budget=f"{seconds:.0f}s")).code
@@ -104,7 +102,7 @@ def _findings(home: Path, plan: Plan) -> Findings | None:
 
 def known_claims(home: Path) -> list[str]:
     """Return the names of the experiments that test a claim, the user's own among them, in order."""
-    from accelsweep.base.shipped import config_folders
+    from accelsweep.installation import config_folders
 
     folders = [folder / "experiment" / GROUP for folder in config_folders(home)]
     return sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
@@ -137,7 +135,7 @@ def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> 
 
 
 def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> None:
-    from accelsweep.report.tables.claims import value_words
+    from accelsweep.report.claims_tables import value_words
     from accelsweep.report.verdicts import write_verdicts
 
     page = write_verdicts(home, found, why_not)

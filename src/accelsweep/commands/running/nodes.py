@@ -6,18 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import EXIT_REGRESSION, InputError
-from accelsweep.commands.running.carried_out import carried_out, found_by
-from accelsweep.commands.running.request import Request
-from accelsweep.core.findings.findings import Findings
-from accelsweep.drive.jobs.failures import refuse_before_submission
-from accelsweep.drive.terminal.console import say, warn
-from accelsweep.engines.ask import refuse_without
-from accelsweep.engines.slurm.engine import SlurmEngine
+from accelsweep.driver.console import say, warn
+from accelsweep.driver.job_queue import refuse_before_submission
+from accelsweep.driver.run_sweep import Request, carried_out, found_by
+from accelsweep.errors import EXIT_REGRESSION, InputError
+from accelsweep.records.findings import Findings
+from accelsweep.schedulers.protocol import refuse_without
+from accelsweep.schedulers.slurm import SlurmEngine
 
 if TYPE_CHECKING:
-    from accelsweep.core.planned.settings import Fleet
-    from accelsweep.core.sites.site import Site
+    from accelsweep.config.site import Site
+    from accelsweep.config.sweep_options import Fleet
 
 FEWEST_NODES, FEWEST_ROUNDS = 2, 2
 
@@ -37,9 +36,9 @@ def with_nodes(home: Path, request: Request) -> Request:
     The sweep is planned without nodes first, because its jobs decide which nodes can take them. Nodes that have been
     chosen stay so.
     """
-    from accelsweep.engines.slurm.nodes import chosen_nodes, refuse_unknown_partition
-    from accelsweep.plan.make import make_plan
-    from accelsweep.plan.versioned import usual_name
+    from accelsweep.planning.checked_grid import usual_name
+    from accelsweep.planning.plan import make_plan
+    from accelsweep.schedulers.slurm import chosen_nodes, refuse_unknown_partition
 
     fleet = request.fleet
     assert fleet is not None, "`fleet` has one"

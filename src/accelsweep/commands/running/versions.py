@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.commands.running.carried_out import carried_out, found_by
-from accelsweep.commands.running.request import Request
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.driver.run_sweep import Request, carried_out, found_by
+from accelsweep.records.findings import Findings
+from accelsweep.records.plan import Manifest
 
 if TYPE_CHECKING:
-    from accelsweep.analyse.findings.gate import Gated, GateState
+    from accelsweep.analysis.compare_sweeps import Gated, GateState
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class VersionsFound:
     @property
     def gate_words(self) -> str | None:
         """The gate's answer as a sentence; None without a gate."""
-        from accelsweep.analyse.findings.gate import words_of_gate
+        from accelsweep.analysis.compare_sweeps import words_of_gate
 
         return None if self.state is None else f"{self.fail_if}: {words_of_gate(self.settings, self.state)}"
 
@@ -39,8 +38,7 @@ def measured_versions(home: Path, request: Request) -> tuple[int, VersionsFound 
     With `fail_if` the code is 3 for a supported regression, 1 where a setting could not be judged, and 0 otherwise.
     Where looks decide about more blocks, the gate's threshold is that of the verdicts.
     """
-    from accelsweep.analyse.findings.between_sweeps import parse_gate
-    from accelsweep.analyse.findings.gate import gated, worst
+    from accelsweep.analysis.compare_sweeps import gated, parse_gate, worst
 
     gate = parse_gate(request.fail_if) if request.fail_if is not None else None
     ended = carried_out(home, decided(home, request))
@@ -59,8 +57,8 @@ def decided(home: Path, request: Request) -> Request:
 
     Raises InputError for a gate that is not understood.
     """
-    from accelsweep.analyse.findings.between_sweeps import parse_gate
-    from accelsweep.plan.versioned import usual_name
+    from accelsweep.analysis.compare_sweeps import parse_gate
+    from accelsweep.planning.checked_grid import usual_name
 
     gate = parse_gate(request.fail_if) if request.fail_if is not None else None
     if gate is not None and request.until_decided and not any(map(_is_threshold, request.overrides)):

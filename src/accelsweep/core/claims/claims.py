@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from accelsweep.base.bounds import NonEmpty
-from accelsweep.base.documents import Frozen
 from accelsweep.core.claims.expressions import factors
 from accelsweep.core.claims.verdicts import bounds
 from accelsweep.core.recorded.external import Quoted
-from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.json_documents import Frozen, NonEmpty
+from accelsweep.records.run_record import Outcome
 
 GROUP = "claims"
 """The experiments that test claims, and what one command over all of them writes below `sweeps/` and `reports/`."""

@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from pydantic import model_validator
 
-from accelsweep.base.documents import Frozen
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.findings.projections import Range, Room
+from accelsweep.core.findings.projections import Room
+from accelsweep.json_documents import Frozen
+from accelsweep.records.estimates import Estimate, Range
 
 
 class Tier(StrEnum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from accelsweep.base.documents import Frozen
-from accelsweep.core.findings.numbers import Estimate, Verdict
+from accelsweep.json_documents import Frozen
+from accelsweep.records.estimates import Estimate, Verdict
 
 
 class Order(StrEnum):

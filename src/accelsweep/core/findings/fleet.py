@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from accelsweep.base.documents import Frozen
-from accelsweep.core.findings.numbers import Estimate
+from accelsweep.json_documents import Frozen
+from accelsweep.records.estimates import Estimate
 
 
 class NodeVerdict(StrEnum):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from accelsweep.base.documents import Frozen
 from accelsweep.core.claims.verdicts import ClaimVerdict
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.findings.projections import Range
-from accelsweep.core.recorded.record import Doubt
+from accelsweep.json_documents import Frozen
+from accelsweep.records.estimates import Estimate, Range
+from accelsweep.records.run_record import Doubt
 
 
 class ClaimFinding(Frozen):

@@ -10,11 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from accelsweep.base.bounds import AtLeast1, NonEmpty
-from accelsweep.base.documents import Document, Frozen
-
-MLPERF_LOG_MARK = ":::MLLOG "
-"""The beginning of each line of a log that MLPerf's own code wrote; the rest is JSON."""
+from accelsweep.json_documents import AtLeast1, Document, Frozen, NonEmpty
 
 PublishedTask = Literal["training", "inference"]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from accelsweep.base.documents import Document, Frozen
-from accelsweep.core.recorded.record import Fingerprint
+from accelsweep.json_documents import Document, Frozen
+from accelsweep.records.run_record import Fingerprint
 
 StepPart = Literal["forward", "backward", "optimizer", "data", "outside"]
 """The parts of a step that a module's row, or one without a module, may stand for."""

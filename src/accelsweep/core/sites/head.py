@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.base.bounds import AtLeast1, JobMemory
-from accelsweep.base.documents import Frozen
+from accelsweep.json_documents import AtLeast1, Frozen, JobMemory
 
 
 class DetachedHead(Frozen):

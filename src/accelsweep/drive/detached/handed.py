@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import ClassVar, Literal, NamedTuple
 
-from accelsweep.base.documents import Document
-from accelsweep.base.errors import DamagedFile, NewerFile
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import DamagedFile, NewerFile
+from accelsweep.json_documents import Document
+from accelsweep.records.layout import SweepFolder
 
 PlaceKind = Literal["slurm", "systemd", "tmux"]
 

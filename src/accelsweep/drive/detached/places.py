@@ -6,17 +6,17 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from accelsweep.base.documents import sha256_text
-from accelsweep.base.errors import InputError
-from accelsweep.core.planned.plans import Resources
-from accelsweep.core.sites.site import Site
+from accelsweep.config.site import Site
 from accelsweep.drive.detached.handed import Handed, PlaceKind, Whereabouts, end_of_head, handed_head
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux
 from accelsweep.drive.detached.user_unit import UserUnit
-from accelsweep.engines.slurm.options import sbatch_options
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import living_hold
+from accelsweep.errors import InputError
+from accelsweep.json_documents import sha256_text
+from accelsweep.records.file_lock import living_hold
+from accelsweep.records.layout import SweepFolder
+from accelsweep.schedulers.protocol import Resources
+from accelsweep.schedulers.slurm import sbatch_options
 
 
 class Place(Protocol):

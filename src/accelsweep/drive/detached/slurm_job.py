@@ -9,16 +9,15 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 
-from accelsweep.base.errors import AccelsweepError, InputError
+from accelsweep.config.site import Slurm
 from accelsweep.core.sites.head import DetachedHead
-from accelsweep.core.sites.slurm import Slurm
 from accelsweep.drive.detached.handed import PlaceKind, Whereabouts
-from accelsweep.engines.ask import ask
-from accelsweep.engines.environment import for_jobs
-from accelsweep.engines.slurm import queue
-from accelsweep.engines.slurm.refuse import full, keys_for
-from accelsweep.engines.slurm.trial import offer
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.schedulers import slurm
+from accelsweep.schedulers.job_environment import for_jobs
+from accelsweep.schedulers.protocol import ask
+from accelsweep.schedulers.slurm import full, keys_for, offer
 
 _LEAST_MB = 4000
 """Snakemake, the publisher and the report at once take less."""
@@ -119,7 +118,7 @@ class HeadJob:
 
     def _hopeless(self, number: str) -> str | None:
         """Return why the head's job could never start, or never submit another one; None where it may."""
-        if any(full(offered.said) for offered in map(offer, self._blocks[:1])) and not set(queue.of_user()) - {number}:
+        if any(full(offered.said) for offered in map(offer, self._blocks[:1])) and not set(slurm.of_user()) - {number}:
             return (
                 "Slurm lets you submit the head's job and no other one beside it: leave --detach out, or take an "
                 f"account or a QOS with room for more (site.slurm.account={self._slurm.account}, "
@@ -127,8 +126,8 @@ class HeadJob:
             )
         deadline = time.monotonic() + _REASON_SECONDS
         while (state := self.state(number)) is not None and state.waits:
-            if queue.hopeless(state.reason) or (
-                queue.hopeless_alone(state.reason) and not queue.of_user(queue.HOLDING)
+            if slurm.hopeless(state.reason) or (
+                slurm.hopeless_alone(state.reason) and not slurm.of_user(slurm.HOLDING)
             ):
                 return f"the head's job could never start ({state.reason}): change {self._keys(state.reason)}"
             if state.reason not in ("None", "") or time.monotonic() > deadline:

@@ -8,9 +8,9 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from accelsweep.base.errors import AccelsweepError
 from accelsweep.drive.detached.handed import PlaceKind, Whereabouts
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import AccelsweepError
+from accelsweep.records.layout import SweepFolder
 
 _INTO_LOG = 'log=$1; shift; exec "$@" >>"$log" 2>&1'
 

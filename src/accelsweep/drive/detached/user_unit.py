@@ -9,9 +9,9 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from accelsweep.base.errors import AccelsweepError
 from accelsweep.drive.detached.handed import PlaceKind, Whereabouts
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import AccelsweepError
+from accelsweep.records.layout import SweepFolder
 
 _NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STOP_SECONDS = 150

@@ -17,9 +17,9 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accelsweep.base.errors import InputError
-from accelsweep.base.secrets import masked
-from accelsweep.state.tail import last_lines
+from accelsweep.errors import InputError
+from accelsweep.json_documents import last_lines
+from accelsweep.redaction import masked
 
 COMMAND = "command:"
 TIMEOUT_SECONDS = 30.0

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from accelsweep.base.digits import count_of
-from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, DamagedFile
-from accelsweep.base.secrets import masked
-from accelsweep.base.terminal import escaped
-from accelsweep.core.findings.findings import Findings
 from accelsweep.drive.following.delivery import Message, Target
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, DamagedFile
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+from accelsweep.redaction import masked
+from accelsweep.significant_digits import count_of, escaped
 
 STANDSTILL_SECONDS = 3600.0
 """A sweep that shows no movement for so long gets a notice."""

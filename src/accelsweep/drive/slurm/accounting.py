@@ -14,14 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from accelsweep.base.entry import answer
-from accelsweep.base.errors import AccelsweepError, DamagedFile
-from accelsweep.core.planned.plans import Manifest
-from accelsweep.engines.ask import ask
+from accelsweep.errors import AccelsweepError, DamagedFile
+from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_files import readable_records
+from accelsweep.schedulers.protocol import ask
+from accelsweep.signals import answer
 from accelsweep.state.accounting import Accounting, JobAccount, job_of
-from accelsweep.state.entry import planned_sweep, sweep_parser
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.records import readable_records
 
 _FIELDS = "JobIDRaw,State,Partition,NNodes,NodeList,Submit,Start,End,ElapsedRaw,ConsumedEnergyRaw,WorkDir"
 _AT_ONCE = 500

@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from accelsweep.base.documents import NO_HARD_LINKS, sha256_text
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.cells.versions import Version
+from accelsweep.config.versions import Version
 from accelsweep.drive.versions.repository import Repository
-from accelsweep.state.file_names import REPORTS_FOLDER, SWEEPS_FOLDER
+from accelsweep.errors import AccelsweepError
+from accelsweep.json_documents import NO_HARD_LINKS, sha256_text
+from accelsweep.records.layout import REPORTS_FOLDER, SWEEPS_FOLDER
 
 WORKING_TREE = "."
 """The name of the version that the working tree is."""

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from accelsweep.base.documents import canonical_json, sha256_text
-from accelsweep.base.errors import InputError
-from accelsweep.base.version import __version__
-from accelsweep.core.cells.versions import Tree, Version
-from accelsweep.measure.surroundings.fingerprint import PACKAGES
+from accelsweep.config.versions import Tree, Version
+from accelsweep.errors import InputError
+from accelsweep.installation import __version__
+from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.measure.machine_state import PACKAGES
 
 _PATIENCE_SECONDS = 120.0
 

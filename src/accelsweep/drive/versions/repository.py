@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.base.errors import AccelsweepError, InputError, nearest
-from accelsweep.core.cells.versions import Version
-from accelsweep.supervise.git import of_the_folder
-
-_PATIENCE_SECONDS = 600.0
-
-
-class GitFailed(AccelsweepError):
-    """Git ended with an error; the message holds its own words."""
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """Return the output of git in `folder`. Raises GitFailed, InputError where git is not installed."""
-    command = ["git", "-c", "core.quotePath=false", *arguments]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=of_the_folder(os.environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=_PATIENCE_SECONDS,
-        )
-    except FileNotFoundError:
-        raise InputError("git is not installed, and `ab` compares commits of a git repository: install git") from None
-    except subprocess.TimeoutExpired:
-        silent = f"git {arguments[0]} gave no answer within {_PATIENCE_SECONDS:g} s in {folder}"
-        raise GitFailed(f"{silent}: try the same there by hand, and look at its disk") from None
-    if done.returncode:
-        words = " ".join(done.stderr.decode("utf-8", "replace").split())
-        raise GitFailed(f"git {arguments[0]} failed in {folder}: {words.removeprefix('fatal: ') or done.returncode}")
-    return os.fsdecode(done.stdout)
+from accelsweep.config.versions import Version
+from accelsweep.errors import InputError, nearest
+from accelsweep.git import GitFailed, git
 
 
 @dataclass(frozen=True)

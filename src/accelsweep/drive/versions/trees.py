@@ -12,15 +12,16 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
-from accelsweep.core.cells.versions import Tree, Version
-from accelsweep.core.planned.plans import Manifest
+from accelsweep.config.versions import Tree, Version
 from accelsweep.drive.versions.copying import WORKING_TREE, copy_working_tree, is_whole_copy, version_of
 from accelsweep.drive.versions.environments import environments
-from accelsweep.drive.versions.repository import GitFailed, Repository
+from accelsweep.drive.versions.repository import Repository
 from accelsweep.drive.versions.worktrees import add_worktree, is_whole_worktree, prune_worktrees, remove_worktree
-from accelsweep.machine.locks import alone_with
-from accelsweep.state.folders import SweepFolder
+from accelsweep.errors import AccelsweepError, DamagedFile, InputError
+from accelsweep.git import GitFailed
+from accelsweep.json_documents import alone_with
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
 
 
 def versions_named(repository: Repository, names: Sequence[str]) -> tuple[Version, ...]:

@@ -6,10 +6,10 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.core.cells.versions import Version
-from accelsweep.drive.versions.repository import GitFailed, git
-from accelsweep.machine.locks import alone_with
+from accelsweep.config.versions import Version
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.git import GitFailed, git
+from accelsweep.json_documents import alone_with
 
 _COMPILED = ":(exclude,glob)**/__pycache__/**"
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET  # nosec B405 # it parses what the cluster's own qhost prints
 
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.engines.ask import ask
-from accelsweep.engines.site_file import DraftedKind, also, site_file
+from accelsweep.errors import AccelsweepError
+from accelsweep.schedulers.protocol import ask
+from accelsweep.schedulers.slurm_site import DraftedKind, also, site_file
 
 _GPUS = re.compile(r"(?:^|_)(?:n|num_?)?gpus?(?:_?(?:count|num))?$", re.IGNORECASE)
 _GPU_MODEL = re.compile(r"gpu_?(?:type|model|name|arch)$", re.IGNORECASE)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from accelsweep.engines.engine import JobEnd
 from accelsweep.engines.grid_engine.options import LOGS
+from accelsweep.schedulers.protocol import JobEnd
 
 _REFUSED = re.compile(
     r"message: Error submitting jobscript \(exit code \d+\):\n(.*?)For further error details", re.DOTALL

@@ -6,12 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.planned.plans import Resources
-from accelsweep.core.sites.grid_engine import GridEngine
-from accelsweep.core.sites.site import Site
-from accelsweep.engines.ask import ask
-from accelsweep.engines.engine import Job, JobEnd, JobOffer, Remedy, Value
+from accelsweep.config.site import GridEngine, Site
 from accelsweep.engines.grid_engine import ends, options, queue, trial
+from accelsweep.schedulers.protocol import Job, JobEnd, JobOffer, Remedy, Resources, Value, ask
 
 
 @dataclass(frozen=True)

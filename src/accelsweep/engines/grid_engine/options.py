@@ -7,13 +7,11 @@ import re
 import shlex
 from pathlib import Path
 
-from accelsweep.base.digits import count_of
-from accelsweep.base.documents import sha256_text
-from accelsweep.core.planned.names import BLOCK_NAME
-from accelsweep.core.planned.plans import Resources
-from accelsweep.core.sites.grid_engine import GridEngine
-from accelsweep.core.sites.site import Site
-from accelsweep.engines.node import prepared
+from accelsweep.config.site import GridEngine, Site
+from accelsweep.json_documents import sha256_text
+from accelsweep.records.plan import BLOCK_NAME
+from accelsweep.schedulers.protocol import Resources, prepared
+from accelsweep.significant_digits import count_of
 
 IN_TURN = "--in-turn"
 """Our own option: of a sweep's jobs one runs. On a shared node they would wait for each other."""

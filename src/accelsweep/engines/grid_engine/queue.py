@@ -8,10 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.engines.ask import ask
-from accelsweep.engines.engine import Job, Remedy
 from accelsweep.engines.grid_engine.options import block_in
+from accelsweep.errors import AccelsweepError
+from accelsweep.schedulers.protocol import Job, Remedy, ask
 
 _ROW = re.compile(
     r"^ *(?P<number>\d+) +\S+ +\S+ +\S+ +(?P<state>[a-zA-Z]+) +(?P<since>\S+ \S+) +(?:(?P<queue>\S+@\S+) +)?\d+.*\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.sites.grid_engine import GridEngine
+from accelsweep.config.site import GridEngine
+from accelsweep.errors import InputError
 
 _OURS = {
     "-N": "the job's name, by which the head finds it",

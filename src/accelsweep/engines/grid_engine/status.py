@@ -11,10 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-from accelsweep.base.entry import answer, parser_for
-from accelsweep.base.errors import AccelsweepError
-from accelsweep.engines.ask import ask
 from accelsweep.engines.grid_engine.ends import last_word, log_of, read_account, succeeded
+from accelsweep.errors import AccelsweepError
+from accelsweep.schedulers.protocol import ask
+from accelsweep.signals import answer, parser_for
 
 _NEVER_BEGAN_SECONDS = 10.0
 """The time for which a job's log may be invisible here: one deleted in the queue has neither log nor account."""

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelsweep.base.entry import answer, parser_for
-from accelsweep.engines.environment import for_jobs
 from accelsweep.engines.grid_engine.options import IN_TURN, LOGS, job_name
+from accelsweep.schedulers.job_environment import for_jobs
+from accelsweep.signals import answer, parser_for
 
 
 def main(arguments: list[str] | None = None) -> int:

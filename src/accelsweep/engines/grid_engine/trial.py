@@ -7,12 +7,11 @@ import re
 import shlex
 from pathlib import Path
 
-from accelsweep.engines.ask import answered, ask
-from accelsweep.engines.engine import JobOffer
-from accelsweep.engines.environment import for_jobs
 from accelsweep.engines.grid_engine.ends import away, full
 from accelsweep.engines.grid_engine.options import IN_TURN
 from accelsweep.engines.grid_engine.queue import reason
+from accelsweep.schedulers.job_environment import for_jobs
+from accelsweep.schedulers.protocol import JobOffer, answered, ask
 
 _COMMAND = ("-b", "y", "-shell", "n")
 _PREFIX = re.compile(r"^(Unable to run job: |verification: |Exiting\.?$)", re.MULTILINE)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from accelsweep.core.recorded.external import MLPERF_LOG_MARK
-from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.load.server import QueryServer
+from accelsweep.records.metrics import MLPERF_LOG_MARK
+from accelsweep.records.run_record import Metric
 
 PERCENTILES = (0.5, 0.9, 0.99)
 """The shares whose latencies are kept, of those that LoadGen tells."""

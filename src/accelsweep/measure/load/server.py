@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
-from accelsweep.measure.clock import Clock, monotonic
+from accelsweep.devices.clock import Clock, monotonic
 
 
 class Query(NamedTuple):

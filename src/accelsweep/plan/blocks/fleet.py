@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.planned.plans import Block
-from accelsweep.core.planned.settings import Fleet
-from accelsweep.plan.blocks.cut import Cutting, Design, most_runs_in_a_block, new_block, planned
-from accelsweep.plan.blocks.numbers import Numbers
-from accelsweep.plan.blocks.resources import resource_class
+from accelsweep.config.sweep_options import Fleet
+from accelsweep.errors import InputError
+from accelsweep.planning.randomized_blocks import Cutting, Design, Numbers, most_runs_in_a_block, new_block, planned
+from accelsweep.planning.resources import resource_class
+from accelsweep.records.plan import Block
 
 
 def fleet_design(task: Cutting, fleet: Fleet, existing: Sequence[Block], measured: frozenset[str]) -> Design:

@@ -10,12 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from accelsweep.base.documents import sha256_text
-from accelsweep.base.errors import InputError
-from accelsweep.core.planned.plans import Block, Run
-from accelsweep.plan.blocks.cut import Cutting, Design, most_runs_in_a_block, new_block, planned
-from accelsweep.plan.blocks.numbers import Numbers
-from accelsweep.plan.blocks.resources import resource_class
+from accelsweep.errors import InputError
+from accelsweep.json_documents import sha256_text
+from accelsweep.planning.randomized_blocks import Cutting, Design, Numbers, most_runs_in_a_block, new_block, planned
+from accelsweep.planning.resources import resource_class
+from accelsweep.records.plan import Block, Run
 
 Unit = tuple[str, ...]
 """The names of the cells of one setting, one for each version."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from accelsweep.base.extras import trees_missing, trees_without_cuda
-from accelsweep.core.cells.config import CellConfig
+from accelsweep.config.schema import CellConfig
+from accelsweep.config.site import Site
 from accelsweep.core.cells.trees import LIBRARIES, TreeLibrary
-from accelsweep.core.sites.site import Site
+from accelsweep.installation import trees_missing, trees_without_cuda
 
 
 def cannot_boost(config: CellConfig, site: Site) -> str | None:

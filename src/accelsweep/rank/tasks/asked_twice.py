@@ -5,17 +5,17 @@ The window is ours, with all that it measures. LoadGen's result stands beside it
 
 from __future__ import annotations
 
-from accelsweep.base.errors import Unsupported
-from accelsweep.base.extras import loadgen_missing
-from accelsweep.core.cells.config import Serving
+from accelsweep.config.schema import Serving
+from accelsweep.errors import Unsupported
+from accelsweep.installation import loadgen_missing
 from accelsweep.measure.load.loadgen import Load
-from accelsweep.measure.metrics.rates import BEYOND
-from accelsweep.rank.account import Account
-from accelsweep.rank.process import RankPlace
-from accelsweep.rank.spec import RunSpec
+from accelsweep.measure.window import BEYOND
 from accelsweep.rank.tasks.bench import Bench
-from accelsweep.rank.tasks.inference import Inference
 from accelsweep.rank.tasks.under_load import latencies_of, told
+from accelsweep.worker.measurement import Account
+from accelsweep.worker.rank_setup import RankPlace
+from accelsweep.worker.run_spec import RunSpec
+from accelsweep.worker.tasks.inference import Inference
 
 LATENCIES = {"loadgen_query_seconds_p50": 0.5, "loadgen_query_seconds_p90": 0.9, "loadgen_query_seconds_p99": 0.99}
 

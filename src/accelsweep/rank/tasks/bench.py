@@ -16,24 +16,22 @@ from typing import Self
 
 import torch
 
-from accelsweep.core.cells.config import Serving
-from accelsweep.core.recorded.record import Doubt
-from accelsweep.measure.clock import monotonic
-from accelsweep.measure.devices.kinds import measured_device
-from accelsweep.measure.group import group_of
+from accelsweep.config.schema import Serving
+from accelsweep.devices.clock import monotonic
+from accelsweep.devices.inventory import measured_device
+from accelsweep.measure import run_doubts
+from accelsweep.measure.energy import Meter
 from accelsweep.measure.load.loadgen import SAMPLES, Load, LoadTest, ask
 from accelsweep.measure.load.remote import RemoteWorkers, work_for
 from accelsweep.measure.load.server import AnswerSamples, QueryServer
-from accelsweep.measure.metrics.energy import Meter
 from accelsweep.measure.stalls import OurWork, Stall, find_stalls
-from accelsweep.measure.surroundings import doubts
-from accelsweep.rank.loops.raw_data import endless
-from accelsweep.rank.loops.raw_device import autocast_of
-from accelsweep.rank.measuring import identities
-from accelsweep.rank.process import RankPlace
-from accelsweep.rank.spec import RunSpec
-from accelsweep.rank.tasks.inference import Answering, answer_of
-from accelsweep.rank.tasks.samples import samples_of, together
+from accelsweep.measure.window import group_of
+from accelsweep.records.run_record import Doubt
+from accelsweep.worker.loops.raw_parts import autocast_of, endless
+from accelsweep.worker.measurement import identities
+from accelsweep.worker.rank_setup import RankPlace
+from accelsweep.worker.run_spec import RunSpec
+from accelsweep.worker.tasks.inference import Answering, answer_of, samples_of, together
 
 ALONE = 11
 """Queries that are answered one by one before any load."""
@@ -131,7 +129,7 @@ class Bench:
         found = [Stall(one.begin + 1, one.end + 1, one.seconds) for one in find_stalls(gaps, sum(gaps))]
         stalls = self._work.during(found)
         stalls = stalls if self._place.size == 1 else replace(stalls, still=False)
-        doubt = doubts.stalled([stalls], sum(gaps), "its latencies are shorter", "a test of LoadGen's")
+        doubt = run_doubts.stalled([stalls], sum(gaps), "its latencies are shorter", "a test of LoadGen's")
         if doubt is not None and doubt.code not in {one.code for one in self.doubts}:
             self.doubts.append(doubt)
 

@@ -12,23 +12,22 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from accelsweep.base.errors import Unsupported
 from accelsweep.core.cells.trees import LIBRARIES
-from accelsweep.core.recorded.metrics import not_reached
-from accelsweep.core.recorded.record import Metric
-from accelsweep.machine.room import room_of_a_rank
-from accelsweep.measure.clock import Clock, monotonic
-from accelsweep.measure.group import group_of
-from accelsweep.rank.account import Account
-from accelsweep.rank.loops.loop import Listener
-from accelsweep.rank.loops.raw_device import device_of, refuse_trainer_arguments
-from accelsweep.rank.measuring import Measurement
-from accelsweep.rank.process import RankPlace, join_group, seed_all
-from accelsweep.rank.spec import ANY_FAILURE, RunSpec
-from accelsweep.state.pulse import Pulse
+from accelsweep.devices.clock import Clock, monotonic
+from accelsweep.devices.memory_limits import room_of_a_rank
+from accelsweep.errors import Unsupported
+from accelsweep.measure.window import group_of
+from accelsweep.records.metrics import not_reached
+from accelsweep.records.run_record import Metric
+from accelsweep.records.sweep_progress import Pulse
+from accelsweep.worker.loops.loop import Listener
+from accelsweep.worker.loops.raw_parts import device_of, refuse_trainer_arguments
+from accelsweep.worker.measurement import Account, Measurement
+from accelsweep.worker.rank_setup import RankPlace, join_group, seed_all
+from accelsweep.worker.run_spec import ANY_FAILURE, RunSpec
 from accelsweep.workloads.boosting.booster import Booster, Shares, build_booster, fit_of
 from accelsweep.workloads.boosting.rows import LabelledRows, RowSets, sets_of
-from accelsweep.workloads.building.build import build_data
+from accelsweep.workloads.instantiate import build_data
 
 IN_FIT = "each fit does it, within its time (model.prepare)"
 

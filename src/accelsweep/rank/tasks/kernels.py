@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import torch
 
-from accelsweep.base.errors import Unsupported
-from accelsweep.core.recorded.record import Metric
-from accelsweep.measure.ceiling import number_format, torch_format
-from accelsweep.rank.account import Account
-from accelsweep.rank.loops.loop import Listener
-from accelsweep.rank.loops.raw_device import device_of, precision_of, refuse_trainer_arguments
-from accelsweep.rank.measuring import Measurement
-from accelsweep.rank.process import RankPlace, join_group, seed_all
-from accelsweep.rank.spec import ANY_FAILURE, RunSpec
-from accelsweep.state.pulse import Pulse
+from accelsweep.errors import Unsupported
+from accelsweep.measure.flops import number_format, torch_format
+from accelsweep.records.run_record import Metric
+from accelsweep.records.sweep_progress import Pulse
+from accelsweep.worker.loops.loop import Listener
+from accelsweep.worker.loops.raw_parts import device_of, precision_of, refuse_trainer_arguments
+from accelsweep.worker.measurement import Account, Measurement
+from accelsweep.worker.rank_setup import RankPlace, join_group, seed_all
+from accelsweep.worker.run_spec import ANY_FAILURE, RunSpec
 from accelsweep.workloads.kernels import Kernel, build_kernel
 
 

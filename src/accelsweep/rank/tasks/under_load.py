@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.metadata import version
 
-from accelsweep.base.errors import Unsupported
-from accelsweep.base.extras import loadgen_missing
-from accelsweep.core.cells.config import Serving
-from accelsweep.core.recorded.record import Metric
+from accelsweep.config.schema import Serving
+from accelsweep.errors import Unsupported
+from accelsweep.installation import loadgen_missing
 from accelsweep.measure.load.loadgen import Load, LoadTest
 from accelsweep.measure.load.peak import Peak, find_peak
-from accelsweep.measure.metrics.rates import BEYOND
-from accelsweep.rank.account import Account
-from accelsweep.rank.process import RankPlace
-from accelsweep.rank.spec import ErrorKind, RunSpec
+from accelsweep.measure.window import BEYOND
 from accelsweep.rank.tasks.bench import Bench
-from accelsweep.rank.tasks.inference import QUERY_PERCENTILES, Inference
+from accelsweep.records.run_record import Metric
+from accelsweep.worker.measurement import Account
+from accelsweep.worker.rank_setup import RankPlace
+from accelsweep.worker.run_spec import ErrorKind, RunSpec
+from accelsweep.worker.tasks.inference import QUERY_PERCENTILES, Inference
 
 AT_HALF = {
     "half_load_query_seconds_p50": 0.5,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelsweep.base.durations import duration
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.report import format as fmt
-from accelsweep.report.table import Column, Entry, ReportTable
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.run_record import Outcome
+from accelsweep.report import units as fmt
+from accelsweep.report.table_model import Column, Entry, ReportTable
+from accelsweep.significant_digits import duration
 
 QUEUE, TIME_TO_RESULT, QUEUED_RESULT = (
     "job_queue_seconds",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelsweep.core.findings.findings import Findings
 from accelsweep.core.recorded.external import RowBeside
-from accelsweep.report import format as fmt
-from accelsweep.report.table import Column, Entry, ReportTable
+from accelsweep.records.findings import Findings
+from accelsweep.report import units as fmt
+from accelsweep.report.table_model import Column, Entry, ReportTable
 
 
 def external_table(findings: Findings) -> ReportTable:

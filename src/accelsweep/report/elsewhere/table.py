@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.projections import Elsewhere, Projected, Range, Room, Unseen, two_digits
-from accelsweep.report import format as fmt
-from accelsweep.report.table import Column, Entry, More, ReportTable
+from accelsweep.core.findings.projections import Elsewhere, Projected, Room, Unseen
+from accelsweep.records.estimates import Range, two_digits
+from accelsweep.records.findings import Findings
+from accelsweep.report import units as fmt
+from accelsweep.report.table_model import Column, Entry, More, ReportTable
 
 ELSEWHERE = "elsewhere"
 TITLE = "Elsewhere (projected, not measured)"

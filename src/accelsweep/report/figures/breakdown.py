@@ -6,12 +6,10 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding, StepBottleneck
-from accelsweep.core.recorded.breakdown import PARTS
-from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped
-from accelsweep.report.figures.parts.theme import Palette
+from accelsweep.records.findings import CellFinding, Findings, StepBottleneck
+from accelsweep.records.run_record import PARTS
+from accelsweep.report import units as fmt
+from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Palette, Skipped
 
 COLUMNS = ("cell", "label", "part", "share", "verdict", "count")
 MOST_BARS = 40

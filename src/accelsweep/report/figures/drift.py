@@ -6,11 +6,9 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROWS, SI_AXIS, Chart, Figure, Skipped, have
-from accelsweep.report.figures.parts.theme import Palette
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.report import units as fmt
+from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped, have
 
 COLUMNS = ("cell", "run", "block", "number", "position", "started_at", "rate", "doubts")
 

@@ -7,14 +7,11 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.findings.series import Rung
-from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Skipped, have
-from accelsweep.report.figures.parts.ratios import ratio_domain, ratio_ticks
-from accelsweep.report.figures.parts.reach import arrows, clipped
-from accelsweep.report.figures.parts.theme import Palette
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import Findings, Rung
+from accelsweep.report import units as fmt
+from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks
+from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped, have
 from accelsweep.report.series.ladder import step_words
 
 COLUMNS = ("ladder", "hardware", "step", "cell", "ratio", "low", "high", "confidence", "count", "gain", "reason")

@@ -6,16 +6,13 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.recorded.metrics import MEMORY_METRICS
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROWS, Chart, Figure, Skipped, have
-from accelsweep.report.figures.parts.lines import MOST_SERIES, main_outcome, series_of
-from accelsweep.report.figures.parts.reach import linear_domain, round_ticks
-from accelsweep.report.figures.parts.theme import Palette
-from accelsweep.report.tables.readings import MEMORIES
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.metrics import MEMORY_METRICS
+from accelsweep.records.run_record import Outcome
+from accelsweep.report import units as fmt
+from accelsweep.report.figures.axes import MOST_SERIES, linear_domain, main_outcome, round_ticks, series_of
+from accelsweep.report.figures.figure import ROWS, Chart, Figure, Palette, Skipped, have
+from accelsweep.report.setting_table import MEMORIES
 
 COLUMNS = ("cell", "series", "batch_size", "metric", "bytes", "low", "high", "limit", "outcome")
 

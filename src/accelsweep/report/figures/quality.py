@@ -6,13 +6,11 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import MOST_CELLS, ROW_PIXELS, ROWS, Chart, Figure, Skipped, have
-from accelsweep.report.figures.parts.reach import arrows, clipped, linear_domain
-from accelsweep.report.figures.parts.theme import Palette
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.report import units as fmt
+from accelsweep.report.figures.axes import arrows, clipped, linear_domain
+from accelsweep.report.figures.figure import MOST_CELLS, ROW_PIXELS, ROWS, Chart, Figure, Palette, Skipped, have
 
 COLUMNS = ("cell", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
 _BETTER = {"max": ", higher is better", "min": ", lower is better"}

@@ -6,13 +6,10 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROWS, SI_AXIS, Chart, Figure, Skipped, have
-from accelsweep.report.figures.parts.lines import MOST_SERIES, main_outcome, series_of
-from accelsweep.report.figures.parts.reach import clipped, linear_domain, upright_arrows
-from accelsweep.report.figures.parts.theme import Palette
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.report import units as fmt
+from accelsweep.report.figures.axes import MOST_SERIES, clipped, linear_domain, main_outcome, series_of, upright_arrows
+from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped, have
 
 COLUMNS = ("cell", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
 MOST_LINES = 40

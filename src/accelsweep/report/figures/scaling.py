@@ -7,14 +7,11 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.findings.series import ScalingPoint
-from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROWS, Chart, DataRow, Figure, Skipped, have
-from accelsweep.report.figures.parts.lines import MOST_SERIES
-from accelsweep.report.figures.parts.reach import clipped, linear_domain, upright_arrows
-from accelsweep.report.figures.parts.theme import Palette
+from accelsweep.records.estimates import Estimate
+from accelsweep.records.findings import Findings, ScalingPoint
+from accelsweep.report import units as fmt
+from accelsweep.report.figures.axes import MOST_SERIES, clipped, linear_domain, upright_arrows
+from accelsweep.report.figures.figure import ROWS, Chart, DataRow, Figure, Palette, Skipped, have
 
 _NOTHING = "no setting was measured on two numbers of devices"
 _CUT = "no device was added: more ranks on one processor cut the same machine into more parts"

@@ -7,14 +7,22 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding, RunPoint
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import MOST_CELLS, ROWS, Chart, DataRow, Figure, Skipped, have
-from accelsweep.report.figures.parts.ratios import ratio_domain, ratio_ticks
-from accelsweep.report.figures.parts.reach import arrows, clipped
-from accelsweep.report.figures.parts.theme import SHAPES, Palette, verdict_colours
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import CellFinding, Findings, RunPoint
+from accelsweep.report import units as fmt
+from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks
+from accelsweep.report.figures.figure import (
+    MOST_CELLS,
+    ROWS,
+    SHAPES,
+    Chart,
+    DataRow,
+    Figure,
+    Palette,
+    Skipped,
+    have,
+    verdict_colours,
+)
 
 FIRST_CELLS = 8
 """So many lines fit the first screen; the page draws the others when a box is ticked, pictures draw them all."""

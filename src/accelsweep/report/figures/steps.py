@@ -9,17 +9,14 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.base.errors import DamagedFile
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import RunPoint
-from accelsweep.core.planned.names import MergedName
-from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROWS, Chart, DataRow, Figure, Skipped
-from accelsweep.report.figures.parts.theme import Palette
-from accelsweep.report.place import RunsPlace
-from accelsweep.state.file_names import STEPS_FILE
-from accelsweep.state.records import read_steps
+from accelsweep.errors import DamagedFile
+from accelsweep.records.findings import Findings, RunPoint
+from accelsweep.records.layout import STEPS_FILE, RunsPlace
+from accelsweep.records.plan import MergedName
+from accelsweep.records.run_files import read_steps
+from accelsweep.records.run_record import Outcome
+from accelsweep.report import units as fmt
+from accelsweep.report.figures.figure import ROWS, Chart, DataRow, Figure, Palette, Skipped
 
 ALL_RUNS = "all"
 """The first entry of the list of runs."""

@@ -8,15 +8,13 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.analyse.findings.pareto import one_energy_scope
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.recorded.metrics import MEMORY_METRICS
-from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROWS, SI_AXIS, Chart, Figure, Skipped
-from accelsweep.report.figures.parts.reach import round_ticks
-from accelsweep.report.figures.parts.theme import Palette
-from accelsweep.report.tables.readings import ENERGY, MEMORIES, cost_of
+from accelsweep.analysis.costs import one_energy_scope
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.metrics import MEMORY_METRICS
+from accelsweep.report import units as fmt
+from accelsweep.report.figures.axes import round_ticks
+from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped
+from accelsweep.report.setting_table import ENERGY, MEMORIES, cost_of
 
 COLUMNS = ("cell", "label", "rate", "metric", "value", "unit", "role")
 

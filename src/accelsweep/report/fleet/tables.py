@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelsweep.base.digits import interval_digits, significant
 from accelsweep.core.findings.fleet import FleetFinding, FleetNode, NodeSpread, NodeVerdict
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.report import format as fmt
-from accelsweep.report.table import Column, Entry, ReportTable
+from accelsweep.records.estimates import Estimate
+from accelsweep.report import units as fmt
+from accelsweep.report.table_model import Column, Entry, ReportTable
+from accelsweep.significant_digits import interval_digits, significant
 
 _TONES = {NodeVerdict.slower: "slower", NodeVerdict.sound: "same"}
 

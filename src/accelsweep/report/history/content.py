@@ -6,18 +6,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accelsweep.core.cells.cell import in_words
+from accelsweep.config.setting import axes_in_words
 from accelsweep.core.derived.histories import History, Order
-from accelsweep.report import format as fmt
+from accelsweep.report import units as fmt
 from accelsweep.report.history.figure import LineFigure, amount_words, line_figure
 from accelsweep.report.history.tables import changes_table, points_table
-from accelsweep.report.table import ReportTable
+from accelsweep.report.table_model import ReportTable
 
 MOST_FIGURES = 24
 """So many lines are drawn, those with changes first; the tables have all of them."""
 
 _IDENTITY = re.compile("[0-9a-f]{16}")
-"""The identity of a machine in records, as `machine.host` makes it."""
+"""The identity of a machine in records, as `devices.cpu` makes it."""
 
 HISTORY_METHOD = (
     "A point is the geometric mean of a setting's rates in one sweep, at one commit. Its line is Student's interval "
@@ -64,7 +64,7 @@ def content_of(history: History, command: str) -> HistoryContent:
 
 def line_titles(history: History) -> list[str]:
     """Return a name for each line: the setting in words, with the machine where there are several."""
-    labels = [in_words(line.axes) for line in history.lines]
+    labels = [axes_in_words(line.axes) for line in history.lines]
     machines = list(dict.fromkeys((line.hardware, line.machine) for line in history.lines))
     if len(machines) == 1:
         return _numbered(labels)

@@ -11,13 +11,12 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.base.digits import significant
 from accelsweep.core.derived.histories import HistoryLine, LinePoint, RateChange
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.report import format as fmt
+from accelsweep.records.estimates import Verdict
+from accelsweep.report import units as fmt
 from accelsweep.report.captions import Caption
-from accelsweep.report.figures.parts.figure import ROWS, SI_AXIS, Chart, Figure, have
-from accelsweep.report.figures.parts.theme import Palette
+from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, have
+from accelsweep.significant_digits import significant
 
 COLUMNS = (
     "place", "point", "source", "version", "commit", "local_changes", "committed", "measured", "rate", "low", "high",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accelsweep.core.derived.histories import History, HistoryLine, LinePoint, RateChange
-from accelsweep.report import format as fmt
-from accelsweep.report.table import Column, Entry, ReportTable
+from accelsweep.report import units as fmt
+from accelsweep.report.table_model import Column, Entry, ReportTable
 
 
 def changes_table(history: History, titles: Sequence[str]) -> ReportTable:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from accelsweep.core.derived.histories import History
-from accelsweep.core.planned.names import name_together
-from accelsweep.report.clean import clean_text
-from accelsweep.report.csvs import to_csv
+from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
+from accelsweep.records.plan import name_together
 from accelsweep.report.history.content import HISTORY_METHOD, HistoryContent, content_of
+from accelsweep.report.html_page import render_charted
 from accelsweep.report.markdown import escape, figure_text, table_text
-from accelsweep.report.page import render_charted
-from accelsweep.report.write import picture_of, replace_files
-from accelsweep.state.file_names import MARKDOWN, PAGE, REPORTS_FOLDER
+from accelsweep.report.report_files import picture_of, replace_files
+from accelsweep.report.table_model import to_csv
+from accelsweep.report.units import clean_text
 
 
 def history_folder(home: Path, sources: tuple[str, ...]) -> Path:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from accelsweep.core.cells.cell import in_words
-from accelsweep.core.findings.findings import Findings
+from accelsweep.config.setting import axes_in_words
 from accelsweep.core.recorded.profiles import ProfileFinding
-from accelsweep.report import format as fmt
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import TRACE_FILE
+from accelsweep.report import units as fmt
 from accelsweep.report.profiles.words import circumstances, difference_words, module_words, operator_words
-from accelsweep.report.table import Column, Entry, More, ReportTable
-from accelsweep.state.file_names import TRACE_FILE
+from accelsweep.report.table_model import Column, Entry, More, ReportTable
 from accelsweep.state.profiles import PROFILE
 
 PROFILE_TITLES = ("Setting", "Measured step", "Profiled step", "Cost of looking", "Most time in")
@@ -21,7 +21,7 @@ NAMED = 3
 
 def profiles_table(findings: Findings) -> ReportTable:
     """Return one row for each profile; it opens to operators, modules, differences and files."""
-    labels = {profile.cell: in_words(profile.axes) for profile in findings.profiles}
+    labels = {profile.cell: axes_in_words(profile.axes) for profile in findings.profiles}
     left_out = "".join(f" Left out: {sentence}." for sentence in findings.profiles_left_out)
     return ReportTable(
         name="profiles",

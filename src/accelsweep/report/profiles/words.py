@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accelsweep.core.recorded.profiles import ModuleTime, OperatorTime, PartDifference, ProfileFinding
-from accelsweep.report import format as fmt
+from accelsweep.report import units as fmt
 
 TOLD = 5
 """So many differences stand in a sentence."""

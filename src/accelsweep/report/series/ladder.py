@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.numbers import Estimate, Verdict
-from accelsweep.core.findings.series import Rung
-from accelsweep.report import format as fmt
-from accelsweep.report.table import Column, Entry, ReportTable
+from accelsweep.records.estimates import Estimate, Verdict
+from accelsweep.records.findings import Findings, Rung
+from accelsweep.report import units as fmt
+from accelsweep.report.table_model import Column, Entry, ReportTable
 
 
 def ladder_table(findings: Findings) -> ReportTable:

@@ -18,12 +18,15 @@ from datetime import datetime
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 
-from accelsweep.base.digits import gib
-from accelsweep.base.documents import Document, open_regular
-from accelsweep.base.errors import DamagedFile, InputError
-from accelsweep.core.planned.plans import Block, Done, Manifest, Run
 from accelsweep.core.recorded.profiles import SettingProfile
-from accelsweep.core.recorded.record import Record
+from accelsweep.errors import DamagedFile, InputError
+from accelsweep.json_documents import Document, open_regular
+from accelsweep.records.layout import STEPS_FILE, inside
+from accelsweep.records.plan import Block, Done, Manifest, Run
+from accelsweep.records.run_files import own_record
+from accelsweep.records.run_record import Record
+from accelsweep.records.stop_reasons import Halt
+from accelsweep.significant_digits import gib
 from accelsweep.state.archive.contents import (
     CHUNK_BYTES,
     LISTING,
@@ -39,10 +42,6 @@ from accelsweep.state.archive.contents import (
     is_place,
 )
 from accelsweep.state.archive.raw_steps import excess
-from accelsweep.state.file_names import STEPS_FILE
-from accelsweep.state.halts import Halt
-from accelsweep.state.names import inside
-from accelsweep.state.records import own_record
 
 _END = struct.Struct("<4s4H2LH")
 _ANOTHER_END = 20

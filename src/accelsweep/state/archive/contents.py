@@ -12,13 +12,10 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from accelsweep.base.documents import Document, Frozen
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.plans import Block, Done, Manifest
 from accelsweep.core.recorded.profiles import SettingProfile
-from accelsweep.core.recorded.record import Record
-from accelsweep.state.accounting import Accounting
-from accelsweep.state.file_names import (
+from accelsweep.json_documents import Document, Frozen
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import (
     ACCOUNTING_FILE,
     FINDINGS_FILE,
     MANIFEST_FILE,
@@ -27,9 +24,12 @@ from accelsweep.state.file_names import (
     RUNS_FOLDER,
     STEPS_FILE,
     TRACE_FILE,
+    check_sweep_name,
 )
-from accelsweep.state.halts import Halt
-from accelsweep.state.names import check_sweep_name
+from accelsweep.records.plan import Block, Done, Manifest
+from accelsweep.records.run_record import Record
+from accelsweep.records.stop_reasons import Halt
+from accelsweep.state.accounting import Accounting
 
 LISTING = "archive.json"
 """The member that lists the others."""

@@ -15,11 +15,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from accelsweep.base.digits import gib
-from accelsweep.base.documents import open_beside, put_in_place, sha256_file
-from accelsweep.base.errors import DamagedFile, InputError
-from accelsweep.base.secrets import without_secrets
-from accelsweep.core.planned.plans import Block, Manifest
+from accelsweep.errors import DamagedFile, InputError
+from accelsweep.json_documents import open_beside, put_in_place, sha256_file
+from accelsweep.records.layout import ACCOUNTING_FILE, RECORD_FILE, RUNS_FOLDER, STEPS_FILE, SweepFolder
+from accelsweep.records.plan import Block, Manifest
+from accelsweep.records.stop_reasons import Halt, Why, why_not_run
+from accelsweep.redaction import without_secrets
+from accelsweep.significant_digits import gib
 from accelsweep.state.archive.contents import (
     CHUNK_BYTES,
     LISTING,
@@ -33,9 +35,6 @@ from accelsweep.state.archive.contents import (
     is_place,
     written_in_order,
 )
-from accelsweep.state.file_names import ACCOUNTING_FILE, RECORD_FILE, RUNS_FOLDER, STEPS_FILE
-from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import Halt, Why, why_not_run
 from accelsweep.state.profiles import profile_files
 
 _SAME_TIME = (1980, 1, 1, 0, 0, 0)

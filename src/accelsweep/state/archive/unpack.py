@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from accelsweep.records.layout import SweepFolder
 from accelsweep.state.archive.check import CheckedArchive
 from accelsweep.state.archive.contents import written_in_order
-from accelsweep.state.folders import SweepFolder
 
 _REMADE = ("sweep/findings.json", "report/")
 """Places of what is made again from the records."""

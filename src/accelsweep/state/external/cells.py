@@ -8,9 +8,9 @@ import math
 from collections.abc import Collection
 from pathlib import Path
 
-from accelsweep.base.documents import read_whole
-from accelsweep.base.errors import InputError
-from accelsweep.machine.peaks import datasheet_of, datasheets
+from accelsweep.devices.datasheets import datasheet_of, datasheets
+from accelsweep.errors import InputError
+from accelsweep.json_documents import read_whole
 
 MOST_TABLE_BYTES = 32 * 2**20
 """No file of the known formats comes near this size."""

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from accelsweep.base.bounds import first_wrong
-from accelsweep.base.documents import sha256_file
-from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.recorded.external import ExternalResults, ExternalRow
+from accelsweep.errors import InputError, nearest
+from accelsweep.json_documents import first_wrong, sha256_file
 from accelsweep.state.external.lambda_labs import lambda_rows
 from accelsweep.state.external.milabench import milabench_rows
 from accelsweep.state.external.mlperf import mlperf_rows

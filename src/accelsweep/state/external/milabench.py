@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accelsweep.base.documents import parsed_json
-from accelsweep.base.errors import InputError
 from accelsweep.core.recorded.external import ExternalRow
+from accelsweep.errors import InputError
+from accelsweep.json_documents import parsed_json
 from accelsweep.state.external.cells import board_of, number_of, text_of
 
 

@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from accelsweep.base.documents import parsed_json
-from accelsweep.base.errors import InputError
-from accelsweep.core.recorded.external import MLPERF_LOG_MARK, ExternalRow
+from accelsweep.core.recorded.external import ExternalRow
+from accelsweep.errors import InputError
+from accelsweep.json_documents import parsed_json
+from accelsweep.records.metrics import MLPERF_LOG_MARK
 from accelsweep.state.external.cells import board_of, text_of
 
 _MOST_MS = 1e15

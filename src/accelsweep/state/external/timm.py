@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from accelsweep.base.errors import InputError
 from accelsweep.core.recorded.external import ExternalRow, PublishedTask
+from accelsweep.errors import InputError
 from accelsweep.state.external.cells import board_of, number_of, table_of, whole_of
 
 _NAME = re.compile(

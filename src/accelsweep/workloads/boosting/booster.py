@@ -15,9 +15,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.workloads.building.build import arguments_of, instance
+from accelsweep.config.schema import CellConfig
+from accelsweep.errors import InputError, Unsupported
+from accelsweep.workloads.instantiate import arguments_of, instance
 
 Features = NDArray[np.float32]
 Labels = NDArray[np.int64]

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from accelsweep.base.errors import Unsupported
-from accelsweep.base.extras import trees_missing
+from accelsweep.errors import Unsupported
+from accelsweep.installation import trees_missing
 from accelsweep.workloads.boosting.booster import Features, FitOnce, Labels, Scores
 from accelsweep.workloads.boosting.preparing import Preparing, prepares_apart
 

@@ -11,10 +11,10 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from accelsweep.base.errors import InputError
-from accelsweep.machine.room import FreeMemory
-from accelsweep.workloads.loading.finite import Delivery, FiniteData
-from accelsweep.workloads.loading.rows import Rows, Tensors
+from accelsweep.devices.memory_limits import FreeMemory
+from accelsweep.errors import InputError
+from accelsweep.workloads.data_module import Delivery, FiniteData
+from accelsweep.workloads.training_stream import Rows, Tensors
 
 DECISIVE = 6
 """Columns that the class hangs on; the others are noise."""

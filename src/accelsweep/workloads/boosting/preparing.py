@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from accelsweep.base.errors import InputError, nearest
+from accelsweep.errors import InputError, nearest
 
 Preparing = Literal["apart", "in_fit"]
 """`apart`: once, before the window, and timed by itself. `in_fit`: in each fit, within its time."""

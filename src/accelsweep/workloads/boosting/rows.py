@@ -9,12 +9,12 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from accelsweep.base.errors import InputError
-from accelsweep.machine.room import FreeMemory
+from accelsweep.devices.memory_limits import FreeMemory
+from accelsweep.errors import InputError
 from accelsweep.workloads.boosting.booster import Features, Labels
 from accelsweep.workloads.boosting.made_rows import MadeRows
-from accelsweep.workloads.loading.finite import FiniteData
-from accelsweep.workloads.loading.rows import Rows, Tensors
+from accelsweep.workloads.data_module import FiniteData
+from accelsweep.workloads.training_stream import Rows, Tensors
 
 
 class LabelledRows(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accelsweep.base.errors import Unsupported
+from accelsweep.errors import Unsupported
 from accelsweep.workloads.boosting.booster import Features, Labels, Scores
 from accelsweep.workloads.boosting.preparing import Preparing, prepares_apart
 

@@ -8,10 +8,10 @@ from typing import Any
 import lightning.pytorch as pl
 from torch.utils.data import DataLoader, IterableDataset
 
-from accelsweep.base.errors import Unsupported
-from accelsweep.measure.samples import stated_size
+from accelsweep.errors import Unsupported
+from accelsweep.measure.batch_size import stated_size
 from accelsweep.workloads.distillation import Distillation
-from accelsweep.workloads.loading.stream import loader_of, rank_and_size
+from accelsweep.workloads.training_stream import loader_of, rank_and_size
 
 
 class _OneAhead(IterableDataset[Any]):

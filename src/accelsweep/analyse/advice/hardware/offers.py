@@ -10,16 +10,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from accelsweep.base.durations import SECONDS_PER_HOUR
-from accelsweep.core.cells.cell import in_words
+from accelsweep.config.prices import Bill, Prices
+from accelsweep.config.setting import axes_in_words
 from accelsweep.core.derived.advised import Offer, Tier
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.findings.projections import Elsewhere, Projected, Range
-from accelsweep.core.planned.prices import Bill, Prices
-from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of
+from accelsweep.core.findings.projections import Elsewhere, Projected
+from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of
 from accelsweep.project.scaling import COUNTS, Efficiency, beyond_the_published, published_efficiency, times
+from accelsweep.records.estimates import Estimate, Range
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.significant_digits import SECONDS_PER_HOUR
 
 RATE = "samples_per_second"
 NO_CLUSTER = (
@@ -107,7 +106,7 @@ def _offer_of(cell: CellFinding, tier: Tier, prices: Prices, training: Training)
         name=f"this machine ({device})" if tier is Tier.none else device,
         count=count,
         key=None if sheet is None else sheet.key,
-        form=in_words(cell.axes),
+        form=axes_in_words(cell.axes),
         hours_measured=hours,
         usd_measured=None if usd is None else _over(rate, training.samples / SECONDS_PER_HOUR * usd, "USD"),
         usd_per_hour=usd,

@@ -17,7 +17,8 @@ from accelsweep.analyse.advice.hardware.bounds import (
     usd_of,
 )
 from accelsweep.core.derived.advised import Fit, Offer
-from accelsweep.core.findings.projections import Room, shortened
+from accelsweep.core.findings.projections import Room
+from accelsweep.records.estimates import shortened
 
 JUST_BELOW = 0.999
 NEAREST = 3

@@ -20,9 +20,9 @@ from accelsweep.analyse.advice.hardware.bounds import (
     usd_of,
 )
 from accelsweep.analyse.advice.hardware.sensitivity import changes
-from accelsweep.base.digits import interval_digits, significant
 from accelsweep.core.derived.advised import Advised, Fit, Offer, Tier
-from accelsweep.core.findings.projections import shortened
+from accelsweep.records.estimates import shortened
+from accelsweep.significant_digits import interval_digits, significant
 
 
 def advised(offers: Sequence[Offer], terms: Terms) -> Advised:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from accelsweep.analyse.advice.hardware.bounds import Terms, named, standing
 from accelsweep.analyse.advice.hardware.offers import Training, bills_of, offers_of
 from accelsweep.analyse.advice.hardware.tiers import advised
-from accelsweep.base.digits import count_of
+from accelsweep.config.prices import Prices
 from accelsweep.core.derived.advised import Advised, Offer, Tier
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.planned.prices import Prices
 from accelsweep.project.monthly import rent_or_buy
+from accelsweep.records.findings import Findings
+from accelsweep.significant_digits import count_of
 
 
 def advise(findings: Findings, prices: Prices, training: Training, terms: Terms) -> Advised:

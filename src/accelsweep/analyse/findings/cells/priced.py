@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from accelsweep.analyse.collected.runs import CellRuns, Reading, RunRow
-from accelsweep.analyse.findings.cells.cost import EPOCH_SAMPLES, PRICED_SAMPLES, RESULTS
-from accelsweep.base.durations import SECONDS_PER_HOUR
-from accelsweep.core.planned.prices import Prices
-from accelsweep.machine.prices import usd_per_hour_on
+from accelsweep.analysis.costs import EPOCH_SAMPLES, PRICED_SAMPLES, RESULTS
+from accelsweep.analysis.run_results import CellRuns, Reading, RunRow
+from accelsweep.config.prices import Prices, usd_per_hour_on
+from accelsweep.significant_digits import SECONDS_PER_HOUR
 
 PRICED: Mapping[str, str] = {
     "usd_per_hour": "USD/h",

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from accelsweep.analyse.collected.runs import CellRuns
-from accelsweep.analyse.findings.against_baseline import Comparison, Rules, compare, endings, own_rate
-from accelsweep.analyse.findings.curves.series import series_label
-from accelsweep.analyse.findings.likeness import difference
-from accelsweep.analyse.statistics.intervals import Family
-from accelsweep.base.documents import canonical_json
-from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.findings.series import Rung
-from accelsweep.core.recorded.hardware import HardwareKind
+from accelsweep.analysis.baseline_comparison import Comparison, Rules, compare, endings, own_rate
+from accelsweep.analysis.comparability import difference
+from accelsweep.analysis.intervals import Family
+from accelsweep.analysis.run_results import CellRuns, series_label
+from accelsweep.json_documents import canonical_json
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import Rung
+from accelsweep.records.run_environment import HardwareKind
 
 
 def ladders(

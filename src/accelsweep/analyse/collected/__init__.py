@@ -1,1 +1,0 @@
-"""The collected runs: rows made of records, their origin, and their exports."""

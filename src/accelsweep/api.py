@@ -1,0 +1,413 @@
+"""A sweep in a notebook: frames of its runs and settings, its findings, raw steps and charts, and its first screen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import altair as alt
+import pandas as pd
+from markupsafe import escape
+
+from accelsweep.analyse.beside.others import other_sweeps
+from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.collect import in_utf8, look_up
+from accelsweep.analysis.merge_sweeps import Part, analyse_together
+from accelsweep.analysis.run_results import RunRow
+from accelsweep.config.setting import label
+from accelsweep.driver import plan_preview as planning
+from accelsweep.driver.plan_preview import in_short
+from accelsweep.driver.run_sweep import Request, carried_out
+from accelsweep.errors import EXIT_INTERRUPTED, InputError, nearest
+from accelsweep.planning.cost_estimate import PlanTable
+from accelsweep.records.cleanup import temporary_folder
+from accelsweep.records.estimates import Estimate
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.layout import SweepFolder, existing_sweep, known_sweeps
+from accelsweep.records.plan import Manifest, MergedName, name_together
+from accelsweep.records.run_files import read_steps
+from accelsweep.report.content import Content, build_content
+from accelsweep.report.html_page import render_static
+from accelsweep.state.archive.check import checked
+from accelsweep.state.archive.unpack import unpacked
+
+# Runs and settings as pandas frames. A column's name carries its unit: that of the metric, such as `step_seconds`.
+
+_TIMES = ("started_at", "finished_at")
+
+_COUNTS = ("repeat", "position", "attempt", "seed")
+
+
+def runs_frame(rows: Iterable[RunRow], axes: Iterable[str]) -> pd.DataFrame:
+    """Return one row for each run, in block order, and for each unsupported setting (whose `run` is missing).
+
+    `axis.KEY` is its value on an axis. Each metric has a column under its name in the reference; one without a value is
+    missing, never 0. Times are UTC, and `wall_seconds` is the length of the run with its start and its end.
+    """
+    found, named = list(rows), list(axes)
+    metrics = dict.fromkeys(name for row in found for name in row.metrics)
+    frame = _frame([_run(row, named, list(metrics)) for row in found])
+    for column in _TIMES:
+        frame[column] = pd.to_datetime(frame[column], utc=True, format="ISO8601")
+    return frame.astype(dict.fromkeys(_COUNTS, "Int64"))
+
+
+def _run(row: RunRow, axes: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
+    return {
+        "sweep": row.sweep,
+        "run": row.run,
+        "setting": row.cell,
+        "label": label(row.axes),
+        "block": row.block,
+        "repeat": row.repeat,
+        "position": row.position,
+        "attempt": row.attempt,
+        "seed": row.seed,
+        "outcome": str(row.outcome),
+        "reason": row.reason,
+        "started_at": row.started_at,
+        "finished_at": row.finished_at,
+        "wall_seconds": row.wall_seconds,
+        "doubts": ", ".join(doubt.code for doubt in row.doubts),
+        **{f"axis.{axis}": row.axes.get(axis) for axis in axes},
+        **{metric: _number(row.value(metric)) for metric in metrics},
+    }
+
+
+def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Return the rows as a frame, whose texts pandas keeps in UTF-8: an axis' value may hold half a surrogate pair."""
+    return pd.DataFrame(
+        [{in_utf8(name): in_utf8(one) if isinstance(one, str) else one for name, one in row.items()} for row in rows]
+    )
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def settings_frame(findings: Findings) -> pd.DataFrame:
+    """Return one row for each setting and kind of hardware, in the order of the grid, with the report's numbers.
+
+    The rate stands under the name of its metric, such as `samples_per_second`. `speedup_ratio` is the ratio to the
+    baseline, missing where there is none. `NAME_low` and `NAME_high` are the ends of an interval. Costs stand under
+    their own names. `NAME_median` is the median of any metric over the repeats.
+    """
+    return _frame([_setting(findings, cell) for cell in findings.cells])
+
+
+def _setting(findings: Findings, cell: CellFinding) -> dict[str, Any]:
+    row: dict[str, Any] = {"setting": cell.cell, "label": cell.label}
+    row |= {f"axis.{axis}": cell.axes.get(axis) for axis in findings.axes}
+    row |= {"hardware": cell.hardware, "planned_runs": cell.planned, "measured_runs": cell.measured}
+    row |= _interval(findings.rate_metric, cell.rate)
+    row |= _interval("speedup_ratio", cell.ratio)
+    row |= {"verdict": cell.verdict.value, "verdict_reason": cell.verdict_reason}
+    row |= _interval("quality", cell.quality) | _interval("quality_difference", cell.quality_difference)
+    row |= {"quality_verdict": cell.quality_verdict}
+    row |= _interval("time_to_target_seconds", cell.time_to_target)
+    for name in sorted({name for each in findings.cells for name in each.costs}):
+        row |= _interval(name, cell.costs.get(name))
+    for name in sorted({name for each in findings.cells for name in each.metrics}):
+        summary = cell.metrics.get(name)
+        row[f"{name}_median"] = _number(summary.median if summary else None)
+    row["bottleneck"] = cell.bottleneck.verdict if cell.bottleneck else None
+    row["doubts"] = ", ".join(dict.fromkeys(doubt.code for doubt in cell.doubts))
+    return row | {"reasons": "; ".join(cell.reasons)}
+
+
+def _interval(name: str, estimate: Estimate | None) -> dict[str, float]:
+    ends = (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
+    return {column: _number(end) for column, end in zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)}
+
+
+@dataclass(frozen=True)
+class _RunFiles:
+    """The files of runs in folders that lie anywhere. In one folder runs have their own names, in several SWEEP/RUN."""
+
+    folders: Sequence[SweepFolder]
+
+    def name(self, sweep: str, run: str) -> str:
+        return str(MergedName("" if len(self.folders) == 1 else sweep, run))
+
+    def steps(self, run: str) -> Path:
+        return self._folder(run).steps(MergedName.of(run).name)
+
+    def record(self, run: str) -> Path:
+        return self._folder(run).record(MergedName.of(run).name)
+
+    def _folder(self, run: str) -> SweepFolder:
+        sweep = MergedName.of(run).sweep
+        return next(folder for folder in self.folders if not sweep or folder.name == sweep)
+
+
+class OpenedSweep:
+    """One sweep, or several merged ones, as their records were when they were opened. Nothing is ever written.
+
+    `name` is the sweep's name, `A+B` of several, whose runs are named SWEEP/RUN. As the last line of a notebook's cell
+    it shows the report's first screen.
+    """
+
+    def __init__(self, folders: Sequence[SweepFolder]) -> None:
+        """`folders` are the sweeps' folders; the first gives the baseline. `accelsweep.open` makes one for you."""
+        self.name = name_together([folder.name for folder in folders])
+        self._files = _RunFiles(folders)
+        self._parts = [_part(folder) for folder in folders]
+
+    @cached_property
+    def findings(self) -> Findings:
+        """All numbers of the report, made from the records: with intervals, verdicts and doubts."""
+        if len(self._parts) > 1:
+            return analyse_together(self.name, self._parts)
+        (part,), (folder,) = self._parts, self._files.folders
+        return analyse(part.runs, part.manifest, others=other_sweeps(folder, part.manifest))
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row for each planned run: outcome and reason, axes (`axis.KEY`), metrics with their units in the names."""
+        rows = ((part.name, row) for part in self._parts for row in part.runs)
+        named = (
+            replace(row, sweep=sweep, run=None if row.run is None else self._files.name(sweep, row.run))
+            for sweep, row in rows
+        )
+        return runs_frame(named, dict.fromkeys(axis for part in self._parts for axis in part.manifest.axes))
+
+    @cached_property
+    def settings(self) -> pd.DataFrame:
+        """A row for each setting: rate, speed-up and verdict with intervals, quality, costs, medians of all metrics."""
+        return settings_frame(self.findings)
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The names of the figures that can be drawn of this sweep, in the order of the report."""
+        return tuple(figure.name for figure in self._content.figures)
+
+    def figure(self, name: str) -> alt.LayerChart:
+        """Return a figure of the report, such as `speedup`, as an Altair chart with its data in it.
+
+        Raises InputError for a figure that there is not, or that cannot be drawn of this sweep, with the reason.
+        """
+        drawn = {figure.name: figure for figure in self._content.figures}
+        if name in drawn:
+            return alt.LayerChart.from_dict(drawn[name].static_specification())
+        reason = next((skipped.reason for skipped in self._content.skipped if skipped.name == name), None)
+        if reason is not None:
+            raise InputError(f"the figure {name!r} cannot be drawn of {self.name}: {reason}")
+        raise InputError(f"no figure {name!r}{nearest(name, drawn)}; of {self.name} there are: {', '.join(drawn)}")
+
+    def steps(self, run: str) -> pd.DataFrame:
+        """Return a run's raw steps, one row for each step of each rank; `phase` is `warmup` or `window`.
+
+        The other columns are `rank`, `step`, `step_seconds`, `samples` and `train_loss`.
+        Raises InputError for a run that the plan does not have or that left no steps; DamagedFile if they are damaged.
+        """
+        outcomes = {row.run: row for row in self.runs.itertuples() if isinstance(row.run, str)}
+        if run not in outcomes:
+            raise InputError(
+                f"no run {run!r} in {self.name}{nearest(run, outcomes)}; its column .runs.run has them all"
+            )
+        path, record = self._files.steps(run), self._files.record(run)
+        if not (path.is_file() and record.is_file()):
+            raise InputError(f"the run {run!r} left no steps: {outcomes[run].outcome}: {outcomes[run].reason}")
+        frame: pd.DataFrame = read_steps(path, record, MergedName.of(run).name).to_pandas()
+        return frame
+
+    @cached_property
+    def _content(self) -> Content:
+        return build_content(self.findings, self._files)
+
+    def __repr__(self) -> str:
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in self.findings.outcomes.items())
+        return f"<OpenedSweep {self.name}: {len(self.findings.cells)} settings; runs: {outcomes}>"
+
+    def _repr_html_(self) -> str:
+        content = self._content
+        advice = content.findings.recommendation
+        return render_static("first_screen.html.j2", content=content, findings=content.findings, advice=advice)
+
+
+def _part(folder: SweepFolder) -> Part:
+    manifest = Manifest.read(folder.manifest)
+    return Part(folder.name, look_up(folder, manifest), manifest)
+
+
+# `accelsweep.plan` and `accelsweep.run`: what the commands of these names do, as functions that return it.
+
+_USAGE_REPORTS = "MLFLOW_DISABLE_TELEMETRY"
+
+
+class SweepPlan:
+    """The preview of a sweep. `table` has everything as plain values; a notebook shows the settings and the summary."""
+
+    def __init__(self, table: PlanTable) -> None:
+        """`table` is what `accelsweep plan` prints."""
+        self.table = table
+
+    @property
+    def name(self) -> str:
+        """The sweep's name."""
+        return self.table.sweep
+
+    @property
+    def settings(self) -> pd.DataFrame:
+        """A row for each setting that can run: how many runs are wanted of it, and how many are settled already."""
+        rows = [
+            (row.cell, row.label, row.baseline, row.wanted, row.settled, row.wanted - row.settled)
+            for row in self.table.cells
+        ]
+        columns = ("setting", "label", "baseline", "wanted_runs", "settled_runs", "runs_left")
+        return pd.DataFrame(rows, columns=list(columns))
+
+    @property
+    def refused(self) -> pd.DataFrame:
+        """A row for each combination that is not going to run, `unsupported` or `excluded`, with its reason."""
+        rows = [("unsupported", row.label, row.reason) for row in self.table.unsupported]
+        rows += [("excluded", row.label, row.reason) for row in self.table.excluded]
+        return pd.DataFrame(rows, columns=["outcome", "label", "reason"])
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """The lines below the settings: blocks, runs, time, cost, and the smallest difference that can be seen."""
+        return tuple(line.strip() for line in in_short(self.table))
+
+    def __repr__(self) -> str:
+        return f"<SweepPlan {self.name}: {len(self.table.cells)} settings, {self.table.wanted} runs>"
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<li>{escape(line)}</li>" for line in self.summary)
+        parts = [self.settings.drop(columns="setting").to_html(index=False, border=0)]
+        if len(self.refused):
+            parts.append(self.refused.to_html(index=False, border=0))
+        return f"<div><p><strong>{escape(self.name)}</strong></p>{''.join(parts)}<ul>{lines}</ul></div>"
+
+
+def plan(
+    overrides: Sequence[str] = (),
+    *,
+    name: str | None = None,
+    add_repeats: int = 0,
+    profile: str | None = None,
+    home: Path | str | None = None,
+) -> SweepPlan:
+    """Preview a sweep, given Hydra's overrides as on the command line; write nothing.
+
+    `home` is the working directory, by default the present one. Raises InputError for anything that is wrong with the
+    input, as `accelsweep plan` does.
+    """
+    given = _listed(overrides)
+    return SweepPlan(planning.planned(_home(home), given, name=name, add_repeats=add_repeats, profile=profile))
+
+
+def run(
+    overrides: Sequence[str] = (),
+    *,
+    name: str | None = None,
+    profile: str = "local",
+    jobs: int | None = None,
+    add_repeats: int = 0,
+    time_budget: str | None = None,
+    tracking_uri: str | None = None,
+    cancel_old: bool = False,
+    keep_going: bool = False,
+    notify: Sequence[str] = (),
+    home: Path | str | None = None,
+) -> OpenedSweep:
+    """Plan a sweep, measure its missing runs, write its report, and return it; progress is printed meanwhile.
+
+    The same call again resumes it. A run that failed is a row of `.runs` with its reason, and no error here. An
+    interrupted notebook is a Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError before
+    anything is written, AccelsweepError if another command runs the sweep.
+    """
+    request = Request(
+        overrides=_listed(overrides),
+        name=name,
+        profile=profile,
+        jobs=jobs,
+        add_repeats=add_repeats,
+        time_budget=time_budget,
+        tracking_uri=tracking_uri,
+        cancel_old=cancel_old,
+        keep_going=keep_going,
+        notify=tuple(notify),
+    )
+    with _no_usage_reports():
+        ended = carried_out(_home(home), request)
+    if ended.code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    return OpenedSweep([SweepFolder(_home(home), ended.sweep)])
+
+
+@contextmanager
+def _no_usage_reports() -> Iterator[None]:
+    """Turn MLflow's usage reports off in the processes that are started meanwhile, unless the user decided."""
+    ours = _USAGE_REPORTS not in os.environ
+    os.environ.setdefault(_USAGE_REPORTS, "true")
+    try:
+        yield
+    finally:
+        if ours:
+            del os.environ[_USAGE_REPORTS]
+
+
+def _home(home: Path | str | None) -> Path:
+    return Path.cwd() if home is None else Path(home).absolute()
+
+
+def _listed(overrides: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(overrides, str):
+        raise InputError(f"overrides are a list of texts: write [{overrides!r}]")
+    return tuple(overrides)
+
+
+# `accelsweep.open`: a sweep's folder, its name, an archive, or several of them, as an `OpenedSweep`. Writes nothing.
+
+Source: TypeAlias = str | os.PathLike[str]
+"""A sweep's folder `sweeps/NAME`, its name in the working directory, or an archive's file."""
+
+
+def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
+    """Return a sweep read from its records: a folder `sweeps/NAME`, a name, or an archive of `accelsweep export`.
+
+    Several are merged by hardware, as `accelsweep report A B` does: the first one gives the baseline and the analysis'
+    settings. Nothing is written, no code of the sweep is run, and torch is not imported. Raises InputError if there is
+    no such sweep, an archive cannot be used, or two have one name; DamagedFile if a plan is damaged.
+    """
+    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    if not sources:
+        raise InputError('there is nothing to open: give a folder, an archive or a list, as in open("sweeps/NAME")')
+    with contextlib.ExitStack() as made:
+        folders = [_folder(Path(one), made) for one in sources]
+        _refuse_doubles([folder.name for folder in folders])
+        opened = OpenedSweep(folders)
+        weakref.finalize(opened, made.pop_all().close)
+    return opened
+
+
+def _folder(path: Path, made: contextlib.ExitStack) -> SweepFolder:
+    """Return the folder of a sweep; that of an archive is a new temporary one, which goes with `made`."""
+    here = known_sweeps(Path.cwd())
+    if str(path) in here:
+        return existing_sweep(Path.cwd(), str(path))
+    if path.is_dir():
+        folder = SweepFolder.of(path)
+        return existing_sweep(folder.home, folder.name)
+    if path.exists():
+        with checked(path) as archive:
+            return unpacked(archive, made.enter_context(temporary_folder("opened")), archive.contents.name)
+    listing = f"; the sweeps here are: {', '.join(here)}" if here else ""
+    raise InputError(f"there is no sweep and no archive at {path.absolute()}{listing}")
+
+
+def _refuse_doubles(names: list[str]) -> None:
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise InputError(
+            f"two of these sweeps are called {double!r}: bring one in under another name, with "
+            "`accelsweep import FILE --name NEW`"
+        )

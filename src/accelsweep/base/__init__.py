@@ -1,1 +1,0 @@
-"""The parts that know nothing of sweeps: documents, errors, printed numbers, secrets."""

@@ -1,1 +1,0 @@
-"""The reading of a command line: arguments, their completion, and options of Hydra's that it refuses."""

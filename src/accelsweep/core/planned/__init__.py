@@ -1,1 +1,0 @@
-"""The contents of a plan: settings of the sweep, runs and blocks with their names, and prices."""

@@ -1,1 +1,0 @@
-"""Processes that the head starts beside Snakemake: publisher and fork server, with their temporary files."""

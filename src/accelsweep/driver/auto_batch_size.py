@@ -1,0 +1,85 @@
+"""`batch_size: auto`: the searches that a sweep runs first, and what their records answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelsweep.config.setting import label
+from accelsweep.driver.console import say
+from accelsweep.json_documents import sha256_file
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import FoundBatch, Manifest, Run
+from accelsweep.records.run_files import record_or_none
+from accelsweep.records.run_record import Outcome, Record
+from accelsweep.significant_digits import count_of
+
+if TYPE_CHECKING:
+    from accelsweep.planning.auto_batch_size import Batches
+    from accelsweep.planning.checked_grid import Unsearched
+    from accelsweep.planning.plan import Plan
+
+
+def found_batches(home: Path, sweep: str) -> Batches:
+    """Return the answers of the searches for `sweep` so far, by their names; a search without a record is absent."""
+    from accelsweep.planning.plan import search_folder
+
+    folder = search_folder(home, sweep)
+    if not folder.manifest.exists():
+        return {}
+    found: dict[str, FoundBatch | str] = {}
+    for planned in Manifest.read(folder.manifest).cells:
+        if (record := record_or_none(folder, Run.of(planned.name, 0, 0).name)) is not None:
+            found[planned.name] = _answer(folder, record)
+    return found
+
+
+def _answer(folder: SweepFolder, record: Record) -> FoundBatch | str:
+    frontier = record.frontier
+    if record.outcome is not Outcome.measured or frontier is None:
+        return f"batch_size=auto: the search in {folder.name} ended as {record.outcome}: {record.reason}"
+    rows = frontier.largest if frontier.rows is None else frontier.rows // record.config.world_size
+    if not rows:
+        return f"batch_size=auto: the data has {frontier.rows} rows, fewer than the {record.config.world_size} ranks"
+    return FoundBatch(
+        search=record.cell,
+        batch_size=min(frontier.largest, rows),
+        largest=frontier.largest,
+        headroom=frontier.headroom,
+        sweep=folder.name,
+        record_sha256=sha256_file(folder.record(record.run)),
+    )
+
+
+def planned_after_searches(home: Path, plan: Callable[[Batches], Plan]) -> Plan | tuple[Unsearched, Plan]:
+    """Return the plan with the batches that are found already; else what is missing, and the plan of the searches."""
+    from accelsweep.planning.checked_grid import Unsearched
+    from accelsweep.planning.plan import search_plan
+
+    try:
+        return plan({})
+    except Unsearched as wanted:
+        known = found_batches(home, wanted.sweep)
+    try:
+        return plan(known)
+    except Unsearched as wanted:
+        return wanted, search_plan(home, wanted)
+
+
+def tell_of_searches(wanted: Unsearched, first: Plan, say: Callable[[str], None] = say) -> None:
+    """Say which sweep comes first, and why."""
+    say(
+        f"batch_size=auto: the largest batch of {count_of(len(wanted.left), 'setting')} is searched first, in the "
+        f"sweep {first.manifest.sweep}; {wanted.sweep} is planned with what is found"
+    )
+
+
+def tell_of_batches(home: Path, wanted: Unsearched) -> None:
+    """Say what each search found, or why it found nothing."""
+    found = found_batches(home, wanted.sweep)
+    for name, cell in wanted.searches.items():
+        if name in wanted.left:
+            one = found.get(name, "batch_size=auto: its search has not ended")
+            words = one if isinstance(one, str) else f"batch_size=auto: {one.batch_size} per rank"
+            say(f"{label(cell.axes)}: {words}")

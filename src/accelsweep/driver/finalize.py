@@ -1,0 +1,219 @@
+"""The last output of a sweep: a short table with intervals, verdicts and doubts, and the path of the report."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelsweep.config.schema import TITLES
+from accelsweep.drive.slurm.accounting import note_accounts
+from accelsweep.driver.background_processes import last_line
+from accelsweep.driver.console import Listing, Marked, say, show, tone_of
+from accelsweep.driver.job_queue import note_failed_jobs
+from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.layout import SweepFolder, existing_sweep, planned_sweep, sweep_parser
+from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.run_files import readable_records
+from accelsweep.records.run_record import Outcome
+from accelsweep.records.stop_reasons import reasons_not_run, wants_a_change, without_numbers
+from accelsweep.report import claims_tables
+from accelsweep.report import units as fmt
+from accelsweep.report.cluster.jobs import queue_line
+from accelsweep.report.fleet import tables as fleets
+from accelsweep.report.series import ladder
+from accelsweep.report.table_model import ReportTable
+from accelsweep.report.units import bare_text, in_about, ratio_text, unit_word
+from accelsweep.schedulers.select import engine_of
+from accelsweep.signals import answer
+from accelsweep.significant_digits import count_of
+from accelsweep.state.external.files import all_kept
+
+_MOST_REASONS = 3
+
+
+@dataclass(frozen=True)
+class Told:
+    """The end as the user was told it: how many runs are unsettled, and whether each that did not run has a reason.
+
+    `copied` says whether MLflow has got everything.
+    """
+
+    unsettled: int
+    explained: bool
+    copied: bool
+
+
+def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
+    """Print the sweep's findings in short; return what they say of runs without a final outcome.
+
+    `tracking_uri` is the store of MLflow that was asked for, None for the usual one.
+    """
+    findings = Findings.read(folder.findings)
+    if any(map(_was_tried, findings.cells)):
+        show(_table(findings))
+    if findings.fleet is not None:
+        show(_listing(fleets.fleet_table(findings.fleet)))
+        show(_listing(fleets.spread_table(findings.fleet)))
+    for line in _stalls(findings):
+        say(line)
+    for line in (*map(ladder.in_one_line, findings.ladder), *map(claims_tables.in_one_line, findings.claims)):
+        say(line)
+    say(findings.recommendation.sentence)
+    if waited := queue_line(findings):
+        say(waited)
+    if findings.recommendation.settle and not wants_a_change(folder, Manifest.read(folder.manifest)):
+        say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
+    for refusal in findings.refusals[:3]:
+        say(f"refused: {refusal}")
+    say(f"report: {folder.page}")
+    line, copied = last_line(folder, tracking_uri)
+    say(line)
+    return _print_unsettled(folder, findings, copied=copied)
+
+
+def _print_unsettled(folder: SweepFolder, findings: Findings, *, copied: bool) -> Told:
+    """Say last how many runs have no final outcome, and what kept them from it."""
+    manifest = Manifest.read(folder.manifest)
+    unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
+    if unsettled:
+        listed = ", ".join(f"{count} {name}" for name, count in findings.outcomes.items() if not name.settled)
+        again = "the same command tries them again"
+        if {name for name, count in findings.outcomes.items() if count and not name.settled} == {
+            Outcome.not_run
+        } and wants_a_change(folder, manifest):
+            again = "what keeps them from it has to be changed first"
+        say(f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); {again}")
+    for line in _lines_of_failures(folder, manifest, findings):
+        say(line)
+    kept = reasons_not_run(folder, manifest)
+    for line in _lines(kept):
+        say(line)
+    return Told(unsettled, bool(kept) and sum(kept.values()) >= findings.outcomes.get(Outcome.not_run, 0), copied)
+
+
+def _lines_of_failures(folder: SweepFolder, manifest: Manifest, findings: Findings) -> list[str]:
+    """Return a line for each of the commonest reasons for which runs ended without an answer, the commonest last."""
+    failed = {cell.cell for cell in findings.cells if any(not outcome.settled for outcome in cell.outcomes)}
+    runs = [run for run in manifest.wanted_runs() if Run.parse(run).cell in failed]
+    counts: Counter[tuple[Outcome, str]] = Counter()
+    told: dict[str, str] = {}
+    for record in readable_records(folder, runs):
+        if not record.outcome.settled:
+            reason = str(record.reason).splitlines()[0]
+            counts[record.outcome, told.setdefault(without_numbers(reason), reason)] += 1
+    return [
+        f"{outcome}: {count_of(count, 'run')}: {reason}; accelsweep runs {folder.name} --outcome {outcome} lists them"
+        for (outcome, reason), count in reversed(counts.most_common(_MOST_REASONS))
+    ]
+
+
+def not_run_lines(folder: SweepFolder) -> list[str]:
+    """Return a line for each reason that keeps runs of the sweep from being measured."""
+    return _lines(reasons_not_run(folder, Manifest.read(folder.manifest)))
+
+
+def _lines(kept: Mapping[str, int]) -> list[str]:
+    return [f"not_run: {count_of(count, 'run')}: {why}" for why, count in kept.items()]
+
+
+def _table(findings: Findings) -> Listing:
+    rate = TITLES.get(findings.rate_metric, unit_word(findings.rate_unit))
+    ratio, quality = fmt.ratio_title(findings.rate_metric), findings.quality_metric or "quality"
+    headings = ("setting", rate, ratio, "verdict", quality, "doubts")
+    rows = tuple(_row(cell) for cell in filter(_was_tried, findings.cells))
+    title = f"{findings.sweep}: {findings.repeats} repeats"
+    return Listing(title, headings, rows, numbers=headings[1:3])
+
+
+def _stalls(findings: Findings) -> list[str]:
+    """Return a line for each setting whose rate a stall has changed, with the rate that it has without."""
+    codes = ("processes_stopped", "stall")
+    return [f"{cell.label}: {doubt.message}" for cell in findings.cells for doubt in cell.doubts if doubt.code in codes]
+
+
+def _listing(table: ReportTable) -> Listing:
+    """Return a table of the report for the terminal, without the smaller lines of its entries."""
+    rows = tuple(tuple(entry.text for entry in row) for row in table.rows)
+    numbers = tuple(column.title for column in table.columns if column.numeric)
+    return Listing(table.title, tuple(column.title for column in table.columns), rows, numbers)
+
+
+def _was_tried(cell: CellFinding) -> bool:
+    return set(cell.outcomes) != {Outcome.unsupported}
+
+
+def _row(cell: CellFinding) -> tuple[str | Marked, ...]:
+    speedup = ratio_text(cell.speedup.ratio) if cell.speedup else "-"
+    quality = bare_text(cell.quality) if cell.quality else "-"
+    doubts = ", ".join(sorted({doubt.code for doubt in cell.doubts})) or "-"
+    rate = bare_text(cell.rate) if cell.rate else _failure(cell)
+    return cell.label, rate, speedup, Marked(cell.verdict, tone_of(cell.verdict)), quality, doubts
+
+
+def _failure(cell: CellFinding) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in cell.outcomes.items())
+
+
+# The last steps of a sweep: collect, analyse, report. Missing runs become `not_run` rows.
+
+
+def finish(folder: SweepFolder) -> Path:
+    """Write the sweep's records.parquet, findings.json and report; return the path of the page."""
+    finished_files(folder)
+    return folder.page
+
+
+def finished_files(folder: SweepFolder) -> list[str]:
+    """Do as `finish` does; return the names of the report's files."""
+    from accelsweep.analysis.analyse_sweep import findings_of
+    from accelsweep.report.report_files import write_files
+
+    note_accounts(folder)
+    findings_of(folder).write(folder.findings)
+    return write_files(folder)
+
+
+def report(home: Path, names: Sequence[str]) -> Path:
+    """Write the report of one sweep, or one report of several merged ones; return the path of the page.
+
+    Imported rows of the same models stand in a merged report, in a table of their own.
+    """
+    folders = [existing_sweep(home, name) for name in dict.fromkeys(names)]
+    return finish(folders[0]) if len(folders) == 1 else _merged(home, folders)
+
+
+def _merged(home: Path, folders: Sequence[SweepFolder]) -> Path:
+    from accelsweep.analyse.beside.external import rows_beside
+    from accelsweep.analysis.collect import collect
+    from accelsweep.analysis.merge_sweeps import Part, analyse_together
+    from accelsweep.records.layout import MergedPlace
+    from accelsweep.report.report_files import write_report
+
+    parts = [Part(folder.name, collect(folder), Manifest.read(folder.manifest)) for folder in folders]
+    place = MergedPlace(home, tuple(folder.name for folder in folders))
+    beside = rows_beside((run for part in parts for run in part.runs), all_kept(home))
+    analyse_together(place.name, parts).model_copy(update={"external": beside}).write(place.findings)
+    return write_report(place)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Finish the sweep named on the command line, print the page's path and return the exit code."""
+    description = "Collect, analyse and report a sweep. Missing runs become `not_run` rows."
+    parser = sweep_parser("driver.finalize", description)
+    parser.add_argument("--log", type=Path, help="Snakemake's log, where it failed")
+    given = parser.parse_args(arguments)
+    return answer(lambda: _tell(planned_sweep(given.sweep), given.log))
+
+
+def _tell(folder: SweepFolder, log: Path | None) -> None:
+    engine = engine_of(Manifest.read(folder.manifest).site)
+    if log is not None and engine is not None:
+        note_failed_jobs(folder, engine, log)
+    print(finish(folder), *not_run_lines(folder), sep="\n")  # noqa: T201 - a command's answer
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,228 @@
+"""A plan in the terminal: settings, unsupported ones with reasons, time, cost, and its jobs on a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from accelsweep.config.setting import shared_devices
+from accelsweep.driver.auto_batch_size import planned_after_searches, tell_of_searches
+from accelsweep.driver.console import Listing, say, show, warn
+from accelsweep.driver.snakefile_functions import check_profile, find_profile
+from accelsweep.planning.cost_estimate import TimeLimits
+from accelsweep.planning.resources import held_in_words
+from accelsweep.records.layout import SweepFolder
+from accelsweep.schedulers.job_environment import not_handed_on
+from accelsweep.schedulers.select import engine_of
+from accelsweep.significant_digits import rough
+
+if TYPE_CHECKING:
+    from accelsweep.answers.forms.planned import PlanAnswer
+    from accelsweep.config.sweep_options import Fleet
+    from accelsweep.config.versions import Tree
+    from accelsweep.planning.cost_estimate import PlanEstimate, PlanTable, ReasonRow, Took
+    from accelsweep.planning.plan import Plan
+    from accelsweep.records.plan import Manifest
+
+
+# A plan as it was asked for, with the automatic batches that are found so far; and the runs of it that are left.
+
+
+def made_plan(
+    home: Path,
+    overrides: Sequence[str],
+    *,
+    name: str | None,
+    add_repeats: int = 0,
+    profile: str | None = None,
+    until_decided: bool = False,
+    trees: Sequence[Tree] = (),
+    fleet: Fleet | None = None,
+) -> Plan:
+    """Return the plan, or that of the searches which come before it, and say so; write nothing.
+
+    `trees` are those of the versions that are compared; they must be there. `fleet` are the nodes that are compared.
+    Raises InputError for a `profile` that does not fit the site.
+    """
+    from accelsweep.planning.plan import make_plan
+
+    wanted = partial(make_plan, home, overrides, name=name, add_repeats=add_repeats, trees=trees, fleet=fleet)
+    plan = planned_after_searches(home, lambda batches: wanted(until_decided=until_decided, batches=batches))
+    if isinstance(plan, tuple):
+        unsearched, plan = plan
+        tell_of_searches(unsearched, plan, warn)
+    if profile is not None:
+        check_profile(find_profile(profile), plan.manifest.site)
+    return plan
+
+
+def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
+    """Return the number of runs left to measure and their time, estimated by earlier runs if there are any."""
+    from accelsweep.planning.cost_estimate import estimate
+
+    earlier = _Earlier.of(home, plan)
+    return estimate(plan, earlier.settled, earlier.took)
+
+
+def table_of(home: Path, plan: Plan) -> PlanTable:
+    """Return the plan as rows: the runs that are settled already, and the time and noise that earlier runs showed."""
+    from accelsweep.planning.cost_estimate import plan_table
+
+    earlier = _Earlier.of(home, plan)
+    return plan_table(plan, earlier.settled, earlier.took, _noise(home, plan) if earlier.runs else None)
+
+
+class _Earlier(NamedTuple):
+    """The number of the plan's `runs` that have a record, those that are `settled`, and the time that runs `took`."""
+
+    runs: int
+    settled: set[str]
+    took: Took
+
+    @classmethod
+    def of(cls, home: Path, plan: Plan) -> _Earlier:
+        from accelsweep.driver.progress_display import time_taken
+        from accelsweep.executor.result_reuse import standing
+        from accelsweep.planning.cost_estimate import RunTime
+        from accelsweep.records.run_files import readable_records
+
+        folder = SweepFolder(home, plan.manifest.sweep)
+        records = list(readable_records(folder, plan.manifest.wanted_runs()))
+        settled = standing(records, folder, plan.manifest.site)
+        return cls(len(records), settled, time_taken(folder, map(RunTime.of, records)))
+
+
+def _noise(home: Path, plan: Plan) -> float | None:
+    from accelsweep.analysis.analyse_sweep import noise_so_far
+    from accelsweep.analysis.collect import look_up
+
+    manifest = plan.manifest
+    return noise_so_far(look_up(SweepFolder(home, manifest.sweep), manifest), manifest)
+
+
+_MOST_ROWS = 40
+
+_MOST_JOBS = 10
+
+
+def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
+    """Print a plan with the runs that are settled already, and with others who disturb this machine now."""
+    table = table_of(home, plan)
+    if as_json:
+        say(_answer(table, _others_now(plan.manifest, table)).text())
+        return
+    _print(table, shared_devices(plan.manifest.axes, (cell.config for cell in plan.cells)))
+    for sentence in _others_now(plan.manifest, table):
+        say(f"warning: {sentence}")
+    for line in _jobs(home, plan.manifest):
+        say(line)
+
+
+def _answer(table: PlanTable, warnings: Sequence[str]) -> PlanAnswer:
+    from accelsweep.answers.forms.planned import PlanAnswer
+
+    return PlanAnswer.made_of(table, warnings=tuple(warnings))
+
+
+def _others_now(manifest: Manifest, table: PlanTable) -> list[str]:
+    """Return who else works on the machine of the measurement.
+
+    On a cluster that is not this machine. Where no run is left nobody can be disturbed, and the look takes its time.
+    """
+    if manifest.site.scheduler != "local" or table.settled == table.wanted:
+        return []
+    from accelsweep.measure.machine_state import busy_now
+
+    return [f"{sentence}: stop them, or they will disturb the runs" for sentence in busy_now()]
+
+
+def _jobs(home: Path, manifest: Manifest) -> list[str]:
+    """Return the number and the size of a plan's jobs on a cluster, and what whole nodes hold beyond that."""
+    engine = engine_of(manifest.site)
+    if engine is None:
+        return []
+    limits = TimeLimits(SweepFolder(home, manifest.sweep), manifest)
+    sizes = Counter(limits.of(block) for block in manifest.blocks)
+    lines = []
+    for needs, count in sizes.items():
+        held = held_in_words(needs, manifest.site)
+        words = [f"{engine.name}: {count} x {engine.in_words(needs)}", *filter(None, [held]), engine.command(needs)]
+        lines.append("\n       ".join(words))
+    more = [f"{engine.name}: {len(lines) - _MOST_JOBS} more such lines"] if len(lines) > _MOST_JOBS else []
+    slurm = manifest.site.slurm if manifest.site.scheduler == "slurm" else None
+    left = not_handed_on(os.environ, slurm.secrets) if slurm is not None else []
+    return [*lines[:_MOST_JOBS], *more, *(f"{engine.name}: {sentence}" for sentence in left)]
+
+
+def _print(table: PlanTable, devices: str) -> None:
+    if table.cells:
+        show(_cells(table, devices))
+    else:
+        say(f"{table.sweep}, revision {table.revision}: no setting can run{devices}")
+    for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
+        for line in _by_reason(rows):
+            say(f"{heading}: {line}")
+    for line in in_short(table):
+        say(line)
+
+
+def _cells(table: PlanTable, devices: str) -> Listing:
+    rows = [
+        (row.label, "baseline" if row.baseline else "", str(row.wanted), str(row.settled))
+        for row in table.cells[:_MOST_ROWS]
+    ]
+    if len(table.cells) > _MOST_ROWS:
+        rows.append((f"... and {len(table.cells) - _MOST_ROWS} more", "", "", ""))
+    headings = ("setting", "", "runs", "measured already")
+    title = f"{table.sweep}, revision {table.revision}: {len(table.cells)} settings{devices}"
+    return Listing(title, headings, tuple(rows), numbers=headings[2:])
+
+
+def _by_reason(rows: Sequence[ReasonRow]) -> list[str]:
+    grouped: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        grouped[row.reason].append(row.label)
+    return [
+        f"{len(labels)} x {reason} ({labels[0]}{', ...' if labels[1:] else ''})" for reason, labels in grouped.items()
+    ]
+
+
+def in_short(table: PlanTable) -> list[str]:
+    """Return the lines below the table of settings: blocks, runs, time, cost, the smallest visible difference."""
+    notes = [f"note: {note}" for note in table.notes]
+    if not table.cells:
+        return notes
+    estimate, effect = table.estimate, table.visible_effect
+    new = sum(block.new for block in table.blocks)
+    lines = [f"{len(table.blocks)} blocks ({new} new), {table.wanted} runs, {table.settled} settled already"]
+    if estimate.runs_left:
+        lines.append(
+            f"left: {estimate.runs_left} runs, about {rough(60 * estimate.minutes.expected)} ({estimate.basis})"
+        )
+        lines += _costs(estimate)
+    shown = f"{effect.effect:.1%} ({effect.assumption})" if effect.effect is not None else f"unknown: {effect.reason}"
+    lines.append(f"smallest difference that these repeats can show: {shown}")
+    return lines + notes
+
+
+def _costs(estimate: PlanEstimate) -> list[str]:
+    hours = estimate.gpu_hours
+    gpus = f"about {hours.expected:.2f} GPU-hours (at most {hours.most:.2f})" if hours.most else ""
+    if estimate.usd:
+        usd = f"about {estimate.usd.expected:.2f} USD (at most {estimate.usd.most:.2f})"
+        return [f"      {f'{gpus}, ' if gpus else ''}{usd}"]
+    return [f"      {gpus}, cost unknown: {estimate.usd_reason}"] if gpus else []
+
+
+# The rows of a plan, for those who do not print it.
+
+
+def planned(
+    home: Path, overrides: Sequence[str], *, name: str | None, add_repeats: int, profile: str | None = None
+) -> PlanTable:
+    """Return what `print_plan` prints, as rows. Raises as it does."""
+    return table_of(home, made_plan(home, overrides, name=name, add_repeats=add_repeats, profile=profile))

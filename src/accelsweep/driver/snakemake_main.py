@@ -1,0 +1,14 @@
+"""Snakemake with its temporary files in a folder of ours: `python -m accelsweep.driver.snakemake_main FOLDER OPTIONS`.
+
+The variable TMPDIR would do the same, but it would go with its jobs to nodes that lack the folder.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import tempfile
+
+if __name__ == "__main__":
+    tempfile.tempdir = sys.argv.pop(1)
+    runpy.run_module("snakemake", run_name="__main__", alter_sys=True)

@@ -1,1 +1,0 @@
-"""Slurm, through Snakemake's slurm executor plugin. It needs squeue, which every site has, and not sacct."""

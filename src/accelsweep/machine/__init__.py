@@ -1,1 +1,0 @@
-"""Facts about the machine and its devices, found without torch: processor, GPUs, limits, the operating system."""

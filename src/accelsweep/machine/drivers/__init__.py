@@ -1,1 +1,0 @@
-"""The readers of devices' state: each maker's library, in the same words."""

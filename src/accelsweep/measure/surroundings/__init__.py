@@ -1,1 +1,0 @@
-"""The surroundings of a window: device state, other processes, environment; and the doubts that follow from them."""

@@ -1,1 +1,0 @@
-"""The public names for notebooks and scripts: sweeps and archives as frames and charts, and commands as functions."""

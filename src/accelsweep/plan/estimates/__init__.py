@@ -1,1 +1,0 @@
-"""The estimates of a plan: time by earlier runs, prices, costs, and the smallest visible effect."""

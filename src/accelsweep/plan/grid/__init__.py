@@ -1,1 +1,0 @@
-"""Cells made of overrides: Hydra's composition, its grid, interpolations."""

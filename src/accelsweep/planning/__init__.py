@@ -1,0 +1,1 @@
+"""Makes the plan of a sweep: its settings, its blocks in random order, estimates, and what cannot run."""

@@ -1,0 +1,413 @@
+"""The thin typed check of a config: the keys that accelsweep itself reads, and nothing below `model` or `data`.
+
+An unknown key is refused with the nearest known one. The keys of a model, a data set, an optimizer or the Trainer are
+not checked here, but where these are built.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
+
+from accelsweep.analysis.power import FEWEST_BLOCKS
+from accelsweep.config.grid import CheckedPoint
+from accelsweep.config.prices import Prices
+from accelsweep.config.schema import RATES_OF, CellConfig, LearningRate, Measure, Serving, global_batch_of
+from accelsweep.config.setting import PLAN_KEYS
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import PILOT, Analysis, BlockSettings, Limits, Settings
+from accelsweep.config.trainer import (
+    DECIDED_HERE,
+    asked_length,
+    decided_words,
+    strategy_names,
+    trainer_arguments,
+    trainers_place,
+)
+from accelsweep.config.value_errors import FileOf, parsed
+from accelsweep.engines.grid_engine.refuse import refuse_unfit_grid_engine
+from accelsweep.errors import InputError, nearest
+from accelsweep.json_documents import canonical_json
+from accelsweep.schedulers.slurm import refuse_unfit_slurm
+
+_MAY_BE_ABSENT = frozenset({"serving"})
+"""Keys of groups that no config needs; absent, they are in no cell's name, so that older cells keep theirs."""
+
+
+class Rule(BaseModel):
+    """One `exclude:` rule: the combinations that `when` matches are dropped `because` of a stated reason."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    when: Annotated[dict[str, Any], Field(min_length=1)]
+    because: Annotated[StrictStr, Field(min_length=1)]
+
+
+def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> CellConfig:
+    """Return the checked scientific config, environment values as text; raise InputError for any fault in it.
+
+    Top-level keys beyond the known ones must have been added with `+key=` (`added`) or be config groups (`groups`).
+    """
+    _refuse_unknown(config, added, groups, file_of)
+    for key in CellConfig.model_fields:
+        if key not in config and key not in _MAY_BE_ABSENT:
+            raise InputError(f"the key '{key}' is missing; look in {file_of(key)}")
+    parsed(Measure, config["measure"], "measure", file_of, extra="forbid")
+    if config.get("serving") is not None:
+        parsed(Serving, config["serving"], "serving", file_of, extra="forbid")
+    checked = parsed(CellConfig, config, "", file_of)
+    parsed(LearningRate, checked.optimizer or {}, "optimizer", file_of)
+    refuse_unwritable(config)
+    typed = {"precision": checked.precision, "env": checked.env}
+    if all(config[key] == value for key, value in typed.items()):
+        return checked
+    return checked.changed(**typed)
+
+
+def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> None:
+    if "experiment" in config:
+        raise InputError(f"{file_of('experiment')} must begin with the line `# @package _global_` to have any effect")
+    for key in config:
+        if key not in CellConfig.model_fields and key not in added and key not in groups:
+            raise InputError(
+                f"unknown key '{key}'{nearest(str(key), CellConfig.model_fields)}; look in {file_of(str(key))}. "
+                + (
+                    f"An argument of Lightning's Trainer stands below `trainer`. {place}"
+                    if (place := trainers_place(str(key)))
+                    else f"A key of your own is added with +{key}=VALUE, on the command line or under "
+                    "hydra.sweeper.params"
+                )
+            )
+
+
+def refuse_unwritable(value: Any, key: str = "") -> None:
+    """Raise InputError, naming the key, for a value that JSON cannot hold or that would not come back the same."""
+    if value is None or isinstance(value, str | int):
+        return
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise InputError(f"'{key}{name}': the key {name!r} must be text; put quotes around it")
+            refuse_unwritable(item, f"{key}{name}.")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            refuse_unwritable(item, f"{key}{index}.")
+    elif not isinstance(value, float):
+        raise InputError(
+            f"'{key[:-1]}' is of type {type(value).__name__}; only text, numbers, lists and mappings can be planned"
+        )
+    elif not math.isfinite(value):
+        raise InputError(f"'{key[:-1]}' is {value}: a setting's values must be finite numbers")
+
+
+def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site, list[Rule]]:
+    """Return the checked plan-level part of a config; raise InputError for any fault in it."""
+    refuse_unwritable(values)
+    site = parsed(Site, values.get("site") or {}, "site", file_of)
+    exclude = values.get("exclude") or []
+    if not isinstance(exclude, list):
+        raise InputError(f"exclude={exclude!r}: must be a list of rules; look in {file_of('exclude')}")
+    rules = [parsed(Rule, rule, f"exclude.{number}", file_of) for number, rule in enumerate(exclude)]
+    parts = {
+        "limits": parsed(Limits, values.get("limits") or {}, "limits", file_of),
+        "analysis": parsed(Analysis, values.get("analysis") or {}, "analysis", file_of),
+        "prices": parsed(Prices, values.get("prices") or {}, "prices", file_of),
+        "block": parsed(BlockSettings, values.get("block") or {}, "block", file_of),
+    }
+    rest = {
+        key: values[key] for key in ("repeats", "repeats_most", "baseline", "report") if values.get(key) is not None
+    }
+    settings = parsed(Settings, {**rest, **parts, **_repeats(rest, file_of)}, "", file_of)
+    _refuse_unfit_site(site, file_of)
+    return settings, site, rules
+
+
+def _repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
+    """Return the repeats of `repeats: auto`: the pilot's blocks first. Nothing for a number, which is checked apart."""
+    repeats, most = values.get("repeats"), values.get("repeats_most", FEWEST_BLOCKS)
+    if not isinstance(repeats, str):
+        return {}
+    if repeats != "auto":
+        raise InputError(f"repeats={repeats}: must be a number from 1 on, or auto; look in {file_of('repeats')}")
+    if isinstance(most, int) and most < FEWEST_BLOCKS:
+        raise InputError(
+            f"repeats_most={most}: repeats=auto takes {FEWEST_BLOCKS} blocks at least, so that its intervals hold; "
+            f"look in {file_of('repeats_most')}"
+        )
+    return {"repeats": PILOT, "auto_repeats": True}
+
+
+def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
+    """Raise InputError for settings that no job could be submitted with: rules for new plans, not for old files."""
+    if site.probe and site.scheduler != "local":
+        raise InputError(
+            "site.probe=True: must be false where jobs go to a cluster: the machine that plans is not the one that "
+            f"measures; look in {file_of('site.probe')}"
+        )
+    if site.kinds and site.inventory:
+        raise InputError(
+            "site.inventory and site.kinds are both given: where a site has several kinds of node, each has its own "
+            f"inventory; look in {file_of('site.inventory')}"
+        )
+    if site.kinds and site.scheduler == "local":
+        raise InputError(
+            "site.kinds: needs site.scheduler=slurm, or another engine: one machine is one kind of node; its devices "
+            f"of several models stand in site.inventory; look in {file_of('site.kinds')}"
+        )
+    twice = [kind.name for kind in site.kinds if [other.name for other in site.kinds].count(kind.name) > 1]
+    if twice:
+        raise InputError(f"site.kinds: two kinds of node are called '{twice[0]}'; look in {file_of('site.kinds')}")
+    refuse_unfit_slurm(site.slurm, "site.slurm", file_of)
+    for number, kind in enumerate(site.kinds):
+        where = f"site.kinds.{number}.slurm"
+        if kind.slurm.head != site.slurm.head:
+            raise InputError(
+                f"{where}.head: the job of a head is the whole sweep's: state it as site.slurm.head; "
+                f"look in {file_of(where)}"
+            )
+        refuse_unfit_slurm(kind.slurm, where, file_of)
+    for words in (site.grid_engine, *(kind.grid_engine for kind in site.kinds)):
+        if words is not None:
+            refuse_unfit_grid_engine(words, file_of)
+
+
+# Settings that contradict each other, or that a run decides by itself: every run of such a cell would fail.
+
+LEAST_WARMUP_STEPS = 2
+"""The window takes the pace from the second half of the warm-up, whose first step is apart (`measure.window`)."""
+
+
+def refuse_conflicts(config: CellConfig, limits: Limits, file_of: FileOf) -> None:
+    """Raise InputError where a checked scientific config, or it and the `limits`, cannot be measured by any run."""
+    _refuse_impossible_window(config.measure, limits, file_of)
+    for name in config.trainer:
+        _refuse_trainer_key(str(name), file_of)
+    asked_length(config.trainer)
+    _refuse_misspelt_strategy(config, file_of)
+    if "batch_size" in config.data and not global_batch_of(config):
+        raise InputError(
+            "data.batch_size is set in the config, and every data set gets the top-level batch_size: remove it, and "
+            f"set or sweep batch_size=VALUE; look in {file_of('data.batch_size')}"
+        )
+
+
+def _refuse_impossible_window(measure: Measure, limits: Limits, file_of: FileOf) -> None:
+    if measure.warmup_steps < LEAST_WARMUP_STEPS:
+        raise InputError(
+            f"measure.warmup_steps={measure.warmup_steps}: must be at least {LEAST_WARMUP_STEPS}, because the "
+            f"window's length follows from the pace of its second half; look in {file_of('measure.warmup_steps')}"
+        )
+    if measure.max_steps < measure.min_steps:
+        raise InputError(
+            f"measure.max_steps={measure.max_steps}: must be at least measure.min_steps={measure.min_steps}; "
+            f"raise the one or lower the other; look in {file_of('measure.max_steps')}"
+        )
+    if measure.min_seconds >= limits.run_seconds:
+        raise InputError(
+            f"measure.min_seconds={measure.min_seconds:g}: must be less than "
+            f"limits.run_seconds={limits.run_seconds:g}, the time limit of a run: lower the one or raise the other; "
+            f"look in {file_of('measure.min_seconds')}"
+        )
+
+
+def _refuse_trainer_key(name: str, file_of: FileOf) -> None:
+    where = f"look in {file_of(f'trainer.{name}')}"
+    if name in DECIDED_HERE:
+        raise InputError(f"{decided_words(name)}; {where}")
+    known = trainer_arguments()
+    if known and name not in known:
+        raise InputError(f"trainer.{name} is no argument of Lightning's Trainer{nearest(name, sorted(known))}; {where}")
+
+
+def _refuse_misspelt_strategy(config: CellConfig, file_of: FileOf) -> None:
+    """Refuse what is close to a strategy's name and is none; another package may have registered any other."""
+    strategy, known = config.trainer.get("strategy"), strategy_names()
+    if isinstance(strategy, str) and known and strategy not in known and (near := nearest(strategy, sorted(known))):
+        raise InputError(
+            f"trainer.strategy={strategy}: Lightning has no such strategy{near}; look in {file_of('trainer.strategy')}"
+        )
+
+
+def refuse_unread_axes(points: Sequence[CheckedPoint]) -> None:
+    """Raise InputError for a swept key of the user's own that changes nothing else in any cell's config.
+
+    `points` are those left of the grid. Only where two of them differ in nothing but that key is there an answer.
+    """
+    for key in points[0].axes:
+        head = key.partition(".")[0]
+        if (
+            head in CellConfig.model_fields
+            or head in PLAN_KEYS
+            or not any(head in point.config.raw for point in points)
+        ):
+            continue
+        alike: dict[str, list[str]] = {}
+        for point in points:
+            others = canonical_json({name: value for name, value in point.axes.items() if name != key})
+            alike.setdefault(others, []).append(_read(point.config))
+        if any(len(read) > 1 for read in alike.values()) and all(len(set(read)) == 1 for read in alike.values()):
+            place = trainers_place(key)
+            raise InputError(
+                f"{key} has several values, and nothing refers to it: all of its settings would measure the same. "
+                + (place or f"Refer to it with ${{{key}}} where it is to count, or give it one value")
+            )
+
+
+def _read(config: CellConfig) -> str:
+    """Return the part of a config that a run reads, as text: a key of the user's counts if another key refers to it."""
+    return canonical_json({key: value for key, value in config.raw.items() if key in CellConfig.model_fields})
+
+
+# Whether a cell's settings fit its task. Unfit ones are refused while nothing has been written yet.
+
+KERNELS = "accelsweep.workloads.kernels."
+
+TREES = "accelsweep.workloads.boosting."
+
+OUR_WORKLOADS = "accelsweep.workloads."
+
+_FRONTIER = ("measure.headroom", "measure.max_batch", "measure.batch_resolution", "measure.rank_memory_bytes")
+
+_WINDOW = ("measure.warmup_steps", "measure.min_steps", "measure.max_steps", "measure.min_seconds")
+
+_GOAL = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
+
+_QUALITY = (
+    "measure.quality_samples",
+    "measure.quality_metric",
+    "measure.quality_better",
+    "measure.probe_steps",
+    "measure.matmul_steps",
+)
+
+_LOAD = ("serving.latency_ms", "serving.latency_percentile", "serving.max_wait_ms", "serving.workers")
+
+_ANSWERS = ("measure.scenario", "serving")
+
+_DELIVERY = ("data.placement", "data.preprocess", "data.num_workers", "data.prefetch_factor")
+
+_WITHOUT_LOOP = {
+    "inference": "does not train",
+    "kernels": "does not train",
+    "boosting": "lets a library train",
+}
+
+UNUSED_BY: dict[str, tuple[str, ...]] = {
+    "train_throughput": (*_GOAL, *_FRONTIER, *_ANSWERS),
+    "time_to_accuracy": ("measure.quality_samples", *_FRONTIER, *_ANSWERS),
+    "inference": ("optimizer", "trainer", *_LOAD, *_GOAL, *_QUALITY, *_FRONTIER),
+    "serving": ("optimizer", "trainer", "serving.generator", *_GOAL, *_QUALITY, *_FRONTIER),
+    "kernels": (
+        *("optimizer", "trainer", "data", "measure.fake_loader"),
+        *(*_ANSWERS, *_GOAL, *_QUALITY, *_FRONTIER),
+    ),
+    "memory_frontier": ("batch_size", *_ANSWERS, *_GOAL, *_QUALITY, *_WINDOW),
+    "boosting": (
+        *("optimizer", "trainer", "batch_size", "precision", "measure.fake_loader", *_DELIVERY),
+        *(*_ANSWERS, *_GOAL, *_QUALITY, *_FRONTIER[:-1]),
+    ),
+}
+"""Work (`CellConfig.work`) -> the keys, with all below them, that change nothing in its measurement."""
+
+
+def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
+    """Raise InputError where the settings of a checked scientific config do not fit its `task`.
+
+    `rate` is the plan's `analysis.rate`.
+    """
+    task, measure = config.task, config.measure
+    if rate is not None and rate not in RATES_OF[config.work]:
+        raise InputError(
+            f"analysis.rate={rate}: {_named(config)} measures no such rate, only {', '.join(RATES_OF[config.work])}; "
+            f"look in {file_of('analysis.rate')}"
+        )
+    if task == "time_to_accuracy":
+        _refuse_aimless(measure, file_of)
+    if config.data_target.startswith(OUR_WORKLOADS) and config.each_fold:
+        _refuse_folds_alone(config)
+    if task in ("inference", "kernels", "boosting") and config.loop != "lightning":
+        raise InputError(
+            f"loop={config.loop} names another training loop, and task={task} {_WITHOUT_LOOP[task]}: leave loop out; "
+            f"look in {file_of('loop')}"
+        )
+    if task == "inference" and measure.scenario == "single_stream" and config.batch_size != 1:
+        raise InputError(
+            f"measure.scenario=single_stream asks one sample at a time, and batch_size is {config.batch_size}: set "
+            "batch_size=1, or measure.scenario=offline"
+        )
+    if config.work == "serving" and config.serving is None:
+        raise InputError(
+            "measure.scenario=server does not know the latency that it may take: add serving=default, and set "
+            "serving.latency_ms"
+        )
+    target = config.model_target
+    if task == "kernels" and target.startswith(OUR_WORKLOADS) and not target.startswith(KERNELS):
+        raise InputError(
+            f"task=kernels calls a kernel, and {target} is a model to train: take model=kernel_matmul, "
+            "model=kernel_elementwise or model=kernel_copy"
+        )
+    if task != "kernels" and target.startswith(KERNELS):
+        raise InputError(f"{target} is a kernel, which has nothing to train: set task=kernels with it")
+    _refuse_unfit_trees(config, file_of)
+
+
+def _refuse_unfit_trees(config: CellConfig, file_of: FileOf) -> None:
+    target, metric = config.model_target, config.measure.quality_metric
+    if config.task != "boosting":
+        if target.startswith(TREES):
+            raise InputError(f"{target} grows trees, which has no training step: set task=boosting with it")
+        return
+    if target.startswith(OUR_WORKLOADS) and not target.startswith(TREES):
+        raise InputError(
+            f"task=boosting grows trees, and {target} is a network or a kernel: take model=xgboost, model=lightgbm or "
+            "model=hist_gradient_boosting"
+        )
+    if metric != "AUC" or config.measure.better != "max":
+        raise InputError(
+            f"task=boosting measures the area under the curve of held-out rows, and measure.quality_metric={metric}"
+            f" is another quality: take measure=boosting; look in {file_of('measure.quality_metric')}"
+        )
+
+
+def _named(config: CellConfig) -> str:
+    return "measure.scenario=server" if config.work == "serving" else f"task={config.task}"
+
+
+def refuse_idle_axes(axes: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> None:
+    """Raise InputError for a swept key that changes nothing in any of the sweep's tasks.
+
+    `axes` and `tasks` are those of each cell that is left of the grid.
+    """
+    for key in axes[0]:
+        idle = all(any(key == unused or key.startswith(f"{unused}.") for unused in UNUSED_BY[task]) for task in tasks)
+        if idle and len({canonical_json(cell[key]) for cell in axes}) > 1:
+            raise InputError(
+                f"{key} has several values, and task={' and task='.join(dict.fromkeys(tasks))} does not use it: all "
+                "of its settings would measure the same. Give it one value"
+            )
+
+
+def _refuse_folds_alone(config: CellConfig) -> None:
+    if config.task != "train_throughput" or config.measure.quality_samples is None:
+        raise InputError(
+            "data.fold=all trains and validates a module for each fold, on measure.quality_samples samples: set them, "
+            "and leave task at train_throughput"
+        )
+
+
+def _refuse_aimless(measure: Measure, file_of: FileOf) -> None:
+    if measure.fake_loader:
+        raise InputError(
+            "measure.fake_loader=true trains on one batch again and again, which reaches no target: set it to false "
+            "for task=time_to_accuracy"
+        )
+    for key, value in (("target", measure.target), ("quality_metric", measure.quality_metric)):
+        if value is None:
+            raise InputError(
+                f"task=time_to_accuracy trains until measure.quality_metric reaches measure.target, and measure.{key} "
+                f"is null: set it, for example measure.quality_metric=val_accuracy measure.target=0.9; look in "
+                f"{file_of(f'measure.{key}')}"
+            )

@@ -1,0 +1,428 @@
+"""Make a plan from overrides, and write it down: the road's first step, for the command line and for Snakemake alike.
+
+`make_plan` reads configs, the declared inventory and the sweep's earlier plan, never a record. It writes nothing, so
+that bad input leaves no trace. `write_plan` then writes blocks first and the manifest last.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from accelsweep.analysis.power import FEWEST_BLOCKS
+from accelsweep.config.setting import Cell
+from accelsweep.config.sweep_options import LOOKS, BlockSettings, Fleet, Settings
+from accelsweep.config.versions import VERSION, Tree, Version
+from accelsweep.core.claims.claims import GROUP, ReportSettings
+from accelsweep.errors import InputError
+from accelsweep.json_documents import set_aside, write_bytes_atomically
+from accelsweep.plan.blocks.fleet import fleet_design
+from accelsweep.plan.blocks.paired import paired_design
+from accelsweep.plan.published import with_published
+from accelsweep.plan.versioned import units, versioned_grid
+from accelsweep.planning import auto_batch_size, checked_grid, randomized_blocks
+from accelsweep.planning.checked_grid import CheckedGrid, Unsearched, grid_of, with_batches
+from accelsweep.planning.randomized_blocks import Cutting, Design, Past, design
+from accelsweep.planning.source_digests import versions
+from accelsweep.records.cleanup import refuse_obstacles
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Block, FoundBatch, Manifest, PlannedCell
+from accelsweep.redaction import without_secrets
+
+# The number of blocks of a sweep: as the config says, with added ones, decided by a pilot, or look by look.
+
+
+@dataclass(frozen=True)
+class BlocksAsked:
+    """The number of blocks, the fleet that measures them, and the profile, as `make_plan` takes them."""
+
+    add: int
+    decided: int | None
+    until_decided: bool
+    decided_at: Mapping[str, int] | None
+    profile: str | None
+    fleet: Fleet | None = None
+
+
+def with_repeats(settings: Settings, before: Settings | None, asked: BlocksAsked) -> Settings:
+    """Return `settings` with the number of blocks that the sweep is to have; a fleet's are those of all its nodes."""
+    if asked.fleet is not None:
+        blocks = len(asked.fleet.nodes) * asked.fleet.each
+        return settings.model_copy(update={"repeats": blocks, "added_repeats": 0, "auto_repeats": False})
+    if asked.until_decided:
+        return _until_decided(settings, before, asked)
+    if not settings.auto_repeats:
+        return _with_added(settings, before, asked.add)
+    if asked.add:
+        raise InputError(
+            f"--add-repeats {asked.add} and repeats=auto are two answers to one question: leave one out, or give the "
+            "number of repeats, as repeats=N"
+        )
+    kept = before.repeats if before and before.auto_repeats else settings.repeats
+    return settings.model_copy(update={"repeats": asked.decided or kept})
+
+
+def refuse_too_many(settings: Settings, cells: int) -> None:
+    """Raise InputError where a sweep of so many settings is larger than its limits: planning it would take minutes."""
+    limits, runs = settings.limits, cells * settings.repeats
+    mended = "give fewer, or raise"
+    if settings.repeats > limits.max_repeats:
+        raise InputError(
+            f"{settings.repeats} repeats of each setting are more than limits.max_repeats={limits.max_repeats}: "
+            f"{mended} it if you mean it"
+        )
+    if runs > limits.max_runs:
+        raise InputError(
+            f"{cells} settings with {settings.repeats} repeats are {runs} runs, more than "
+            f"limits.max_runs={limits.max_runs}: {mended} it if you mean it"
+        )
+
+
+def _until_decided(settings: Settings, before: Settings | None, asked: BlocksAsked) -> Settings:
+    """Return `settings` with the blocks of the present look: the first one, or that of the earlier plan."""
+    if settings.auto_repeats or asked.add:
+        other = "repeats=auto" if settings.auto_repeats else f"--add-repeats {asked.add}"
+        raise InputError(f"--until-decided and {other} are two answers to one question: leave one out")
+    if not settings.looks:
+        raise InputError(f"repeats_most={settings.repeats_most}: --until-decided takes {LOOKS[0]} blocks at least")
+    kept = before if before is not None and before.until_decided and before.repeats in settings.looks else None
+    return settings.model_copy(
+        update={
+            "until_decided": True,
+            "repeats": asked.decided or (kept.repeats if kept else settings.looks[0]),
+            "decided_at": dict(asked.decided_at if asked.decided_at is not None else kept.decided_at if kept else {}),
+        }
+    )
+
+
+def _with_added(settings: Settings, before: Settings | None, add: int) -> Settings:
+    """Return `settings` with the repeats that `--add-repeats` added, now and to the earlier plan.
+
+    Earlier additions stay while the config asks for the same number as it did then. So repeating the command without
+    `--add-repeats` resumes the larger sweep. A changed `repeats` states the wanted number anew.
+    """
+    kept = before.added_repeats if before and before.repeats - before.added_repeats == settings.repeats else 0
+    return settings.model_copy(update={"repeats": settings.repeats + kept + add, "added_repeats": kept + add})
+
+
+# The blocks of a checked grid, and the manifest that holds both.
+
+
+def manifest_of(
+    sweep: str,
+    overrides: Sequence[str],
+    grid: CheckedGrid,
+    settings: Settings,
+    baseline: str | None,
+    blocks: Design,
+    sources: dict[str, str],
+    past: Past,
+    *,
+    compared: tuple[Version, ...] = (),
+    profile: str | None = None,
+    found_batches: tuple[FoundBatch, ...] = (),
+    searches_for: str | None = None,
+    fleet: Fleet | None = None,
+) -> Manifest:
+    """Return the manifest of a grid and its blocks: the next revision, or that of the `past` where nothing changed."""
+    cells = grid.cells.values()
+    manifest = Manifest(
+        sweep=sweep,
+        revision=past.revision + 1,
+        experiment=grid.experiment,
+        overrides=tuple(overrides),
+        axes=grid.axes,
+        cells=tuple(PlannedCell(name=cell.name, axes=cell.axes, unsupported=cell.unsupported) for cell in cells),
+        excluded=grid.excluded,
+        baseline=baseline,
+        blocks=blocks.planned,
+        settings=settings,
+        site=grid.site,
+        sources=sources,
+        versions=versions(),
+        compared=compared,
+        profile=profile,
+        found_batches=found_batches,
+        searches_for=searches_for,
+        fleet=fleet,
+    )
+    # Everyone may read a manifest, and it is copied to MLflow. The blocks hold the unmasked values for the runs.
+    manifest = Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
+    if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
+        return past.manifest
+    return manifest
+
+
+def once_each(block: BlockSettings) -> BlockSettings:
+    """Return the rules of blocks in which every setting runs once, those that others are compared with too."""
+    return block.model_copy(update={"baseline_runs": 1})
+
+
+def planned_blocks(
+    folder: SweepFolder,
+    grid: CheckedGrid,
+    settings: Settings,
+    baseline: str | None,
+    existing: Sequence[Block],
+    fleet: Fleet | None,
+) -> Design:
+    """Return the blocks of a grid; those of a fleet go to its nodes, and what a node has measured is kept."""
+    if fleet is None or baseline is None:
+        return blocks_of(folder.name, grid, settings, baseline, existing)
+    measured = frozenset(block.name for block in existing if folder.done(block.name).is_file())
+    return fleet_design(_cutting(folder.name, grid, settings, baseline), fleet, existing, measured)
+
+
+def blocks_of(
+    sweep: str, grid: CheckedGrid, settings: Settings, baseline: str | None, existing: Sequence[Block]
+) -> Design:
+    """Return the blocks of a grid: the `existing` ones that it still wants some runs of, and new ones."""
+    if baseline is None:
+        return Design((), ())
+    task = _cutting(sweep, grid, settings, baseline)
+    if VERSION in grid.axes:
+        return paired_design(task, units(task.cells.values()), existing)
+    return design(task, existing)
+
+
+def _cutting(sweep: str, grid: CheckedGrid, settings: Settings, baseline: str) -> Cutting:
+    supported = {cell.name: cell for cell in grid.cells.values() if cell.unsupported is None}
+    return Cutting(sweep, supported, baseline, settings, grid.site)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan before it is written: the manifest, the blocks that no file holds yet, every cell with its config.
+
+    `notes` are sentences for the user. `previous` is the revision that this one follows, None for the first. `damaged`
+    are files of the earlier plan that cannot be read. They are set aside when this plan is written. `trees`
+    are those of the versions that are compared.
+    """
+
+    manifest: Manifest
+    new_blocks: tuple[Block, ...]
+    cells: tuple[Cell, ...]
+    notes: tuple[str, ...] = ()
+    previous: Manifest | None = None
+    damaged: tuple[Path, ...] = ()
+    trees: tuple[Tree, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether writing this plan would change anything on disk."""
+        return self.manifest != self.previous or bool(self.new_blocks) or bool(self.damaged)
+
+
+def make_plan(
+    home: Path,
+    overrides: Sequence[str],
+    *,
+    name: str | None = None,
+    add_repeats: int = 0,
+    decided: int | None = None,
+    until_decided: bool = False,
+    decided_at: Mapping[str, int] | None = None,
+    trees: Sequence[Tree] = (),
+    profile: str | None = None,
+    batches: auto_batch_size.Batches | None = None,
+    fleet: Fleet | None = None,
+) -> Plan:
+    """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
+
+    `name` is the sweep's name, by default the config's `name`, else the experiment's. `add_repeats` adds so many whole
+    blocks to those of the earlier plan of this name. Later plans keep them while the config's `repeats` stays the same.
+    `decided` is the number of blocks that a pilot asks for, where `repeats` is `auto`; later plans keep it too. With
+    `until_decided` it is that of the next look, and `decided_at` are the settings that were decided before. `trees` are
+    those of the versions that the sweep compares, the baseline first. `profile` is the one of Snakemake that the user
+    gives, by default that of the earlier plan: advice repeats it. `batches` are those that searches have found for
+    `batch_size: auto`; the earlier plan's stay as they are. `fleet` are the nodes that the sweep compares. Raises
+    InputError for anything that is wrong with the input, and Unsearched where batches have to be searched first.
+    """
+    if add_repeats < 0:
+        raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, give repeats=N")
+    with _seldom_collected():
+        asked = BlocksAsked(add_repeats, decided, until_decided, decided_at, profile, fleet)
+        home = home.resolve()
+        return _made(home, overrides, _task(home, overrides, name, tuple(trees), batches or {}), asked)
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Look for cycles of garbage seldom: thousands of settings hold none, and each look goes through all of them."""
+    usual = gc.get_threshold()
+    gc.set_threshold(100_000, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A sweep to be planned: its grid, that grid's sources, its versions, and what earlier plans left in its folder.
+
+    `batches` are those to keep, by their searches.
+    """
+
+    folder: SweepFolder
+    past: randomized_blocks.Past
+    grid: CheckedGrid
+    sources: dict[str, str]
+    trees: tuple[Tree, ...]
+    batches: dict[str, FoundBatch]
+
+
+def _task(
+    home: Path, overrides: Sequence[str], name: str | None, trees: tuple[Tree, ...], batches: auto_batch_size.Batches
+) -> _Task:
+    if trees:
+        assert name is not None, "the trees lie in the sweep's folder already"
+        found = versioned_grid(SweepFolder(home, name), trees, overrides)
+        grid, sources, trees = found.grid, found.sources, found.trees
+    else:
+        grid, sources = grid_of(home, overrides, {})
+    default = (grid.experiment or "sweep").replace("/", "-")
+    folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
+    refuse_obstacles(folder)
+    past = randomized_blocks.read(folder)
+    if folder.name == GROUP and past.manifest is None:
+        raise InputError(f"the name {GROUP!r} is taken: `accelsweep claims` writes there. Try --name my-{GROUP}")
+    kept = {one.search: one for one in past.manifest.found_batches} if past.manifest else {}
+    if auto_batch_size.searches_of(grid.points, grid.cells.values()):
+        if trees:
+            raise InputError("batch_size=auto could give each version another batch: give batch_size a number")
+        grid, sources, kept = with_batches(home, overrides, folder.name, kept, batches)
+    return _Task(folder, past, grid, sources, trees, kept)
+
+
+def _made(home: Path, overrides: Sequence[str], task: _Task, asked: BlocksAsked) -> Plan:
+    grid, past = task.grid, task.past
+    settings = with_repeats(grid.settings, past.manifest.settings if past.manifest else None, asked)
+    refuse_too_many(settings, len(grid.cells))
+    settings = with_published(settings, home)
+    baseline, notes = choose_baseline(grid)
+    if task.trees:  # each setting has a baseline of its own, and none of them stands in every block
+        settings, notes = settings.model_copy(update={"block": once_each(settings.block)}), ()
+    blocks = planned_blocks(task.folder, grid, settings, baseline, past.blocks, asked.fleet)
+    manifest = manifest_of(
+        task.folder.name,
+        overrides,
+        grid,
+        settings,
+        baseline,
+        blocks,
+        task.sources,
+        past,
+        compared=tuple(tree.version for tree in task.trees),
+        profile=_profile(asked.profile, past.manifest),
+        found_batches=tuple(task.batches.values()),
+        fleet=asked.fleet,
+    )
+    notes = (*grid.notes, *notes, *_batch_notes(task), *_pilot_note(settings), *past.notes)
+    return Plan(manifest, blocks.new, tuple(grid.cells.values()), notes, past.manifest, past.damaged, task.trees)
+
+
+def _batch_notes(task: _Task) -> tuple[str, ...]:
+    names = auto_batch_size.searches_of(task.grid.points, tuple(task.grid.cells.values()))
+    return auto_batch_size.notes_on(task.batches[name] for name in names if name in task.batches)
+
+
+def _pilot_note(settings: Settings) -> tuple[str, ...]:
+    if not settings.pilot:
+        return ()
+    return (
+        "repeats=auto: these blocks are the pilot; `accelsweep run` then measures what its noise asks for, "
+        f"{FEWEST_BLOCKS} to {settings.repeats_most} blocks in all",
+    )
+
+
+def write_plan(home: Path, plan: Plan) -> SweepFolder:
+    """Write the new parts of a plan and return the sweep's folder; existing blocks are never written again.
+
+    Damaged files of the earlier plan are set aside under another name. The revision before this one is kept.
+    """
+    folder = SweepFolder(home, plan.manifest.sweep)
+    for path in plan.damaged:
+        set_aside(path)
+    for tree in plan.trees:
+        tree.write(folder.version_file(tree.version.id))
+    for block in plan.new_blocks:
+        block.write(folder.block(block.name))
+    if plan.manifest != plan.previous:
+        if plan.previous is not None:
+            write_bytes_atomically(folder.old_manifest(plan.previous.revision), folder.manifest.read_bytes())
+        plan.manifest.write(folder.manifest)
+    return folder
+
+
+def _profile(given: str | None, past: Manifest | None) -> str | None:
+    if given is None:
+        return past.profile if past else None
+    return given if given != "local" else None
+
+
+def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
+    """Return the first supported cell that `baseline:` matches, else the first supported one, and notes about it."""
+    supported = [cell for cell in grid.cells.values() if cell.unsupported is None]
+    if not supported:
+        return None, ("nothing will be measured, because no setting of this grid can run here",)
+    wanted = grid.settings.baseline
+    matching = [cell.name for cell in supported if wanted and checked_grid.matches(wanted, grid.points[cell.name])]
+    if matching:
+        return matching[0], ()
+    first = supported[0]
+    why = f"no supported setting matches baseline {wanted}" if wanted else "no baseline is named"
+    return first.name, (f"{why}: speed-ups are relative to the first supported setting, {first.axes or first.name}",)
+
+
+# The first phase of a sweep with `batch_size: auto`: a sweep NAME-frontier, with a search for each of its settings.
+
+
+def search_folder(home: Path, sweep: str) -> SweepFolder:
+    """Return the folder of the sweep that searches for the batches of `sweep`."""
+    return SweepFolder(home, f"{sweep}-frontier")
+
+
+def search_plan(home: Path, wanted: Unsearched) -> Plan:
+    """Return the plan of the first phase: the searches that are left, beside those that were planned before."""
+    folder = search_folder(home, wanted.sweep)
+    past = randomized_blocks.read(folder)
+    before = {cell.name for cell in past.manifest.cells} if past.manifest else set()
+    cells = {name: cell for name, cell in wanted.searches.items() if name in wanted.left or name in before}
+    axes = tuple(next(iter(cells.values())).axes)
+    settings = _settings(wanted.grid.settings)
+    grid = replace(wanted.grid, axes=axes, points={}, cells=cells, excluded=(), settings=settings)
+    baseline = next(iter(cells))
+    blocks = blocks_of(folder.name, grid, settings, baseline, past.blocks)
+    manifest = manifest_of(
+        folder.name,
+        wanted.overrides,
+        grid,
+        settings,
+        baseline,
+        blocks,
+        wanted.sources,
+        past,
+        searches_for=wanted.sweep,
+    )
+    return Plan(manifest, blocks.new, tuple(cells.values()), past.notes, past.manifest, past.damaged)
+
+
+def _settings(given: Settings) -> Settings:
+    """Return the settings of the sweep with one search of each setting, and without what is said of its rates."""
+    return given.model_copy(
+        update={
+            "repeats": 1,
+            "added_repeats": 0,
+            "auto_repeats": False,
+            "until_decided": False,
+            "decided_at": {},
+            "baseline": {},
+            "block": once_each(given.block),
+            "report": ReportSettings(),
+            "analysis": given.analysis.model_copy(update={"rate": None}),
+        }
+    )

@@ -1,0 +1,314 @@
+"""Cut a sweep's runs into randomised complete blocks, and let existing blocks stand when the plan grows.
+
+Each block holds one repeat of each of its cells, and the baseline as often as `block.baseline_runs` says. The order is
+random, with a seed from the block's content, so the same plan gives the same blocks everywhere. Blocks are immutable. A
+larger plan puts its further runs into new blocks with fresh repeats of the baseline.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from accelsweep.config.setting import Cell
+from accelsweep.config.site import Site
+from accelsweep.config.sweep_options import Settings
+from accelsweep.errors import DamagedFile, InputError
+from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.planning.resources import fits, most_runs, needs, resource_class, together
+from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Block, Manifest, PlannedBlock, Run
+from accelsweep.schedulers.protocol import Resources
+
+# The numbers of a cell's repeats, and the seeds of its runs.
+
+
+class Numbers:
+    """Numbers the repeats of each cell, and deals out its seeds: each time the smallest that no block has used."""
+
+    def __init__(self, known: Iterable[Block]) -> None:
+        self._repeats: dict[str, set[int]] = {}
+        self._seeds: dict[str, set[int]] = {}
+        for run in (run for block in known for run in block.runs):
+            self._repeats.setdefault(run.cell, set()).add(run.repeat)
+            self._seeds.setdefault(run.cell, set()).add(run.seed)
+
+    def next_runs(self, cells: Sequence[Cell]) -> list[Run]:
+        """Return the runs of a new block. A cell that is there twice has two numbers and one seed.
+
+        So all cells of a block have one seed, unless the plan has grown. Then values that depend on the seed pair by
+        block too.
+        """
+        each = {cell.name: cell for cell in cells}
+        seeds = {name: _unused(self._seeds.setdefault(name, set()), cell.config.seed) for name, cell in each.items()}
+        return [self._next_run(cell, seeds[cell.name]) for cell in cells]
+
+    def _next_run(self, cell: Cell, seed: int) -> Run:
+        number = _unused(self._repeats.setdefault(cell.name, set()), 0)
+        return Run.of(cell.name, number, seed - number)
+
+
+def _unused(used: set[int], first: int) -> int:
+    """Return the smallest number from `first` on that is not in `used`, and put it there."""
+    found = next(number for number in itertools.count(first) if number not in used)
+    used.add(found)
+    return found
+
+
+FEWEST_TOGETHER = 6
+"""The cells beside which a job of its own is worth the baseline's two further runs, and another start-up."""
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """The cells that blocks are cut for: the supported ones by name in grid order, the baseline among them."""
+
+    sweep: str
+    cells: Mapping[str, Cell]
+    baseline: str
+    settings: Settings
+    site: Site
+    needs: dict[str, Resources] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Compute the needs of each cell."""
+        self.needs.update((name, needs(cell.config, self.site)) for name, cell in self.cells.items())
+
+
+@dataclass(frozen=True)
+class Design:
+    """The blocks of a plan: `planned` as the manifest lists them, `new` the ones that no file holds yet."""
+
+    planned: tuple[PlannedBlock, ...]
+    new: tuple[Block, ...]
+
+
+def design(task: Cutting, existing: Sequence[Block]) -> Design:
+    """Return blocks of which `settings.repeats` hold each supported cell; wanted runs of existing blocks count.
+
+    Raises InputError if `block.minutes` is too short for a single run.
+    """
+    for cell in task.cells:
+        most_runs_in_a_block(task, cell)
+    known = {block.name: block for block in existing}
+    wanted = _wanted_of(list(known.values()), task)
+    numbers = Numbers(known.values())
+    layers = list(_layers(task, wanted, numbers))
+    most = max((task.settings.repeats_of(name) for name in task.cells if name != task.baseline), default=None)
+    repeats = task.settings.repeats if most is None else most
+    missing = repeats - _holding(task.baseline, [*wanted.values(), *(block.runs for block in layers)])
+    spare = _spare_baselines(list(known.values()), wanted, task)[: max(0, missing)]
+    wanted.update(spare)
+    alone = [new_block(numbers.next_runs([task.cells[task.baseline]]), task) for _ in range(missing - len(spare))]
+    for block in [*layers, *alone]:
+        known[block.name], wanted[block.name] = block, block.runs
+    on_disk = {block.name for block in existing}
+    blocks = [block for block in known.values() if wanted[block.name]]
+    return Design(
+        planned=tuple(planned(block, wanted[block.name], task) for block in blocks),
+        new=tuple(block for block in blocks if block.name not in on_disk),
+    )
+
+
+def _wanted_of(known: Sequence[Block], task: Cutting) -> dict[str, tuple[Run, ...]]:
+    """Return the wanted runs of each known block; the baseline is wanted where another run needs it.
+
+    A cell that was the baseline once may have several runs in a block: the first of them is its repeat there.
+    """
+    wanted: dict[str, tuple[Run, ...]] = {}
+    count = dict.fromkeys(task.cells, 0)
+    for block in known:
+        first: dict[str, Run] = {}
+        for run in sorted(block.runs, key=lambda run: run.repeat):
+            if run.cell in count and run.cell != task.baseline and count[run.cell] < task.settings.repeats_of(run.cell):
+                first.setdefault(run.cell, run)
+        count.update({cell: count[cell] + 1 for cell in first})
+        wanted[block.name] = (*first.values(), *(_baselines(block, task) if first else ()))
+    return wanted
+
+
+def _baselines(block: Block, task: Cutting) -> tuple[Run, ...]:
+    return tuple(run for run in block.runs if run.cell == task.baseline)
+
+
+def _holding(cell: str, blocks: Iterable[Sequence[Run]]) -> int:
+    return sum(any(run.cell == cell for run in runs) for runs in blocks)
+
+
+def _spare_baselines(
+    known: Sequence[Block], wanted: Mapping[str, tuple[Run, ...]], task: Cutting
+) -> list[tuple[str, tuple[Run, ...]]]:
+    """Return the baseline's runs, with the block's name, of each block without any other wanted run."""
+    spare = [(block.name, _baselines(block, task)) for block in known if not wanted[block.name]]
+    return [(name, runs) for name, runs in spare if runs]
+
+
+def _layers(task: Cutting, wanted: Mapping[str, tuple[Run, ...]], numbers: Numbers) -> Iterator[Block]:
+    """Yield new blocks until every cell but the baseline has its repeats."""
+    have = Counter(run.cell for runs in wanted.values() for run in runs)
+    repeats_of = task.settings.repeats_of
+    missing = {name: repeats_of(name) - have[name] for name in task.cells if name != task.baseline}
+    for layer in range(max(missing.values(), default=0)):
+        cells = [name for name, count in missing.items() if count > layer]
+        for chunk in _chunks(cells, len(wanted) + layer, task):
+            yield new_block(numbers.next_runs([task.cells[name] for name in chunk]), task)
+
+
+def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[str]]:
+    """Yield the cells of one block after the other: one repeat of all `cells`, by resource class, within the bounds.
+
+    The baseline comes first, `block.baseline_runs` times but never more often than there are other cells. Beside a
+    single other cell, the time for its second run is better spent on more blocks.
+    """
+    classes: dict[tuple[object, ...], list[str]] = {}
+    for name in cells:
+        classes.setdefault(resource_class(task.cells[name].config, task.site), []).append(name)
+    for members in classes.values():
+        most = most_runs_in_a_block(task, members[0])
+        baselines = int(min(task.settings.block.baseline_runs, most / 2)) if _takes_baseline(members, task) else 0
+        room = int(min(most - baselines, _share(members, task)))
+        shuffled = sorted(members, key=lambda name: sha256_text(f"{task.sweep}/{layer}/{name}"))
+        count = math.ceil(len(members) / room)
+        for index in range(count):
+            chunk = shuffled[index::count]
+            yield [task.baseline] * min(baselines, len(chunk)) + chunk
+
+
+def _takes_baseline(members: Sequence[str], task: Cutting) -> bool:
+    """Return whether the baseline has a place among these cells of one resource class.
+
+    One machine has what any run needs. A job of whole nodes has all of their cores, so it may ask for the baseline's.
+    """
+    if task.site.scheduler == "local":
+        return True
+    baseline = task.needs[task.baseline]
+    allocation = together([task.needs[name] for name in members], 1, task.settings.limits)
+    if task.site.of_kind(allocation.node_kind).jobs.exclusive:
+        allocation = allocation.model_copy(update={"cpus": max(allocation.cpus, baseline.cpus)})
+    return fits(baseline, allocation)
+
+
+def _share(members: Sequence[str], task: Cutting) -> int:
+    """Return how many of these cells a block has where nothing bounds it: so many that all nodes of a cluster work.
+
+    The blocks of all repeats may run at once. Each has a fresh baseline, so a small share would cost more than it wins.
+    """
+    if task.site.scheduler == "local" or task.settings.block.size is not None:
+        return len(members)
+    needs = task.needs[members[0]]
+    at_once = task.site.of_kind(needs.node_kind).nodes // needs.nodes
+    jobs = max(1, math.ceil(at_once / task.settings.repeats))
+    return min(len(members), max(FEWEST_TOGETHER, math.ceil(len(members) / jobs)))
+
+
+def most_runs_in_a_block(task: Cutting, cell: str) -> float:
+    """Return how many runs a block may hold on nodes of the kind that this cell needs.
+
+    Raises InputError where its time is too short for one.
+    """
+    site = task.site.of_kind(task.needs[cell].node_kind)
+    size, limits = task.settings.block.size, task.settings.limits
+    most = size or math.inf
+    for key, limit in {
+        "block.minutes": task.settings.block.minutes,
+        f"{site.jobs_key}.max_minutes": _job_minutes(site),
+    }.items():
+        by_time = math.inf if limit is None else most_runs(limits, limit)
+        if by_time < 1:
+            raise InputError(
+                f"{key}={limit} is too short for one run, which may take limits.run_seconds={limits.run_seconds:g} "
+                f"besides start-up: raise {key} or lower limits.run_seconds"
+            )
+        most = min(most, by_time)
+    return most
+
+
+def _job_minutes(site: Site) -> int | None:
+    return None if site.scheduler == "local" else site.jobs.max_minutes
+
+
+def new_block(runs: Sequence[Run], task: Cutting) -> Block:
+    """Return the block of these runs, in its random order and under the name of its content."""
+    order_seed = int(sha256_text(canonical_json([task.sweep, sorted(run.name for run in runs)]))[:8], 16)
+    cells = [task.cells[run.cell] for run in runs]
+    return _named(
+        Block(
+            name="",
+            sweep=task.sweep,
+            order_seed=order_seed,
+            runs=tuple(in_random_order(runs, order_seed)),
+            configs={cell.name: cell.config for cell in cells},
+            axes={cell.name: cell.axes for cell in cells},
+            resources=together([task.needs[cell.name] for cell in cells], len(runs), task.settings.limits),
+        )
+    )
+
+
+def in_random_order(runs: Sequence[Run], order_seed: int) -> list[Run]:
+    """Return the runs in the order of `order_seed`, by the SHA-256 of seed and name: it is the same on any machine."""
+    return sorted(runs, key=lambda run: sha256_text(f"{order_seed}/{run.name}"))
+
+
+def _named(block: Block) -> Block:
+    """Return the block under the name of its content. Resources are no part of it: limits may change, runs may not."""
+    configs = {name: config.digest for name, config in block.configs.items()}
+    usual = {run.name: block.configs[run.cell].seed + run.repeat for run in block.runs}
+    runs = [run.name if run.seed == usual[run.name] else f"{run.name}/{run.seed}" for run in block.runs]
+    content = canonical_json([block.sweep, block.order_seed, runs, configs])
+    return block.model_copy(update={"name": f"b{sha256_text(content)[:12]}"})
+
+
+def planned(block: Block, wanted: Sequence[Run], task: Cutting) -> PlannedBlock:
+    """Return a block as the manifest lists it, with the `wanted` ones of its runs."""
+    names = {run.name for run in wanted}
+    runs = [run for run in block.runs if run.name in names]
+    each = list({run.cell: task.needs[run.cell] for run in runs}.values())
+    resources = together(each, len(runs), task.settings.limits).model_copy(update={"node": block.resources.node})
+    return PlannedBlock(name=block.name, runs=tuple(run.name for run in runs), resources=resources)
+
+
+# The files of an earlier plan of the same sweep: its manifest and all blocks. Records are never read.
+
+
+@dataclass(frozen=True)
+class Past:
+    """The earlier plan: `blocks` in the order in which they were planned, those of still earlier plans after them.
+
+    `revision` is the number of the last revision, 0 if there was none. `damaged` files were not read.
+    """
+
+    manifest: Manifest | None
+    revision: int
+    blocks: tuple[Block, ...]
+    damaged: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def read(folder: SweepFolder) -> Past:
+    """Return the earlier plan in the sweep's folder; it is empty before the first plan."""
+    damaged: list[DamagedFile] = []
+    manifest = None
+    try:
+        manifest = Manifest.read(folder.manifest)
+    except FileNotFoundError:
+        pass
+    except DamagedFile as error:
+        damaged.append(error)
+    blocks = {}
+    for path in folder.blocks():
+        try:
+            blocks[path.stem] = Block.read(path)
+        except DamagedFile as error:
+            damaged.append(error)
+    planned = [block.name for block in manifest.blocks if block.name in blocks] if manifest else []
+    return Past(
+        manifest=manifest,
+        revision=max([manifest.revision if manifest else 0, *folder.revisions()]),
+        blocks=tuple(blocks[name] for name in dict.fromkeys([*planned, *blocks])),
+        damaged=tuple(error.path for error in damaged),
+        notes=tuple(f"{error}; it is set aside and planned again" for error in damaged),
+    )

@@ -1,1 +1,0 @@
-"""The views that a sweep's experiment opens with in MLflow's UI."""

@@ -1,0 +1,179 @@
+"""Every metric that a record may hold: its unit and its meaning. The documentation's table is made from this one.
+
+A record's own `unit`, `scope` and `provenance` say how one number came about. `logged.NAME` is not listed: these are
+the values that the user's module logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from accelsweep.records.run_record import Metric
+
+
+class Meaning(NamedTuple):
+    """A metric's unit, and one sentence about it. The unit `per config` is the name in `measure.quality_metric`."""
+
+    unit: str
+    tells: str
+
+
+_PER_CONFIG = "per config"
+
+METRICS: dict[str, Meaning] = {
+    # the timed window
+    "samples_per_second": Meaning("1/s", "The rate: samples of all ranks over the seconds of the slowest rank."),
+    "step_seconds": Meaning("s", "Mean time of a step in the window, on the slowest rank."),
+    "step_seconds_p50": Meaning("s", "Median time of a step in the window, on rank 0."),
+    "step_seconds_p99": Meaning("s", "99th percentile of the steps' times; withheld below 1000 steps."),
+    "samples_per_second_without_stalls": Meaning(
+        "1/s", "The rate that the window has without its stalls; absent where it has none."
+    ),
+    "stall_seconds": Meaning(
+        "s", "Time that steps far longer than the others took beyond a usual step, on the worst rank; 0 without any."
+    ),
+    "window_seconds": Meaning("s", "Length of the window, on the slowest rank."),
+    "window_steps": Meaning("steps", "Steps of the window, on one rank."),
+    "window_samples": Meaning("samples", "Samples of the window, on all ranks."),
+    "rank_skew_seconds": Meaning("s", "Seconds of the slowest rank less those of the fastest; absent on one rank."),
+    "epoch_ends_in_window": Meaning("epochs", "Passes over the data that ended inside the window."),
+    "epoch_samples": Meaning("samples", "Samples that one pass over the training data gives, on all ranks."),
+    "foreign_cpu_cores": Meaning("cores", "CPU cores that other processes kept busy during the window."),
+    # cold costs
+    "load_seconds": Meaning("s", "Time to build module, data and device; imports are excluded."),
+    "first_step_seconds": Meaning("s", "Time of the first step, compilation included; it is not in the rate."),
+    # training
+    "final_train_loss": Meaning("loss", "Training loss of the window's last step, on rank 0."),
+    "learning_rate": Meaning("1", "Learning rate in force at the end of the window, first parameter group."),
+    "loss_scale": Meaning("1", "Loss scale after the window, in 16-mixed only."),
+    "skipped_steps": Meaning("steps", "Optimiser steps that the loss scale skipped, in 16-mixed only."),
+    # quality and time to accuracy
+    "quality": Meaning(_PER_CONFIG, "`measure.quality_metric` on the validation set, after a fixed number of samples."),
+    "quality_seconds": Meaning("s", "Time of the quality phase, or of all validations of a time to accuracy."),
+    "best_quality": Meaning(_PER_CONFIG, "Best value of all validations on the way to the target."),
+    "time_to_target_seconds": Meaning("s", "Training time until the target was reached; validation is excluded."),
+    "time_to_target_wall_seconds": Meaning("s", "The same time with the validations in it."),
+    "results_per_hour": Meaning("results/h", "3600 over `time_to_target_seconds`."),
+    "samples_to_target": Meaning("samples", "Training samples until the target was reached, on all ranks."),
+    "validations": Meaning("validations", "Validations on the way to the target."),
+    # inference and kernels
+    "query_seconds_p50": Meaning(
+        "s", "Median time of a query, from 20 queries on; under `server` at the highest load."
+    ),
+    "query_seconds_p90": Meaning("s", "90th percentile of the queries' times; from 100 queries on."),
+    "query_seconds_p99": Meaning("s", "99th percentile of the queries' times; from 1000 queries on."),
+    "queries_per_second": Meaning("queries/s", "Highest load whose answers keep `serving.latency_ms`; `server` only."),
+    "batch_samples_per_second": Meaning(
+        "1/s", "Rate of full batches, one after another, before the load; `server` only."
+    ),
+    "answered_together": Meaning("queries", "Mean number of queries in a batch, at the highest load."),
+    "joules_per_query": Meaning("J", "Energy of a query at the highest load, by the counter of `energy_joules`."),
+    "load_tests": Meaning("tests", "LoadGen's tests until the highest load was found."),
+    "half_load_query_seconds_mean": Meaning("s", "Mean time of a query at half of the highest load."),
+    "half_load_query_seconds_p50": Meaning("s", "Median time of a query at half of the highest load."),
+    "half_load_query_seconds_p90": Meaning("s", "90th percentile of the queries' times at half of the highest load."),
+    "half_load_query_seconds_p99": Meaning("s", "99th percentile of the queries' times at half of the highest load."),
+    "loadgen_samples_per_second": Meaning("1/s", "The rate as LoadGen finds it; `serving.generator=loadgen` only."),
+    "loadgen_query_seconds_p50": Meaning("s", "Median time of LoadGen's queries; not in `offline`."),
+    "loadgen_query_seconds_p90": Meaning("s", "90th percentile of LoadGen's queries' times; not in `offline`."),
+    "loadgen_query_seconds_p99": Meaning("s", "99th percentile of LoadGen's queries' times; not in `offline`."),
+    "flops_per_second": Meaning("FLOP/s", "Operations of a kernel per second, counted by its algorithm."),
+    "bytes_per_second": Meaning("B/s", "Bytes that a kernel reads and writes per second, counted by its algorithm."),
+    # the memory frontier
+    "largest_batch": Meaning("samples", "Largest batch of a rank whose training fits into the memory, by tries."),
+    "too_large_batch": Meaning("samples", "Smallest batch tried that does not fit; absent where none was too large."),
+    "bytes_per_sample": Meaning(
+        "B", "What each further sample of a batch takes, from a line through the tries' peaks."
+    ),
+    "fixed_bytes": Meaning("B", "What a batch of none would take: parameters, gradients, the optimiser's state."),
+    "memory_limit_bytes": Meaning(
+        "B", "What a rank could take, `measure.headroom` left free; its scope names the limit."
+    ),
+    "peak_rank_bytes": Meaning("B", "Peak of the fullest rank with the largest batch that fits."),
+    # boosted trees
+    "row_rounds_per_second": Meaning(
+        "row rounds/s", "Rows times rounds of the window's fits, per second; `boosting` only, where each is a sample."
+    ),
+    "boosting_rounds": Meaning("rounds", "Rounds of one fit, as the trained model counts them."),
+    "prepare_seconds": Meaning(
+        "s", "Time in which rows are brought into the library's form, before the window; absent where fits do it."
+    ),
+    # memory and energy
+    "peak_memory_reserved_bytes": Meaning("B", "Peak of the memory that torch reserved on the fullest device."),
+    "peak_memory_allocated_bytes": Meaning("B", "Peak of torch's allocator on the fullest device."),
+    "device_memory_used_bytes": Meaning("B", "Memory in use on the fullest device, other processes included."),
+    "rank_parameter_bytes": Meaning(
+        "B", "Parameters that the fullest rank keeps between steps; under FSDP its shard of them."
+    ),
+    "host_pss_bytes": Meaning("B", "Proportional set size of all ranks when the window closed; no peak."),
+    "energy_joules": Meaning("J", "Energy of the window by a counter; its scope says of which parts."),
+    "host_energy_joules": Meaning("J", "Energy of the CPU packages during a GPU's window, by RAPL."),
+    # the job of a run, as the cluster accounts for it
+    "job_queue_seconds": Meaning(
+        "s", "Time that the run's Slurm job waited from submission to start, all starts together."
+    ),
+    "job_elapsed_seconds": Meaning("s", "Time that the whole job ran, with all its runs and what is between them."),
+    "job_energy_joules": Meaning(
+        "J", "`ConsumedEnergy` of the whole job on all its nodes; never to be mixed with the window's `energy_joules`."
+    ),
+    "time_to_result_seconds": Meaning(
+        "s", "`time_to_target_wall_seconds`, or one pass over the data at the rate where no target is trained to."
+    ),
+    "time_to_result_with_queue_seconds": Meaning("s", "The same time after `job_queue_seconds`."),
+    # operations
+    "parameters": Meaning("parameters", "Parameters of the model, counted."),
+    "model_flops_per_sample": Meaning("FLOP", "Operations of one sample's training step, or answer; counted."),
+    "model_flops_per_second": Meaning("FLOP/s", "Those operations times the rate."),
+    "matmul_ceiling_flops_per_second": Meaning(
+        "FLOP/s", "Fastest matrix product measured on this device, in this format."
+    ),
+    "mfu": Meaning("1", "`model_flops_per_second` over the measured ceiling of all devices."),
+    "mfu_of_datasheet": Meaning("1", "`model_flops_per_second` over the datasheet's dense peak of all devices."),
+    "matmul_time_share": Meaning(
+        "1", "Share of a step's time in matrix products, convolutions and recurrent layers; from a profiled pass."
+    ),
+    # the probe pass
+    "data_wait_share": Meaning("1", "Share of a step that waits for data."),
+    "host_to_device_share": Meaning("1", "Share of a step that copies the batch to the device."),
+    "forward_share": Meaning("1", "Share of a step in the forward pass."),
+    "backward_share": Meaning("1", "Share of a step in the backward pass."),
+    "optimizer_share": Meaning("1", "Share of a step in the optimiser."),
+    "communication_share": Meaning("1", "Share of a step that the exchange of gradients makes longer."),
+    "overhead_share": Meaning("1", "Share of a step in the loop itself, between the other parts."),
+    "device_behind_share": Meaning("1", "Share of steps at whose end the device was still behind the host."),
+}
+"""Name -> meaning, in the order of the documentation's table."""
+
+NOT_REACHED = "the run ended before this was measured"
+"""The reason of a metric that belongs to a later phase of a run, until that phase is over."""
+
+
+def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, Metric]:
+    """Return the metrics with these names, each without a value for the reason `NOT_REACHED`.
+
+    `quality` is the unit of those whose unit the config decides.
+    """
+    units = {name: METRICS[name].unit for name in names}
+    return {
+        name: Metric(value=None, unit=quality or "quality" if unit == _PER_CONFIG else unit, reason=NOT_REACHED)
+        for name, unit in units.items()
+    }
+
+
+UNTIMED = frozenset({"quality", "samples_to_target"})
+"""Metrics that other work on the machine cannot change: the seed decides them, and no clock."""
+
+MEMORY_METRICS = (
+    "peak_memory_reserved_bytes",
+    "peak_memory_allocated_bytes",
+    "device_memory_used_bytes",
+    "host_pss_bytes",
+)
+"""Memory metrics in order of preference. A cell uses its first one; a comparison uses the first that all cells have."""
+
+
+# Lines of metrics in the logs of others.
+
+MLPERF_LOG_MARK = ":::MLLOG "
+"""The beginning of each line of a log that MLPerf's own code wrote; the rest is JSON."""

@@ -1,0 +1,292 @@
+"""A run's folder: the latest record on top, every attempt below `attempts/N/`, nothing half done.
+
+An attempt works in its own folder. While it may still take its supervisor down, `started.json` stands there; a clean
+stop or a record removes it. When the attempt's record is complete, an earlier one is moved down to its own attempt's
+folder. Then the new files are moved up, the record last. Each step can be repeated, so that a kill between any two of
+them loses nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from accelsweep.config.schema import CellConfig
+from accelsweep.errors import DamagedFile, InputError
+from accelsweep.json_documents import Document, remove, set_aside
+from accelsweep.records.layout import ATTEMPTS_FOLDER, LOG_FILE, RECORD_FILE, STARTED_FILE, STEPS_FILE, SweepFolder
+from accelsweep.records.plan import Block, Manifest, Run
+from accelsweep.records.run_record import Record, steps_damage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# The ways to read records: strictly, or leniently where a missing or damaged one is no news.
+
+
+def read_record(folder: SweepFolder, run: str) -> Record:
+    """Return the record of the run named `run`.
+
+    Raises DamagedFile, also for the record of another run or cell; FileNotFoundError where there is none.
+    """
+    return read_record_at(folder.record(run), run)
+
+
+def record_or_none(folder: SweepFolder, run: str) -> Record | None:
+    """Return the record of the run named `run`, or None where there is none that can be used."""
+    with suppress(DamagedFile, FileNotFoundError):
+        return read_record(folder, run)
+    return None
+
+
+def readable_records(folder: SweepFolder, runs: Iterable[str]) -> Iterator[Record]:
+    """Yield the usable records of the `runs`."""
+    return (record for run in runs if (record := record_or_none(folder, run)) is not None)
+
+
+def read_record_at(path: Path, run: str) -> Record:
+    """Return the record at `path`, which may be that of an earlier attempt. Raises as `read_record` does."""
+    return own_record(Record.read(path), path, run)
+
+
+def own_record(record: Record, path: Path, run: str) -> Record:
+    """Return `record`, which was read from `path`; raise DamagedFile if it is not of the run named `run`."""
+    if record.run != run:
+        raise DamagedFile(path, f"it is the record of another run, {record.run!r}")
+    if record.cell != Run.parse(run).cell:
+        raise DamagedFile(path, f"it is the record of another setting, {record.cell!r}")
+    return record
+
+
+def read_steps(steps: Path, record: Path, run: str, columns: list[str] | None = None) -> pa.Table:
+    """Return the table at `steps` of the run named `run`, whose record is at `record`: these `columns`, or all.
+
+    Nothing seals the table where there is no record. Raises DamagedFile where the record or the table is damaged;
+    FileNotFoundError where there is no table.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if record.exists() and (damage := steps_damage(read_record_at(record, run), steps)) is not None:
+        raise damage
+    try:
+        return pq.read_table(steps, columns=columns)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, KeyError) as error:  # pyarrow calls a page that it cannot unpack an OSError
+        raise DamagedFile(steps, f"it is no table of steps ({error})") from None
+
+
+_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record seals the others
+
+_REOPENED = "reopened"
+
+
+class Started(Document):
+    """The mark of an attempt whose end is not known yet: its supervisor, its host, and its start.
+
+    `job_log` is the file in which Slurm reports the end of its job.
+    """
+
+    kind: ClassVar[str] = "started"
+
+    run: str
+    attempt: int
+    host: str
+    pid: int
+    started_at: str
+    job_log: str | None = None
+
+
+class RunFolder:
+    """The folder of the run named `name`."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        self.name = name
+
+    def attempt(self, number: int) -> Path:
+        """Return the folder of attempt `number` (from 1)."""
+        return self.path / ATTEMPTS_FOLDER / str(number)
+
+    def record_file(self, number: int) -> Path:
+        """Return the place of the record of attempt `number`."""
+        return self.attempt(number) / RECORD_FILE
+
+    def steps_file(self, number: int) -> Path:
+        """Return the place of its raw step times."""
+        return self.attempt(number) / STEPS_FILE
+
+    def log_file(self, number: int) -> Path:
+        """Return the place of its log."""
+        return self.attempt(number) / LOG_FILE
+
+    def latest(self) -> int:
+        """Return the number of the latest attempt, 0 if there was none."""
+        folder = self.path / ATTEMPTS_FOLDER
+        return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=0)
+
+    def record(self) -> Record | None:
+        """Return the run's record, or None if there is none. Raises DamagedFile, also for a record of another run."""
+        return self._read(self.path / RECORD_FILE)
+
+    def _read(self, path: Path) -> Record | None:
+        try:
+            return read_record_at(path, self.name)
+        except FileNotFoundError:
+            return None
+
+    def recover(self) -> list[DamagedFile]:
+        """Set damaged records aside and finish interrupted moves; return the damaged files."""
+        damaged = []
+        for path in (self.path / RECORD_FILE, self.record_file(self.latest())):
+            try:
+                self._read(path)
+            except DamagedFile as error:
+                aside = set_aside(error.path)
+                damaged.append(DamagedFile(error.path, f"{error.why}; set aside as {aside.name}"))
+        latest = self.attempt(self.latest())
+        whole = (latest / RECORD_FILE).exists() and not (latest / _REOPENED).exists()
+        if whole and self.latest() > self._recorded():
+            self.promote(self.latest())
+        return damaged
+
+    def begin(self, host: str, started_at: str, job_log: str | None = None) -> int:
+        """Make the marked folder of a new attempt and return its number. Files that lost their record make room.
+
+        `job_log` is the log of the Slurm job that the attempt runs in.
+        """
+        number = max(self.latest(), self._recorded()) + 1
+        if self.record() is None:
+            self._move_down(number - 1)
+        folder = self.attempt(number)
+        folder.mkdir(parents=True)
+        mark = Started(
+            run=self.name, attempt=number, host=host, pid=os.getpid(), started_at=started_at, job_log=job_log
+        )
+        mark.write(folder / STARTED_FILE)
+        return number
+
+    def unmark(self, number: int) -> None:
+        """Say that attempt `number` did not take its supervisor down."""
+        remove(self.attempt(number) / STARTED_FILE)
+
+    def discard_half_written(self, number: int) -> None:
+        """Remove files that ranks of attempt `number` were killed while writing; call it when none of them lives."""
+        for part in self.attempt(number).glob(".*.part"):
+            part.unlink(missing_ok=True)
+
+    def is_open(self, number: int) -> bool:
+        """Return whether attempt `number` goes on, or took its supervisor down."""
+        return (self.attempt(number) / STARTED_FILE).exists()
+
+    def took_down(self) -> list[int]:
+        """Return the attempts, later than the record, whose supervisor died before it could say how they ended."""
+        numbers = range(self._recorded() + 1, self.latest() + 1)
+        return [number for number in numbers if self.is_open(number)]
+
+    def job_log(self, number: int) -> str | None:
+        """Return the log of the Slurm job in which attempt `number` took its supervisor down, if it is known."""
+        with contextlib.suppress(FileNotFoundError, DamagedFile):
+            return Started.read(self.attempt(number) / STARTED_FILE).job_log
+        return None
+
+    def reopen(self) -> bool:
+        """Keep the record as an earlier attempt and forgive all falls, so that the run is measured again.
+
+        Returns whether there was a record. The mark comes first: an attempt that has it is never moved up again.
+        """
+        number = self._recorded()
+        self._forgive(self.latest())
+        if number:
+            self.attempt(number).mkdir(parents=True, exist_ok=True)
+            (self.attempt(number) / _REOPENED).touch()
+            self._move_down(number)
+        return number > 0
+
+    def promote(self, number: int) -> None:
+        """Make the finished attempt `number` the run's result, and keep the earlier one in its own attempt's folder.
+
+        The run has come to its end, so nothing counts any more that took its supervisor down before.
+        """
+        if (
+            0 < self._recorded() < number
+        ):  # files on top without a record are this attempt's own, moved up before a kill
+            self._move_down(self._recorded())
+        for name in _RESULTS:
+            with contextlib.suppress(FileNotFoundError):
+                (self.attempt(number) / name).replace(self.path / name)
+        self._forgive(number)
+
+    def _forgive(self, last: int) -> None:
+        for number in range(1, last + 1):
+            self.unmark(number)
+
+    def _move_down(self, number: int) -> None:
+        for name in _RESULTS:
+            if (self.path / name).exists():
+                self.attempt(number).mkdir(parents=True, exist_ok=True)
+                (self.path / name).replace(self.attempt(number) / name)
+
+    def _recorded(self) -> int:
+        record = self.record()
+        return 0 if record is None else record.attempt
+
+
+# The two ways to read the blocks of a plan: leniently, and strictly where one setting's block is wanted.
+
+
+def block_of(folder: SweepFolder, manifest: Manifest, cell: str) -> Block:
+    """Return the first block that holds `cell`, with its frozen config and the values on its axes.
+
+    Raises InputError where no block holds it. Raises DamagedFile where none does that can be read.
+    """
+    damage = None
+    for planned in manifest.blocks:
+        try:
+            block = _read(folder, planned.name)
+        except DamagedFile as error:
+            damage = damage or error
+            continue
+        if cell in block.configs:
+            return block
+    if damage is None:
+        raise InputError(f"no block of sweep {folder.name!r} holds setting {cell!r}")
+    why = f"{damage.why}; no other block holds setting {cell!r}. The same `accelsweep run` writes it anew"
+    raise DamagedFile(damage.path, why)
+
+
+def block_or_none(folder: SweepFolder, name: str) -> Block | None:
+    """Return the block of this name, or None where there is none that can be used."""
+    with suppress(DamagedFile):
+        return _read(folder, name)
+    return None
+
+
+def readable_blocks(folder: SweepFolder, manifest: Manifest) -> Iterator[Block]:
+    """Yield the usable blocks of the plan, in its order."""
+    return (block for planned in manifest.blocks if (block := block_or_none(folder, planned.name)) is not None)
+
+
+def readable_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConfig]:
+    """Return the config of each setting by name, from the blocks; what a damaged block alone holds is left out."""
+    found: dict[str, CellConfig] = {}
+    runnable = {cell.name for cell in manifest.cells if cell.unsupported is None}
+    for block in readable_blocks(folder, manifest):
+        found |= block.configs
+        if found.keys() >= runnable:
+            break
+    return found
+
+
+def _read(folder: SweepFolder, name: str) -> Block:
+    path = folder.block(name)
+    try:
+        return Block.read(path)
+    except FileNotFoundError:
+        raise DamagedFile(path, "it is missing") from None

@@ -1,0 +1,1 @@
+"""Cluster schedulers, behind one protocol."""

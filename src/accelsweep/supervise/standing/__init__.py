@@ -1,1 +1,0 @@
-"""The results, versions and data that stand before a block begins."""

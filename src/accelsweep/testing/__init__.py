@@ -1,0 +1,1 @@
+"""A simulated accelerator and workloads of known speed, for tests."""

@@ -1,0 +1,1 @@
+"""Publishes records to MLflow."""

@@ -1,0 +1,1 @@
+"""One rank of a run: trains, measures, and writes its result."""

@@ -1,0 +1,1 @@
+"""Training loops: Lightning's, and a bare one to compare it with."""

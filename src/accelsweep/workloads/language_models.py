@@ -1,0 +1,151 @@
+"""A transformer of GPT-2's shape: 12 layers of width 768 have 124.4 M parameters, input and output embedding being one.
+
+Source: A. Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), and the weights published with
+it. It has normalisation before each part, learned positions and the tanh form of GELU. Its residual projections are
+initialised smaller.
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from accelsweep.workloads.lightning_modules import Classifier, Execution
+
+
+class GPT2(Classifier):
+    """Tokens (samples, sequence) to the logits of each next token (samples, sequence, vocabulary)."""
+
+    def __init__(
+        self,
+        vocabulary: int = 50_257,
+        context: int = 1024,
+        width: int = 768,
+        layers: int = 12,
+        heads: int = 12,
+        dropout: float = 0.0,
+        **execution: Unpack[Execution],
+    ) -> None:
+        """`context` is the longest sequence; `width` is a multiple of `heads`."""
+        super().__init__(_Transformer(vocabulary, context, width, layers, heads, dropout), **execution)
+
+
+class _Transformer(nn.Module):
+    def __init__(self, vocabulary: int, context: int, width: int, layers: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(context, width)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads, dropout) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+        self.output = nn.Linear(width, vocabulary, bias=False)
+        self.output.weight = self.tokens.weight
+        self.apply(_initialise)
+        for name, parameter in self.named_parameters():
+            if name.endswith(("attention.output.weight", "feed_forward.2.weight")):
+                nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        hidden = self.dropout(self.tokens(tokens) + self.positions(places))
+        logits: Tensor = self.output(self.norm(self.blocks(hidden)))
+        return logits
+
+
+class TransformerBlock(nn.Module):
+    """Attention and a feed-forward part of four times the width, each normalised before and added to its input."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        """The shape (samples, sequence, width) stays."""
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = CausalSelfAttention(width, heads, dropout)
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width), nn.Dropout(dropout)
+        )
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return (samples, sequence, width)."""
+        hidden = hidden + self.attention(self.attention_norm(hidden))
+        added: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        return added
+
+
+class CausalSelfAttention(nn.Module):
+    """Every token looks at itself and those before it, through torch's fused scaled_dot_product_attention."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        """Raises ValueError where `width` is no multiple of `heads`."""
+        super().__init__()
+        if width % heads:
+            raise ValueError(f"model.width={width} is no multiple of model.heads={heads}")
+        self.heads, self.dropout = heads, dropout
+        self.queries_keys_values = nn.Linear(width, 3 * width)
+        self.output = nn.Linear(width, width)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return (samples, sequence, width)."""
+        split = self.queries_keys_values(hidden).unflatten(2, (3, self.heads, -1))
+        queries, keys, values = split.permute(2, 0, 3, 1, 4)
+        dropout = self.dropout if self.training else 0.0
+        seen = functional.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True)
+        attended: Tensor = functional.dropout(self.output(seen.transpose(1, 2).flatten(2)), dropout)
+        return attended
+
+
+def _initialise(part: nn.Module) -> None:
+    if isinstance(part, nn.Linear | nn.Embedding):
+        nn.init.normal_(part.weight, std=0.02)
+    if isinstance(part, nn.Linear) and part.bias is not None:
+        nn.init.zeros_(part.bias)
+
+
+# Recurrent networks on text: the LSTM language model of benchmarks, and an embedding + BiLSTM text classifier.
+
+
+class LSTMLanguageModel(Classifier):
+    """Embedding, `layers` LSTM layers and a linear layer: at each token, logits of the next one."""
+
+    def __init__(
+        self, vocabulary: int = 10_000, hidden: int = 256, layers: int = 2, **execution: Unpack[Execution]
+    ) -> None:
+        """`hidden` is the number of units of every layer, the embedding included."""
+        super().__init__(_Recurrent(vocabulary, hidden, hidden, layers, False, vocabulary), **execution)
+
+
+class BiLSTMTextClassifier(Classifier):
+    """Embedding, `layers` bidirectional LSTM layers, the last state of both directions, a linear layer."""
+
+    def __init__(
+        self,
+        vocabulary: int = 20_000,
+        embedding: int = 128,
+        hidden: int = 64,
+        layers: int = 2,
+        classes: int = 2,
+        **execution: Unpack[Execution],
+    ) -> None:
+        """`hidden` is the number of units of each direction."""
+        super().__init__(_Recurrent(vocabulary, embedding, hidden, layers, True, classes), **execution)
+
+
+class _Recurrent(nn.Module):
+    """Tokens (samples, sequence) to logits: of every token, or of the whole text where both directions are read."""
+
+    def __init__(
+        self, vocabulary: int, embedding: int, hidden: int, layers: int, whole_text: bool, classes: int
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding)
+        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True, bidirectional=whole_text)
+        self.output = nn.Linear(2 * hidden if whole_text else hidden, classes)
+        self.whole_text = whole_text
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        every, (last, _) = self.lstm(self.embedding(tokens))
+        logits: Tensor = self.output(last[-2:].transpose(0, 1).flatten(1) if self.whole_text else every)
+        return logits
