@@ -1,6 +1,6 @@
 """One try after another at sweeps, archives and configs that somebody made to harm, each made of its number alone.
 
-A try changes a file of a released version's sweep, and reads it as commands do. The file must be read, set aside by
+A try changes a file of a small finished sweep, and reads it as commands do. The file must be read, set aside by
 name, or refused by name, under the watch of `guard`. Anything else is a crash. `make fuzz` makes many tries.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fuzzed import HEAVY, KINDS, LIGHT, READERS
 from guard import Forbidden, watched
-from released import PACKED, unpacked
+from small_sweep import unpack_small_sweep
 
 from accelsweep.commands.exchange.archives import import_archive
 from accelsweep.errors import AccelsweepError
@@ -48,7 +48,7 @@ class Bench:
     @classmethod
     def made(cls, home: Path) -> Bench:
         """Make it below `home`, and read all of it once, so that nothing is imported later."""
-        folder = unpacked(PACKED[-1], home)
+        folder = unpack_small_sweep(home)
         (home / "conf" / "experiment").mkdir(parents=True)
         (home / "conf" / "model").mkdir()
         (home / "conf" / "experiment" / "mine.yaml").write_text(CONFIG)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from archives import contents_of, members, relisted, write
-from released import PACKED, unpacked
+from small_sweep import unpack_small_sweep
 
 import accelsweep
 from accelsweep.cli.runs import print_runs, retry_runs
@@ -67,15 +67,15 @@ def head(request):
 
 @pytest.fixture
 def folder(tmp_path):
-    return unpacked(PACKED[-1], tmp_path)
+    return unpack_small_sweep(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def archive(once):
-    """The archive of a released version's sweep with a report of this version; tests must not change it."""
+    """The archive of a small finished sweep with a report of this version; tests must not change it."""
 
     def make(place: Path) -> None:
-        sweep = unpacked(PACKED[-1], place)
+        sweep = unpack_small_sweep(place)
         report(place, [sweep.name])
         export_sweep(place, sweep.name, place / "reported.zip")
 
