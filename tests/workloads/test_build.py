@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from tiny_sweep import config_with
 
 from accelsweep.errors import InputError, Unsupported
-from accelsweep.workloads.instantiate import build_data, build_module, converted, prepare_once
+from accelsweep.workloads.instantiate import build_data, build_module, prepare_data, with_convert_modes
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.25}
 HERE = "accelsweep_own_code"
@@ -206,7 +206,7 @@ def test_a_network_of_the_users_within_a_class_of_ours_gets_its_config_as_hydra_
 
 def test_a_callback_of_the_users_gets_its_config_as_hydra_gives_it():
     trainer = {"strategy": "auto", "callbacks": [{"_target_": f"{HERE}.Configured", "cfg": {"width": 3}}]}
-    found = instantiate(converted(trainer))
+    found = instantiate(with_convert_modes(trainer))
     assert (type(found), found["callbacks"][0].cfg.width) == (dict, 3)
 
 
@@ -266,12 +266,12 @@ def test_the_batch_size_goes_to_a_module_that_brings_its_own_data():
 
 def test_data_is_prepared_once_and_so_is_the_modules_own():
     given = config("WithData", seed=1)
-    prepare_once(given)
+    prepare_data(given)
     assert type(build_module(given)).prepared == 1
 
 
 def test_data_that_needs_a_device_is_prepared_on_the_cpu():
-    prepare_once(config("Bare", data="OnDevice", seed=1))
+    prepare_data(config("Bare", data="OnDevice", seed=1))
 
 
 def test_a_second_batch_size_in_the_data_config_is_refused():

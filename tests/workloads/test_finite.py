@@ -15,7 +15,7 @@ from accelsweep.errors import InputError, Unsupported
 from accelsweep.worker.loops.raw_parts import mover
 from accelsweep.workloads.data_module import FiniteData
 from accelsweep.workloads.image_models import SmallCNN
-from accelsweep.workloads.training_stream import Excerpt, Items, Tensors
+from accelsweep.workloads.training_stream import LazyRows, TensorRows, TensorSubset
 
 DATA = Path(__file__).parents[2] / "conf" / "data"
 CPU = torch.device("cpu")
@@ -25,14 +25,14 @@ class Pictures(FiniteData):
     """50 images in memory whose every byte is the image's number, which is its target too."""
 
     def read(self):
-        return self.split(Tensors(*map(torch.stack, zip(*map(picture, range(50)), strict=True))))
+        return self.split(TensorRows(*map(torch.stack, zip(*map(picture, range(50)), strict=True))))
 
 
 class Files(FiniteData):
     """The same images, read one by one."""
 
     def read(self):
-        return self.split(Items(range(50), picture))
+        return self.split(LazyRows(range(50), picture))
 
 
 def picture(number):
@@ -170,8 +170,8 @@ def test_one_fold_after_the_other_is_held_out_of_a_set_that_is_read_once(kind, p
 
 
 def test_a_part_of_a_set_in_memory_is_no_copy():
-    whole = Tensors(torch.arange(10.0))
-    part = Excerpt(whole, torch.tensor([7, 3]))
+    whole = TensorRows(torch.arange(10.0))
+    part = TensorSubset(whole, torch.tensor([7, 3]))
     assert len(part) == 2
     assert part.take(torch.tensor([1]))[0].tolist() == [3.0]
     assert part.to(CPU).tensors[0].data_ptr() == whole.tensors[0].data_ptr()
@@ -220,7 +220,7 @@ def test_keys_that_contradict_each_other_or_the_device_are_unsupported_with_a_re
 def test_what_is_no_image_cannot_be_preprocessed():
     class Numbers(FiniteData):
         def read(self):
-            return self.split(Tensors(torch.randn(20, 3), torch.zeros(20)))
+            return self.split(TensorRows(torch.randn(20, 3), torch.zeros(20)))
 
     with pytest.raises(Unsupported, match="for images, and this set holds none"):
         Numbers(**PLAIN, preprocess="cpu").setup("fit")
@@ -238,7 +238,9 @@ def test_auto_preprocesses_images_where_they_are(kind, placement, where):
 def test_auto_leaves_what_is_no_image_alone():
     class Numbers(FiniteData):
         def read(self):
-            return self.split(Tensors(torch.randn(20, 3, generator=torch.Generator().manual_seed(1)), torch.zeros(20)))
+            return self.split(
+                TensorRows(torch.randn(20, 3, generator=torch.Generator().manual_seed(1)), torch.zeros(20))
+            )
 
     for placement in ("loader", "resident"):
         delivery = {**PLAIN, "placement": placement}
@@ -268,7 +270,7 @@ def test_every_sets_config_builds_it_and_has_the_axes(name):
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true", "64-true"])
 @pytest.mark.parametrize("preprocess", [None, "cpu", "device"])
 def test_images_reach_the_module_in_the_numbers_that_it_computes_with(precision, preprocess):
-    """What is made on the device comes after Lightning converted the batch, so the data module has to."""
+    """What is made on the device comes after Lightning with_convert_modes the batch, so the data module has to."""
     seen = []
 
     class Seeing(SmallCNN):

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from accelsweep.errors import InputError
-from accelsweep.workloads.public_datasets import HuggingFaceData, numbered_words
+from accelsweep.workloads.public_datasets import HuggingFaceData, hash_words
 
 pytest.importorskip("datasets", reason="accelsweep's extra `huggingface` is not installed")
 
@@ -62,7 +62,7 @@ def test_texts_in_parquet_become_numbered_words_and_string_classes_numbers(tmp_p
     load = {"data_files": str(tmp_path / "films.parquet")}
     data = of(tmp_path, "parquet", load, inputs="text", target="mood", sequence=5, vocabulary=1000)
     tokens, classes = next(iter(data.train_dataloader()))
-    good, bad = numbered_words(["good", "a bad film"], 5, 1000)
+    good, bad = hash_words(["good", "a bad film"], 5, 1000)
     assert tokens.shape == (4, 5)
     assert torch.equal(tokens[:, 0] == good[0], classes == 1)
     assert torch.equal((tokens == bad).all(dim=1), classes == 0)
@@ -136,9 +136,9 @@ def test_named_classes_that_a_test_set_withholds_are_refused_with_the_column(tmp
 
 
 def test_words_are_numbered_alike_everywhere_and_texts_are_cut_and_filled_up():
-    rows = numbered_words(["The film, the FILM", "", "a b c d e"], sequence=4, vocabulary=100)
+    rows = hash_words(["The film, the FILM", "", "a b c d e"], sequence=4, vocabulary=100)
     assert rows.shape == (3, 4)
     assert rows[0].tolist() == [rows[0, 0], rows[0, 1]] * 2
     assert rows[1].tolist() == [0] * 4
     assert ((rows[0] > 0) & (rows[0] < 100)).all()
-    assert numbered_words(["film"], 1, 20_000).item() == 1 + 2_185_543_202 % 19_999
+    assert hash_words(["film"], 1, 20_000).item() == 1 + 2_185_543_202 % 19_999

@@ -12,7 +12,7 @@ from tiny_sweep import config_with
 from accelsweep.config.schema import Scaling
 from accelsweep.errors import InputError, Unsupported
 from accelsweep.installation import shipped_root
-from accelsweep.workloads.instantiate import FACTORS, configure, scaled_lr
+from accelsweep.workloads.instantiate import LR_FACTORS, configure_optimizer, scaled_learning_rate
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1}
 
@@ -27,7 +27,7 @@ def config(batch_size=64, devices=1, num_nodes=1, **optimizer):
 
 
 def made(accumulate=1, **settings):
-    found = configure(torch.nn.Linear(2, 1), config(**settings), lambda: accumulate)
+    found = configure_optimizer(torch.nn.Linear(2, 1), config(**settings), lambda: accumulate)
     return found["optimizer"] if isinstance(found, dict) else found
 
 
@@ -48,22 +48,22 @@ def test_the_learning_rate_follows_the_global_batch(scaling, expected):
 
 
 def test_a_smaller_batch_than_the_base_lowers_the_rate():
-    assert scaled_lr(0.1, "linear", 16, 64) == pytest.approx(0.025)
-    assert scaled_lr(0.1, "sqrt", 16, 64) == pytest.approx(0.05)
+    assert scaled_learning_rate(0.1, "linear", 16, 64) == pytest.approx(0.025)
+    assert scaled_learning_rate(0.1, "sqrt", 16, 64) == pytest.approx(0.05)
 
 
 def test_scalings_that_mean_nothing_are_refused():
     with pytest.raises(InputError, match=r"needs optimizer.base_batch_size"):
         made(lr_scaling="sqrt", base_batch_size=None)
     with pytest.raises(InputError, match=r"scales optimizer.lr, which is not set"):
-        configure(
+        configure_optimizer(
             torch.nn.Linear(2, 1),
             config_with(optimizer={"_target_": "torch.optim.Adadelta", "lr_scaling": "linear", "base_batch_size": 8}),
         )
 
 
 def test_the_rate_grows_in_equal_steps_to_the_scaled_one_and_stays():
-    found = configure(torch.nn.Linear(2, 1), config(lr_scaling="linear", base_batch_size=32, warmup_steps=4))
+    found = configure_optimizer(torch.nn.Linear(2, 1), config(lr_scaling="linear", base_batch_size=32, warmup_steps=4))
     assert found["lr_scheduler"]["interval"] == "step"
     optimizer, schedule, seen = found["optimizer"], found["lr_scheduler"]["scheduler"], []
     for _ in range(6):
@@ -74,13 +74,13 @@ def test_the_rate_grows_in_equal_steps_to_the_scaled_one_and_stays():
 
 
 def test_without_warm_up_there_is_no_schedule_to_pay_for():
-    assert isinstance(configure(torch.nn.Linear(2, 1), config(warmup_steps=0)), torch.optim.SGD)
+    assert isinstance(configure_optimizer(torch.nn.Linear(2, 1), config(warmup_steps=0)), torch.optim.SGD)
 
 
 def test_frozen_parameters_are_left_out():
     layer = torch.nn.Linear(2, 1)
     layer.bias.requires_grad_(False)
-    assert [len(group["params"]) for group in configure(layer, config()).param_groups] == [1]
+    assert [len(group["params"]) for group in configure_optimizer(layer, config()).param_groups] == [1]
 
 
 def test_fused_and_foreach_reach_torch_and_exclude_each_other():
@@ -99,7 +99,7 @@ def test_a_fused_variant_that_torch_refuses_is_an_answer():
 def test_any_class_of_torch_can_be_named(name):
     settings = yaml.safe_load((shipped_root() / "conf" / "optimizer" / "own.yaml").read_text())
     stated = settings | {"_target_": f"torch.optim.{name}", "lr": 0.03, "warmup_steps": 2}
-    made = configure(torch.nn.Linear(2, 1), config_with(optimizer=stated))
+    made = configure_optimizer(torch.nn.Linear(2, 1), config_with(optimizer=stated))
     assert type(made["optimizer"]).__name__ == name
     assert made["optimizer"].defaults["lr"] == 0.03
 
@@ -108,7 +108,7 @@ def test_any_class_of_torch_can_be_named(name):
 def test_every_shipped_optimizer_takes_its_keys_and_has_the_same_axes(name):
     settings = yaml.safe_load((shipped_root() / "conf" / "optimizer" / f"{name}.yaml").read_text())
     assert {"lr", "fused", "foreach", "lr_scaling", "base_batch_size", "warmup_steps"} <= set(settings)
-    optimizer = configure(torch.nn.Linear(2, 1), config_with(optimizer=settings))
+    optimizer = configure_optimizer(torch.nn.Linear(2, 1), config_with(optimizer=settings))
     assert type(optimizer).__name__.lower() == name
-    assert tuple(FACTORS) == get_args(Scaling)
-    assert settings["lr_scaling"] in FACTORS
+    assert tuple(LR_FACTORS) == get_args(Scaling)
+    assert settings["lr_scaling"] in LR_FACTORS

@@ -35,9 +35,9 @@ def test_mirrored_images_have_left_and_right_exchanged():
 
 def test_normalisation_is_by_channel_where_there_are_several_means():
     images = torch.full((1, 2, 1, 1), 51, dtype=torch.uint8)
-    made = Preprocess(mean=(0.1, 0.2), std=(0.1, 0.4)).normalised(images)
+    made = Preprocess(mean=(0.1, 0.2), std=(0.1, 0.4)).normalize(images)
     torch.testing.assert_close(made.flatten(), torch.tensor([1.0, 0.0]))
-    assert Preprocess(mean=0.2, std=2.0).normalised(images).abs().max() < 1e-6
+    assert Preprocess(mean=0.2, std=2.0).normalize(images).abs().max() < 1e-6
 
 
 def test_without_draws_an_image_is_normalised_only():

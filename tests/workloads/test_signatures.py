@@ -10,13 +10,13 @@ from tiny_sweep import config_with
 from accelsweep.errors import InputError
 from accelsweep.workloads.datasets import RandomImages
 from accelsweep.workloads.image_models import ResNet50
-from accelsweep.workloads.instantiate import build_module, parameters_of
+from accelsweep.workloads.instantiate import build_module, signature_parameters
 
 
 def test_keys_that_are_handed_on_count_as_arguments():
-    assert {"blocks", "compile", "channels_last"} <= set(parameters_of(ResNet50))
-    assert {"image_size", "batch_size", "seed", "device", "placement"} <= set(parameters_of(RandomImages))
-    assert Parameter.VAR_KEYWORD not in {parameter.kind for parameter in parameters_of(RandomImages).values()}
+    assert {"blocks", "compile", "channels_last"} <= set(signature_parameters(ResNet50))
+    assert {"image_size", "batch_size", "seed", "device", "placement"} <= set(signature_parameters(RandomImages))
+    assert Parameter.VAR_KEYWORD not in {parameter.kind for parameter in signature_parameters(RandomImages).values()}
 
 
 def test_what_takes_anything_still_takes_anything():
@@ -27,7 +27,7 @@ def test_what_takes_anything_still_takes_anything():
         return others
 
     for target in (anything, typed):
-        assert parameters_of(target)["others"].kind is Parameter.VAR_KEYWORD
+        assert signature_parameters(target)["others"].kind is Parameter.VAR_KEYWORD
 
 
 def test_a_misspelt_key_of_a_model_is_refused_with_the_nearest():

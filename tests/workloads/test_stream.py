@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from accelsweep.errors import InputError
-from accelsweep.workloads.training_stream import EndlessBatches, Tensors, WholeSet, loader_of
+from accelsweep.workloads.training_stream import EndlessBatches, TensorRows, ValidationBatches, make_loader
 
 ROWS = torch.arange(103)
 
@@ -16,7 +16,7 @@ ROWS = torch.arange(103)
 def first_batches(count, monkeypatch, *, seed=1, rank=0, size=1, batch_size=10, workers=0):
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", str(size))
-    loader = loader_of(EndlessBatches(Tensors(ROWS), batch_size, seed), num_workers=workers)
+    loader = make_loader(EndlessBatches(TensorRows(ROWS), batch_size, seed), num_workers=workers)
     return [rows for (rows,) in islice(iter(loader), count)]
 
 
@@ -49,6 +49,6 @@ def test_a_batch_larger_than_a_ranks_share_is_refused_with_what_to_change(monkey
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_validation_gives_every_row_once_and_in_order(workers):
-    batches = [rows for (rows,) in loader_of(WholeSet(Tensors(ROWS), 50), workers)]
+    batches = [rows for (rows,) in make_loader(ValidationBatches(TensorRows(ROWS), 50), workers)]
     assert torch.equal(torch.cat(batches), ROWS)
     assert [len(batch) for batch in batches] == [50, 50, 3]
