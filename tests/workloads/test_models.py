@@ -196,7 +196,7 @@ def test_the_text_classifier_reads_in_both_directions():
 def test_gpt2_shares_its_embedding_between_input_and_output():
     module, _ = tiny("gpt2")
     assert module.network.output.weight is module.network.tokens.weight
-    with pytest.raises(ValueError, match=r"no multiple of model\.heads=3"):
+    with pytest.raises(ValueError, match=r"not a multiple of model\.heads=3"):
         GPT2(width=8, heads=3)
 
 

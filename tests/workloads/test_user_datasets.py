@@ -15,7 +15,7 @@ ROWS = 40
 
 
 class Counting(IterableDataset):
-    """The numbers below `count`; records the passes that it is told of."""
+    """The numbers below `count`; records the numbers of its passes."""
 
     def __init__(self, count=ROWS):
         self.count, self.passes = count, []

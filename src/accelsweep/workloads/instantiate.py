@@ -48,9 +48,9 @@ def build_module(
     """Return the LightningModule that `config.model` names, with the config's optimiser if it defines none.
 
     `axes` are the keys that the sweep varies. `batches_per_step` returns how many batches an optimiser step will hold;
-    it is called when the optimiser is made. Raises InputError where the target is no LightningModule or does not take
-    the given arguments, and Unsupported where the sweep varies an optimiser that the module does not use. Errors of the
-    user's code pass through.
+    it is called when the optimiser is made. Raises InputError where the target is not a LightningModule or does not
+    take the given arguments, and Unsupported where the sweep varies an optimiser that the module does not use. Errors
+    of the user's code pass through.
     """
     node = dict(config.model)
     if brings_own_data(config) and "batch_size" in target_parameters(node) and "batch_size" not in node:
@@ -85,7 +85,7 @@ def build_data(config: CellConfig, seed: int, device: torch.device | None = None
 
     It gets `batch_size` (per rank) as an argument or, if it takes none, as the attribute of that name. If the config
     has `data.batch_size`, the data divides a global batch among the ranks and gets that one. `seed` and `device` go
-    only to targets that name them. Raises InputError where the target is no LightningDataModule or does not take the
+    only to targets that name them. Raises InputError where the target is not a LightningDataModule or does not take the
     given arguments.
     """
     node = dict(config.data)
@@ -263,12 +263,12 @@ def _unpacked_keys(target: Callable[..., Any], name: str) -> list[str] | None:
     return list(get_args(hint)[0].__annotations__) if get_origin(hint) is Unpack else None
 
 
-def _wrong_module(found: Any, node: Mapping[str, Any]) -> str:
-    """Return why `found`, made by the config's `model`, is no LightningModule, and what to type instead."""
-    gave = f"model._target_={node.get('_target_')} gave a {type(found).__name__}"
-    if remedy := _other_lightning(found, "LightningModule"):
+def _wrong_module(built: Any, node: Mapping[str, Any]) -> str:
+    """Return why `built`, made by the config's `model`, is not a LightningModule, and what to type instead."""
+    gave = f"model._target_={node.get('_target_')} gave a {type(built).__name__}"
+    if remedy := _other_lightning(built, "LightningModule"):
         return f"{gave}, {remedy}"
-    if not isinstance(found, nn.Module):
+    if not isinstance(built, nn.Module):
         return f"{gave}, not a LightningModule: it must be one, or a torch.nn.Module for model=supervised"
     arguments = " ".join(f"model.network.{key}={value}" for key, value in node.items() if value is not None)
     return (
@@ -277,22 +277,22 @@ def _wrong_module(found: Any, node: Mapping[str, Any]) -> str:
     )
 
 
-def _wrong_data_module(found: Any, node: Mapping[str, Any]) -> str:
-    """Return why `found`, made by the config's `data`, is no LightningDataModule, and what to type instead."""
+def _wrong_data_module(built: Any, node: Mapping[str, Any]) -> str:
+    """Return why `built`, made by the config's `data`, is not a LightningDataModule, and what to type instead."""
     target = node.get("_target_")
-    gave = f"data._target_={target} gave a {type(found).__name__}, not a LightningDataModule"
-    if remedy := _other_lightning(found, "LightningDataModule"):
+    gave = f"data._target_={target} gave a {type(built).__name__}, not a LightningDataModule"
+    if remedy := _other_lightning(built, "LightningDataModule"):
         return f"{gave}: {remedy}"
-    if isinstance(found, Dataset) or hasattr(found, "__getitem__"):
+    if isinstance(built, Dataset) or hasattr(built, "__getitem__"):
         return f"{gave}; a data set is given with: data=dataset data.train._target_={target}"
-    if isinstance(found, DataLoader):
+    if isinstance(built, DataLoader):
         return f"{gave}; give its data set instead: data=dataset data.train._target_=THE_SET, batch_size stays an axis"
     return gave
 
 
-def _other_lightning(found: Any, name: str) -> str | None:
-    """Return the remedy where `found` is of the package `pytorch_lightning`, Lightning's former name."""
-    if any(base.__name__ == name and base.__module__.startswith("pytorch_lightning") for base in type(found).__mro__):
+def _other_lightning(built: Any, name: str) -> str | None:
+    """Return the remedy where `built` is of the package `pytorch_lightning`, Lightning's former name."""
+    if any(base.__name__ == name and base.__module__.startswith("pytorch_lightning") for base in type(built).__mro__):
         return (
             f"a {name} of pytorch_lightning, whose classes are not those of lightning.pytorch, which trains here: "
             "write `import lightning.pytorch as pl`"

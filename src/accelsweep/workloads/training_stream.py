@@ -243,8 +243,8 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
             drawn = [torch.randperm(count, generator=generator)]
             if self._augment is not None:
                 drawn.append(self._augment.draw(count, generator))
-            own = (tensor[self._rank :: self._size][:usable].to(self._rows.device) for tensor in drawn)
-            yield from zip(*(torch.split(tensor, self.batch_size) for tensor in own), strict=True)
+            shares = (tensor[self._rank :: self._size][:usable].to(self._rows.device) for tensor in drawn)
+            yield from zip(*(torch.split(tensor, self.batch_size) for tensor in shares), strict=True)
 
 
 class ValidationBatches(IterableDataset[tuple[Tensor, ...]]):
