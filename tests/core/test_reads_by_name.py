@@ -120,11 +120,11 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
         "XGBoost's own config",
     ),
     ("workloads/boosting/xgboost_trees.py", "self._parameters"): ("device", "XGBoost's parameters"),
-    ("workloads/instantiate.py", "arguments_of(settings)"): ("batch_size", "arguments of a user's class"),
+    ("workloads/instantiate.py", "target_parameters(node)"): ("batch_size", "arguments of a user's class"),
     ("workloads/instantiate.py", "data.hparams"): ("batch_size", "hyperparameters of a data module"),
     ("workloads/instantiate.py", "parameters"): ("batch_size", "arguments of a user's class"),
-    ("workloads/instantiate.py", "settings"): ("batch_size", "arguments of a user's class"),
-    ("workloads/datasets.py", "[value for _, value in stated]"): ("data", "a pickled batch of CIFAR-10"),
+    ("workloads/instantiate.py", "node"): ("batch_size", "arguments of a user's class"),
+    ("workloads/datasets.py", "strings"): ("data", "a pickled batch of CIFAR-10"),
 }
 """(file, what is read) -> the keys that are read there by name, and why it is no config, or why it reads one so."""
 

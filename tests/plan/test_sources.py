@@ -7,7 +7,6 @@ import pytest
 from tiny_sweep import config_with
 
 from accelsweep.errors import InputError
-from accelsweep.planning import source_digests as source_digests_
 from accelsweep.planning.source_digests import OWN_WORKLOADS, ImportPath, source_digests, targets, versions
 
 
@@ -58,6 +57,14 @@ def test_a_package_counts_with_all_its_source_files_and_their_names(tmp_path):
 def test_own_workloads_are_included_and_what_versions_cover_is_not(tmp_path):
     pairs = [("model._target_", "accelsweep.workloads.image_models.MLP"), ("optimizer._target_", "torch.optim.SGD")]
     assert set(source_digests(pairs, ImportPath.of_home(tmp_path))) == {OWN_WORKLOADS}
+
+
+def test_a_change_of_a_shipped_workload_changes_its_digest(tmp_path, monkeypatch):
+    monkeypatch.setattr("accelsweep.planning.source_digests.WORKLOADS", tmp_path)
+    (tmp_path / "image_models.py").write_text("WIDTH = 1")
+    before = digest(tmp_path, "accelsweep.workloads.image_models.MLP")
+    (tmp_path / "image_models.py").write_text("WIDTH = 2")
+    assert digest(tmp_path, "accelsweep.workloads.image_models.MLP") != before
 
 
 def test_an_installed_distribution_counts_with_its_list_of_files(tmp_path):
@@ -119,18 +126,3 @@ def test_a_package_of_an_editable_installation_is_found_by_the_finder_that_it_br
     assert digest(home, "edipkg.Net") != before
     with pytest.raises(InputError, match="no module or package 'edipkgg'"):
         digest(home, "edipkgg.Net")
-
-
-def test_the_shipped_workloads_are_declared_to_measure_what_the_first_records_did():
-    """Whoever changes a workload decides: the same work (add the digest), or another (a new first digest)."""
-    assert source_digests_.WORKLOADS.is_dir()
-    found = source_digests_._digest_of_folder(source_digests_.WORKLOADS)
-    assert found in source_digests_.SAME_AS_FIRST, (
-        f"workloads/ changed: its digest is {found} (planning/source_digests.py)"
-    )
-    assert source_digests_.own_workloads() == source_digests_.FIRST_SOURCES
-
-
-def test_workloads_that_nobody_declared_stand_for_themselves(monkeypatch):
-    monkeypatch.setattr(source_digests_, "SAME_AS_FIRST", frozenset())
-    assert source_digests_.own_workloads() != source_digests_.FIRST_SOURCES

@@ -184,11 +184,11 @@ def test_a_module_without_an_answer_is_told_what_to_define(run, own_module):
 
 def test_what_the_data_has_for_prediction_is_predicted(run, tmp_path):
     (tmp_path / "predict_data.py").write_text(
-        "from accelsweep.testing.calibration import TimedData, _Waiting, loader_of\n"
+        "from accelsweep.testing.calibration import TimedData, _Waiting, make_loader\n"
         "class Data(TimedData):\n"
         "    def setup(self, stage): assert stage == 'predict'\n"
         "    def train_dataloader(self): raise AssertionError('not to be trained on')\n"
-        "    def predict_dataloader(self): return loader_of(_Waiting(8, 0.0, 5))\n"
+        "    def predict_dataloader(self): return make_loader(_Waiting(8, 0.0, 5))\n"
     )
     model = {"_target_": "identity_model.Module"}
     (tmp_path / "identity_model.py").write_text(

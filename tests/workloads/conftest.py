@@ -1,4 +1,4 @@
-"""One thread for each small network: several, beside other tests, mostly wait for each other."""
+"""One torch thread: several would mostly wait for each other when tests run in parallel."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The networks: their sizes against the papers', what they compute and learn, what the execution axes do."""
+"""The shipped models: their sizes as published, what they compute and learn, what the execution axes do."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -18,32 +19,48 @@ from accelsweep.workloads.image_models import FCN, MLP, VGG16, AlexNet, AlexNetC
 from accelsweep.workloads.language_models import GPT2, BiLSTMTextClassifier, LSTMLanguageModel
 from accelsweep.workloads.lightning_modules import Classifier
 
-MODELS = Path(__file__).parents[2] / "conf" / "model"
+ROOT = Path(__file__).parents[2]
+CONFIGS = {path.stem: OmegaConf.load(path) for path in sorted((ROOT / "conf" / "model").glob("*.yaml"))}
+NETWORKS = [
+    name for name, config in CONFIGS.items() if {"compile", "channels_last"} < set(config) and "network" not in config
+]
 IMAGES = torch.linspace(-1, 1, 4 * 3 * 32 * 32).reshape(4, 3, 32, 32)
 TOKENS = torch.arange(4 * 7).reshape(4, 7) % 11
 TINY = {
-    "small_cnn": (lambda **more: SmallCNN(channels=3, width=4, **more), IMAGES),
-    "mlp": (lambda **more: MLP(image_size=32, channels=3, width=8, **more), IMAGES),
-    "fcn": (lambda **more: FCN(features=3072, hidden=[8, 8], classes=10, **more), IMAGES),
-    "alexnet": (lambda **more: AlexNet(classes=10, hidden=16, **more), IMAGES.repeat(1, 1, 2, 2)),
+    "small_cnn": (partial(SmallCNN, channels=3, width=4), IMAGES),
+    "mlp": (partial(MLP, image_size=32, channels=3, width=8), IMAGES),
+    "fcn": (partial(FCN, features=3072, hidden=[8, 8], classes=10), IMAGES),
+    "alexnet": (partial(AlexNet, classes=10, hidden=16), IMAGES.repeat(1, 1, 2, 2)),
     "alexnet_cifar": (AlexNetCifar, IMAGES),
-    "vgg16": (lambda **more: VGG16(classes=10, width=4, hidden=16, dropout=0.0, **more), IMAGES),
-    "resnet50": (lambda **more: ResNet50(classes=10, width=8, blocks=[1, 1, 1, 1], **more), IMAGES),
-    "resnet56": (lambda **more: ResNetCifar(blocks_per_stage=1, **more), IMAGES),
-    "lstm": (lambda **more: LSTMLanguageModel(vocabulary=11, hidden=8, **more), TOKENS),
-    "text_classifier": (lambda **more: BiLSTMTextClassifier(vocabulary=11, embedding=8, hidden=8, **more), TOKENS),
-    "gpt2": (lambda **more: GPT2(vocabulary=11, context=8, width=8, layers=2, heads=2, **more), TOKENS),
+    "vgg16": (partial(VGG16, classes=10, width=4, hidden=16, dropout=0.0), IMAGES),
+    "resnet50": (partial(ResNet50, classes=10, width=8, blocks=[1, 1, 1, 1]), IMAGES),
+    "resnet56": (partial(ResNetCifar, blocks_per_stage=1), IMAGES),
+    "lstm": (partial(LSTMLanguageModel, vocabulary=11, hidden=8), TOKENS),
+    "text_classifier": (
+        lambda **options: BiLSTMTextClassifier(vocabulary=11, embedding=8, hidden=8, **options),
+        TOKENS,
+    ),
+    "gpt2": (partial(GPT2, vocabulary=11, context=8, width=8, layers=2, heads=2), TOKENS),
 }
 EVERY = pytest.mark.parametrize("name", sorted(TINY))
 WITH_IMAGES = pytest.mark.parametrize("name", sorted({*TINY} - {"mlp", "fcn", "lstm", "text_classifier", "gpt2"}))
 
 
-def tiny(name, **more):
+def tiny(name, **options):
     make, inputs = TINY[name]
     torch.manual_seed(1)
-    module = make(**more)
-    targets = TOKENS % 11 if name in ("lstm", "gpt2") else torch.arange(4) % 2
+    module = make(**options)
+    targets = TOKENS if name in ("lstm", "gpt2") else torch.arange(4) % 2
     return module, (inputs, targets)
+
+
+def on_meta(config):
+    with torch.device("meta"):
+        return instantiate(OmegaConf.to_container(config), _convert_="all")
+
+
+def parameter_count(module):
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 @pytest.mark.parametrize(
@@ -62,36 +79,35 @@ def tiny(name, **more):
         ("gpt2", 124_439_808, "Radford et al. 2019, as published: 124 M"),
     ],
 )
-def test_a_models_parameters_are_as_many_as_its_source_says(model, parameters, source):
-    settings = OmegaConf.to_container(OmegaConf.load(MODELS / f"{model}.yaml"))
-    with torch.device("meta"):
-        module = instantiate(settings, _convert_="all")
-    assert sum(parameter.numel() for parameter in module.parameters()) == parameters, source
+def test_a_model_has_as_many_parameters_as_its_source_says(model, parameters, source):
+    assert parameter_count(on_meta(CONFIGS[model])) == parameters, source
 
 
-def test_kerass_text_classifier_has_one_bias_less_per_gate_and_one_output_less():
-    """So that ours differs from the published count by arithmetic alone."""
-    with torch.device("meta"):
-        ours = sum(parameter.numel() for parameter in BiLSTMTextClassifier().parameters())
+def test_the_text_classifier_differs_from_keras_by_one_bias_per_gate_and_one_output():
     biases, output = 2 * 2 * 4 * 64, 2 * 64 + 1
-    assert ours - biases - output == 2_757_761
+    assert parameter_count(BiLSTMTextClassifier()) - biases - output == 2_757_761
 
 
 def test_parameter_counts_of_our_own_networks_are_those_of_the_arithmetic():
-    cnn = sum(parameter.numel() for parameter in SmallCNN(width=32, depth=3).parameters())
     convolutions = 9 * (1 * 32 + 32 * 64 + 64 * 128)
-    assert cnn == convolutions + 2 * (32 + 64 + 128) + 128 * 10 + 10
-    mlp = sum(parameter.numel() for parameter in MLP(width=256, depth=2).parameters())
-    assert mlp == (64 + 1) * 256 + (256 + 1) * 256 + (256 + 1) * 10
+    assert parameter_count(SmallCNN(width=32, depth=3)) == convolutions + 2 * (32 + 64 + 128) + 128 * 10 + 10
+    assert parameter_count(MLP(width=256, depth=2)) == (64 + 1) * 256 + (256 + 1) * 256 + (256 + 1) * 10
+
+
+@pytest.mark.parametrize("model", NETWORKS)
+def test_the_guide_lists_every_model_with_its_number_of_parameters(model):
+    parameters = parameter_count(on_meta(CONFIGS[model]))
+    row = re.search(rf"^\| `{model}` \|.*$", (ROOT / "docs" / "workloads.md").read_text(), re.MULTILINE)
+    assert row, f"docs/workloads.md has no row for model={model}"
+    listed = f"{parameters / 1e6:.1f} M" if parameters >= 1e6 else f"{parameters / 1e3:.1f} k"
+    assert row[0].split("|")[3].strip() == listed
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("model", ["fcn5", "fcn8", "fcn5_mnist", *sorted({*TINY} - {"fcn"})])
-def test_every_models_config_builds_it_and_has_the_execution_axes(model):
-    settings = OmegaConf.to_container(OmegaConf.load(MODELS / f"{model}.yaml"))
-    assert (settings["compile"], settings["channels_last"]) == (False, False)
-    with torch.device("meta"):
-        assert isinstance(instantiate(settings, _convert_="all"), Classifier)
+def test_the_config_of_every_model_builds_it_and_has_the_execution_axes(model):
+    assert (CONFIGS[model].compile, CONFIGS[model].channels_last) == (False, False)
+    assert isinstance(on_meta(CONFIGS[model]), Classifier)
 
 
 @EVERY
@@ -112,15 +128,15 @@ def test_every_parameter_gets_a_gradient_and_a_few_steps_lower_the_loss(name):
 
 @pytest.mark.exhaustive
 @EVERY
-def test_the_operations_of_every_model_are_counted(name):
+def test_the_flops_of_every_model_are_counted(name):
     with torch.device("meta"):
         module, (inputs, targets) = tiny(name)
         batch = inputs.to("meta"), targets.to("meta")
     assert training_flops(lambda: module.training_step(batch, 0)) > 0
 
 
-def test_a_perceptrons_operations_are_six_per_weight_and_sample():
-    """2 forward, 2 for the weights' gradients, 2 for the inputs' gradients, which the first layer needs not."""
+def test_a_fully_connected_network_has_six_flops_per_weight_and_sample():
+    """2 forward, 2 for the weights' gradients, 2 for the inputs' gradients, which the first layer does not need."""
     module, batch = tiny("fcn")
     first, rest = 3072 * 8, 8 * 8 + 8 * 10
     assert training_flops(lambda: module.training_step(batch, 0)) == 4 * (4 * first + 6 * rest)
@@ -130,8 +146,8 @@ def test_a_perceptrons_operations_are_six_per_weight_and_sample():
 @pytest.mark.parametrize(
     ("model", "size", "billions"), [(ResNet50, 224, 4.1), (VGG16, 224, 15.5), (ResNetCifar, 32, 0.126)]
 )
-def test_an_image_network_multiplies_as_often_as_is_published(model, size, billions):
-    """Multiply-adds of the forward pass; forward and backward count each of them six times (the first layer's four)."""
+def test_an_image_network_has_as_many_multiply_adds_as_published(model, size, billions):
+    """Those of the forward pass; forward and backward have six FLOPs for each (four in the first layer)."""
     with torch.device("meta"):
         module = model()
         batch = torch.empty(2, 3, size, size), torch.empty(2, dtype=torch.long)
@@ -139,12 +155,12 @@ def test_an_image_network_multiplies_as_often_as_is_published(model, size, billi
     assert counted == pytest.approx(billions, rel=0.02)
 
 
-def test_gpt2s_operations_are_those_of_the_formula_for_transformers():
+def test_the_flops_of_gpt2_are_those_of_the_formula_for_transformers():
     """A. Chowdhery et al., "PaLM" (2022), appendix B: 6 N + 12 layers * width * sequence per token."""
     with torch.device("meta"):
         module, tokens = GPT2(), torch.empty(2, 1024, dtype=torch.long)
     counted = training_flops(lambda: module.training_step((tokens, tokens), 0)) / tokens.numel()
-    weights = sum(parameter.numel() for parameter in module.parameters()) - 1024 * 768
+    weights = parameter_count(module) - 1024 * 768
     assert counted == pytest.approx(6 * weights + 12 * 12 * 768 * 1024, rel=0.002)
 
 
@@ -155,51 +171,37 @@ def test_any_square_image_gives_one_logit_per_class(model, image_size, channels)
     assert network(torch.randn(3, channels, image_size, image_size)).shape == (3, 7)
 
 
-def test_a_perceptron_takes_a_table_s_rows():
+def test_an_mlp_takes_the_rows_of_a_table():
     assert MLP(features=13, classes=3)(torch.randn(2, 13)).shape == (2, 3)
 
 
-def test_a_language_models_logits_of_a_token_do_not_depend_on_later_ones():
-    for name in ("gpt2", "lstm"):
-        module, _ = tiny(name)
-        changed = TOKENS.clone()
-        changed[:, 4:] = 0
-        before, after = module.eval()(TOKENS), module(changed)
-        assert torch.equal(before[:, :4], after[:, :4]), name
-        assert not torch.equal(before[:, 4:], after[:, 4:]), name
+@pytest.mark.parametrize("name", ["gpt2", "lstm"])
+def test_the_logits_of_a_token_do_not_depend_on_later_tokens(name):
+    module, _ = tiny(name)
+    changed = TOKENS.clone()
+    changed[:, 4:] = 0
+    before, after = module.eval()(TOKENS), module(changed)
+    assert torch.equal(before[:, :4], after[:, :4])
+    assert not torch.equal(before[:, 4:], after[:, 4:])
 
 
 def test_the_text_classifier_reads_in_both_directions():
     module, _ = tiny("text_classifier")
-    for place in (0, 6):
+    for position in (0, 6):
         changed = TOKENS.clone()
-        changed[:, place] = 10
+        changed[:, position] = 10
         assert not torch.equal(module(TOKENS), module(changed))
 
 
-def test_gpt2_has_one_embedding_for_input_and_output():
+def test_gpt2_shares_its_embedding_between_input_and_output():
     module, _ = tiny("gpt2")
     assert module.network.output.weight is module.network.tokens.weight
-    with pytest.raises(ValueError, match=r"no multiple of model\.heads=3"):
+    with pytest.raises(ValueError, match=r"not a multiple of model\.heads=3"):
         GPT2(width=8, heads=3)
 
 
-def test_the_loss_and_accuracy_of_tokens_count_every_token():
-    class Fixed(nn.Module):
-        def forward(self, tokens):
-            return torch.eye(3)[tokens] * 100.0
-
-    module = Classifier(Fixed())
-    logged = {}
-    module.log = lambda name, value, **_: logged.update({name: float(value)})
-    tokens = torch.tensor([[0, 1, 2], [0, 0, 1]])
-    targets = torch.tensor([[0, 1, 2], [0, 0, 2]])
-    module.validation_step((tokens, targets), 0)
-    assert logged == {"val_loss": pytest.approx(100 / 6), "val_accuracy": pytest.approx(5 / 6)}
-
-
 @WITH_IMAGES
-def test_channels_last_changes_the_layout_and_not_the_result(name):
+def test_channels_last_changes_the_layout_but_not_the_result(name):
     plain, (images, _) = tiny(name)
     other, _ = tiny(name, channels_last=True)
     other.load_state_dict(plain.state_dict())
@@ -217,19 +219,19 @@ def test_channels_last_is_unsupported_where_it_would_change_nothing(name):
         tiny(name, channels_last=True)
 
 
-@pytest.mark.parametrize(("name", "laid_out"), [("small_cnn", True), ("mlp", False)])
-def test_channels_last_may_be_left_to_the_network(name, laid_out):
+@pytest.mark.parametrize(("name", "has_convolutions"), [("small_cnn", True), ("mlp", False)])
+def test_channels_last_auto_depends_on_the_network(name, has_convolutions):
     module, _ = tiny(name, channels_last="auto")
-    four = [weight for weight in module.parameters() if weight.dim() == 4]
-    assert bool(four) is laid_out
-    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in four)
+    kernels = [weight for weight in module.parameters() if weight.dim() == 4]
+    assert bool(kernels) is has_convolutions
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in kernels)
 
 
-# The loops of C++ that inductor writes take 20 s to build. The first case below shows with captured graphs, run as they
-# are, that a module is captured whole, under the same names and with the same gradients.
+# Inductor's C++ takes 20 s to build. The aot_eager case below shows the same without it: one graph, the same names and
+# the same gradients.
 INDUCTOR = (
     pytest.mark.long,
-    pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler on a CPU, none is here"),
+    pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler on a CPU"),
 )
 
 
@@ -246,10 +248,10 @@ def test_a_compiled_model_is_the_same_model(name, backend, tmp_path, monkeypatch
     plain, batch = tiny(name)
     compiled, _ = tiny(name, compile=True)
     assert list(compiled.state_dict()) == list(plain.state_dict())
-    ours, theirs = plain.training_step(batch, 0), compiled.training_step(batch, 0)
-    torch.testing.assert_close(theirs, ours)
-    ours.backward()
-    theirs.backward()
+    plain_loss, compiled_loss = plain.training_step(batch, 0), compiled.training_step(batch, 0)
+    torch.testing.assert_close(compiled_loss, plain_loss)
+    plain_loss.backward()
+    compiled_loss.backward()
     for left, right in zip(compiled.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(left.grad, right.grad, rtol=1e-3, atol=1e-5)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

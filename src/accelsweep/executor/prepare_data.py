@@ -111,14 +111,14 @@ def _prepared_apart(configs: Mapping[str, CellConfig], version: VersionAtHand) -
 def _prepared(configs: Mapping[str, CellConfig]) -> list[str]:
     if not configs:
         return []
-    from accelsweep.workloads.instantiate import make_importable, prepare_once
+    from accelsweep.workloads.instantiate import add_working_directory_to_path, prepare_data
 
     if OwnTree.of_this_run() is None:
-        make_importable()
+        add_working_directory_to_path()
     done = []
     for digest, config in configs.items():
         try:
-            prepare_once(config)
+            prepare_data(config)
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001 - the user's code may do anything; its runs will say so too

@@ -93,28 +93,6 @@ def path_of_version(folder: SweepFolder, known: Tree) -> ImportPath:
 
 OWN_WORKLOADS = "accelsweep.workloads"
 
-FIRST_SOURCES = "c2b38fa8a9acb7e01846d30cbdf05135f69c5f7103bd9a0b5c081a04593bedb5"
-"""The digest of `workloads/` in the first records that a sweep of today may still meet."""
-
-SAME_AS_FIRST = frozenset(
-    {
-        "f25ce0b5d6e7b8d0633817c92de0813dc2ca5ccd80ac3edc944fc11a495a924e",
-        "92adb23f3491b6a2f6b10303d4bc49a2f23c5ff595417b3235ef0e65eeac0563",
-        "b86c33a1e5254b3e21c87d5a75c68d94cb0d9d5d904d608366f14e2ecad55acc",
-        "5fd643dabc6ac7acb2a79b4291f30109db4b14266861b1d6523baa6deb08fa9b",
-        "9c2a62f0d7679e0d053b3d9b1dcca90f3e2439d0cc7c9060914784c1be903c9e",
-        "1c0d3fd263588caee5c0cced84175e67c07b71ad67875245498d416cdd790f60",
-        "c223e43b7eaa22e081ab52a38f7a9da57aa3f49d4ecfd0589b16d33db61996c1",
-        "ffc8a7a6f0dc9f4492053faa2be311aae6fbe954753b875081e65c833b984ba8",
-        "dfc60dce25d68623ce327868dbb6a630596cc84486f931a7c2084f957a7aeda5",
-        "e297b326831c10cd363a3dfcf166f4a1d36126d7602a1b4752f082bd13144d7c",
-        "088219c468273b4f04db1eba74ec3c81dd867b83af2776a92dd071bdf53de5b5",
-        "18584115063035938f6ac181d2fd3eea552deaa9025698065bae7111184b7ff7",
-        "a5212999dc856c571f3c24399fc45bccbd1dedda74fde3317bd018d67bcb7e04",
-    }
-)
-"""Digests of later sources whose workloads compute and cost the same. A change that does either begins anew."""
-
 WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
 """The folder of our own models and data."""
 
@@ -173,21 +151,12 @@ def source_digests(wanted: Iterable[tuple[str, str]], path: ImportPath) -> dict[
         if package in digests or package in _NAMED_BY_VERSION:
             continue
         if package == "accelsweep" and not brings(path, package):
-            digests[OWN_WORKLOADS] = own_workloads()
+            digests[OWN_WORKLOADS] = _digest_of_folder(WORKLOADS)
             continue
         spec = _find(package, key, target, path)
         digests[package] = _digest(spec, package)
         waiting += [(f"import in {package}", name) for name in _imported_from(path, spec)]
     return dict(sorted(digests.items()))
-
-
-def own_workloads() -> str:
-    """Return the digest of our own workloads for records: that of their source, or of the first that measured the same.
-
-    A workload that is moved or documented anew measures the same as before, so its records stand.
-    """
-    found = _digest_of_folder(WORKLOADS)
-    return FIRST_SOURCES if found in SAME_AS_FIRST else found
 
 
 def _find(package: str, key: str, target: str, path: ImportPath) -> ModuleSpec:

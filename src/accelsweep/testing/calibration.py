@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from accelsweep.workloads.training_stream import loader_of, rank_and_size
+from accelsweep.workloads.training_stream import make_loader, rank_and_size
 
 
 def spin(seconds: float) -> None:
@@ -108,8 +108,8 @@ class TimedData(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Tensor]:
         """Return the training batches."""
-        return loader_of(_Waiting(self._batch_size, self._seconds, self._batches))
+        return make_loader(_Waiting(self._batch_size, self._seconds, self._batches))
 
     def val_dataloader(self) -> DataLoader[Tensor]:
         """Return one batch, at once."""
-        return loader_of(_Waiting(self._batch_size, 0.0, 1))
+        return make_loader(_Waiting(self._batch_size, 0.0, 1))

@@ -112,9 +112,9 @@ def run_rank(spec: RunSpec) -> None:
 
 def _work(spec: RunSpec, place: RankPlace, account: Account) -> None:
     preload()
-    from accelsweep.workloads.instantiate import make_importable
+    from accelsweep.workloads.instantiate import add_working_directory_to_path
 
-    make_importable()
+    add_working_directory_to_path()
     del sys.argv[1:]  # a module that reads them as it is imported would take the supervisor's for the user's
     if (own_tree := OwnTree.of_this_run()) is not None:
         own_tree.put_first()

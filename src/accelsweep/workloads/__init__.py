@@ -1,1 +1,1 @@
-"""The trained things: LightningModules, DataModules, models, data generators. The user's own need nothing from ours."""
+"""What is trained: shipped models and data sets, and the user's own, which need nothing from here."""

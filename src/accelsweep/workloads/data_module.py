@@ -1,7 +1,8 @@
-"""One DataModule for every finite set that we ship or read: its split, its preprocessing and its way to the device.
+"""`FiniteData`: one DataModule for every finite data set that is shipped or read from files.
 
-A subclass provides the rows. The axes `placement`, `preprocess`, `num_workers`, `prefetch_factor`, `folds` and `fold`
-are the same for all. With the same seed they all train on the same batches, bit by bit.
+A subclass provides the rows. Split, preprocessing and the way to the device (`placement`, `preprocess`, `num_workers`,
+`prefetch_factor`, `folds`, `fold`) are the same for all of them, and with one seed every choice trains on the same
+batches, bit by bit. `ModuleData` (`data=module`) serves the loaders of a LightningModule that brings its own data.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from accelsweep.devices.inventory import torch_kind
 from accelsweep.errors import InputError, Unsupported, nearest
 from accelsweep.workloads.training_stream import (
     EndlessBatches,
-    Excerpt,
-    Items,
+    LazyRows,
     Preprocess,
-    RepeatedRows,
     Rows,
-    Tensors,
-    WholeSet,
-    loader_of,
-    rank_and_size,
+    TensorRows,
+    ValidationBatches,
+    make_loader,
+    repeat_to_one_batch,
+    view,
+    whole_batch_samples,
 )
 
-AnyRows = TypeVar("AnyRows", bound=Rows)
+AnyRows = TypeVar("AnyRows", TensorRows, LazyRows, Rows)
 
 SPLIT_SEED = 20_240_229
 """Seed of the split into training and validation rows: the same for every run, so that quality is comparable."""
@@ -39,15 +40,11 @@ VALIDATION_BATCH = 512
 
 PLACEMENTS = ("loader", "pinned", "resident")
 
-AUTO = "auto"
-
-ALL = "all"
-
-PREPROCESSING = (None, "cpu", "device", AUTO)
+PREPROCESSING = (None, "cpu", "device", "auto")
 
 
-class Delivery(TypedDict, total=False):
-    """The keys of `FiniteData` that every data set hands on; their meanings stand there."""
+class DataOptions(TypedDict, total=False):
+    """The keyword arguments of `FiniteData`, which documents them, that every data set passes on."""
 
     batch_size: Required[int]
     seed: int
@@ -66,7 +63,7 @@ class Delivery(TypedDict, total=False):
 
 
 class FiniteData(pl.LightningDataModule):
-    """A finite set as an endless training stream and a fixed validation set."""
+    """A finite data set as an endless training stream and a fixed validation set."""
 
     full_scale = 255.0
     """The byte that means 1 in this set's images."""
@@ -88,46 +85,47 @@ class FiniteData(pl.LightningDataModule):
         crop_padding: int = 4,
         flip: bool = True,
     ) -> None:
-        """`batch_size` is per rank; `seed` orders the training rows; `device` is where the run trains.
+        """`batch_size` is per rank, `seed` orders the training rows, `device` is where the run trains.
 
-        `placement`: batches from the loader's memory, from pinned memory, or from a set that is copied to the device
-        once. `preprocess` of images is only a scaling to 0..1 (None), or crop, flip and normalisation. The loader
-        (`cpu`) does these, or the device after the copy (`device`). `auto` takes the place of the images, and does
-        nothing for other data. `validation_share` of the rows is held out, or the `fold`-th of `folds` parts. `all`
-        holds out one part after the other: the first, until `next_fold`. The set is read and placed once.
+        `placement`: batches come from pageable memory (`loader`), from pinned memory, or from a data set that is copied
+        to the device once (`resident`). `preprocess`: images are only scaled to 0..1 (None), or cropped, flipped and
+        normalised by the loader (`cpu`) or after the copy (`device`); `auto` is one of these two for images, by
+        placement, and None for other data. `validation_share` of the rows is held out, or the `fold`-th of `folds`
+        parts; with `fold="all"` the first part, and the others after calls of `next_fold`, on a set that is read and
+        placed once.
         """
         super().__init__()
-        _known("placement", placement, PLACEMENTS)
-        _known("preprocess", preprocess, PREPROCESSING)
+        _check_choice("placement", placement, PLACEMENTS)
+        _check_choice("preprocess", preprocess, PREPROCESSING)
         self.batch_size, self.seed, self.device = batch_size, seed, device
         self.placement, self.preprocess = placement, preprocess
         self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
-        self._share, self._folds, self._fold = validation_share, folds, fold
-        self._plain = Preprocess(self.full_scale)
-        self._augment = Preprocess(self.full_scale, _numbers(mean), _numbers(std), crop_padding, flip)
+        self._validation_share, self._folds, self._fold = validation_share, folds, fold
+        self._scale = Preprocess(self.full_scale)
+        self._augment = Preprocess(self.full_scale, _per_channel(mean), _per_channel(std), crop_padding, flip)
         self._sets: tuple[Rows, Rows] | None = None
-        self._whole: Rows | None = None
-        self._held_out = 0
+        self._all_rows: Rows | None = None
+        self._current_fold = 0
         self.repeats_rows = False
 
     def read(self) -> tuple[Rows, Rows]:
         """Return the training rows and the validation rows: inputs first, then targets. Images are uint8."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what its rows are")
+        raise NotImplementedError(f"{type(self).__name__} does not define its rows")
 
     def split(self, rows: AnyRows) -> tuple[AnyRows, AnyRows]:
-        """Return `rows` in two parts, for training and validation, by share or by fold; the same in every run.
+        """Return the training and the validation rows, by share or by fold; the same in every run.
 
-        With `fold=all` both are all of the rows, of which `next_fold` makes parts.
+        With `fold="all"` both are all of the rows, which `next_fold` divides.
         """
-        if self._fold == ALL:
+        if self._fold == "all":
             return rows, rows
-        training, validation = self._parts(len(rows), self._fold)
+        training, validation = self._split_numbers(len(rows), self._fold)
         return rows.subset(training), rows.subset(validation)
 
-    def _parts(self, count: int, fold: int | str) -> tuple[Tensor, Tensor]:
+    def _split_numbers(self, count: int, fold: int | str) -> tuple[Tensor, Tensor]:
         """Return the numbers of the training and of the validation rows among `count`."""
         order = torch.randperm(count, generator=torch.Generator().manual_seed(SPLIT_SEED))
-        begin, end = 0, int(count * self._share)
+        begin, end = 0, int(count * self._validation_share)
         if self._folds is not None:
             if not isinstance(fold, int) or not 0 <= fold < self._folds:
                 raise InputError(f"data.fold={fold} is none of the {self._folds} folds: they count from 0")
@@ -135,44 +133,42 @@ class FiniteData(pl.LightningDataModule):
         return torch.cat((order[:begin], order[end:])), order[begin:end]
 
     def next_fold(self) -> bool:
-        """Hold out the next part of the set, which stays where it lies; False without `fold=all` or after the last."""
-        if self._whole is None or self._held_out + 1 == self._folds:
+        """Hold out the next part of the set, without reading it again; False without `fold="all"` or after the last."""
+        if self._all_rows is None or self._current_fold + 1 == self._folds:
             return False
-        self._hold_out(self._whole, self._held_out + 1)
+        self._hold_out(self._all_rows, self._current_fold + 1)
         return True
 
-    def _hold_out(self, whole: Rows, fold: int) -> None:
-        training, validation = (_part(whole, rows) for rows in self._parts(len(whole), fold))
-        self._sets, self._whole, self._held_out = (training, validation), whole, fold
+    def _hold_out(self, rows: Rows, fold: int) -> None:
+        training, validation = (view(rows, numbers) for numbers in self._split_numbers(len(rows), fold))
+        self._sets, self._all_rows, self._current_fold = (training, validation), rows, fold
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of one pass over the training set, of all ranks: those of whole batches; None before `setup`."""
+        """Samples of one pass over the training set, of all ranks, in whole batches; None before `setup`."""
         if self._sets is None:
             return None
-        rows, (_, ranks) = len(self._sets[0]), rank_and_size()
-        if self.repeats_rows:
-            return rows
-        return rows // ranks // self.batch_size * self.batch_size * ranks
+        rows = len(self._sets[0])
+        return rows if self.repeats_rows else whole_batch_samples(rows, self.batch_size)
 
     def setup(self, stage: str) -> None:
-        """Read the set, once, and put it where it belongs. Raises Unsupported where keys contradict each other."""
+        """Read the data set, once, and place it. Raises Unsupported or InputError where keys contradict each other."""
         del stage
         if self._sets is not None:
             return
-        self._check()
+        self._check_options()
         training, validation = self.read()
-        if self.preprocess == AUTO:
-            self.preprocess = self._fitting(training)
-        if self._fold != ALL:
-            self._sets = self._placed(training), self._placed(validation)
+        if self.preprocess == "auto":
+            self.preprocess = self._auto_preprocess(training)
+        if self._fold != "all":
+            self._sets = self._place(training), self._place(validation)
         elif training is validation:
-            self._hold_out(self._placed(training), 0)
+            self._hold_out(self._place(training), 0)
         else:
             raise InputError("data.fold=all: this set has a validation set of its own; leave it out to have folds")
 
-    def _check(self) -> None:
-        if self._fold == ALL and self._folds is None:
+    def _check_options(self) -> None:
+        if self._fold == "all" and self._folds is None:
             raise InputError("data.fold=all holds out one part after the other: set data.folds, the number of parts")
         if self.placement == "pinned" and (self.device is None or not torch_kind(self.device.type).pins):
             raise Unsupported(
@@ -188,90 +184,83 @@ class FiniteData(pl.LightningDataModule):
                 f"data.placement=resident leaves nothing to the host, so data.{key} cannot be used with it"
             )
 
-    def _fitting(self, rows: Rows) -> str | None:
-        """Return the meaning of `auto`: images are preprocessed by the loader, or on the device if they lie there."""
-        if isinstance(rows, Tensors) and rows.tensors[0].dtype is not torch.uint8:
+    def _auto_preprocess(self, rows: Rows) -> str | None:
+        if isinstance(rows, TensorRows) and rows.tensors[0].dtype is not torch.uint8:
             return None
         return "device" if self.placement == "resident" else "cpu"
 
-    def _placed(self, rows: Rows) -> Rows:
-        if self.placement == "resident" and isinstance(rows, Items):
-            rows = rows.in_memory()
-        if not isinstance(rows, Tensors):
+    def _place(self, rows: Rows) -> Rows:
+        if self.placement == "resident" and isinstance(rows, LazyRows):
+            rows = rows.load()
+        if not isinstance(rows, TensorRows):
             return rows
         if self.placement == "resident":
             assert self.device is not None
             rows = rows.to(self.device)
         images, *rest = rows.tensors
         if self.preprocess is None and images.dtype is torch.uint8:
-            return Tensors(self._plain.normalised(images), *rest)
+            return TensorRows(self._scale.normalize(images), *rest)
         if self.preprocess is not None and images.dtype is not torch.uint8:
             raise Unsupported(f"data.preprocess={self.preprocess} is for images, and this set holds none")
         return rows
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return the endless stream of this rank."""
-        training, _ = self._ready()
+        training, _ = self._placed_sets()
         if self.repeats_rows:
-            training = RepeatedRows.enough(training, self.batch_size)
+            training = repeat_to_one_batch(training, self.batch_size)
         augment = None if self.preprocess is None else self._augment
         return self._loader(EndlessBatches(training, self.batch_size, self.seed, augment, self._finish(training)))
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Return the whole validation set, the same on every rank."""
-        _, validation = self._ready()
-        whole = WholeSet(validation, VALIDATION_BATCH, self._finish(validation))
-        return self._loader(whole) if isinstance(validation, Items) else loader_of(whole)
+        _, validation = self._placed_sets()
+        batches = ValidationBatches(validation, VALIDATION_BATCH, self._finish(validation))
+        return self._loader(batches) if isinstance(validation, LazyRows) else make_loader(batches)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Preprocess on the device if `preprocess` says so, into the number type of the module."""
+        """Preprocess on the device, if `preprocess` says so, into the dtype of the module."""
         del dataloader_idx
         if self.preprocess != "device":
             return batch
         module = getattr(self.trainer, "lightning_module", None)
         return self._augment(batch, torch.float32 if module is None else module.dtype)
 
-    def _ready(self) -> tuple[Rows, Rows]:
+    def _placed_sets(self) -> tuple[Rows, Rows]:
         self.setup("fit")
         assert self._sets is not None
         return self._sets
 
     def _finish(self, rows: Rows) -> Preprocess | None:
-        """The loader's work on each batch; images in memory without preprocessing were scaled once."""
-        plain = self._plain if isinstance(rows, Items) else None
-        return {None: plain, "cpu": self._augment, "device": None}[self.preprocess]
+        """Return the loader's work on each batch; without preprocessing, images in memory were scaled once."""
+        if self.preprocess is None:
+            return self._scale if isinstance(rows, LazyRows) else None
+        return self._augment if self.preprocess == "cpu" else None
 
     def _loader(self, batches: Any) -> DataLoader[Any]:
-        return loader_of(batches, self.num_workers, self.placement == "pinned", self.prefetch_factor)
+        return make_loader(batches, self.num_workers, self.placement == "pinned", self.prefetch_factor)
 
 
-def _part(whole: Rows, rows: Tensor) -> Rows:
-    return Excerpt(whole, rows) if isinstance(whole, Tensors) else whole.subset(rows)
-
-
-def _known(key: str, value: str | None, known: Sequence[str | None]) -> None:
-    if value not in known:
-        names = ["null" if name is None else name for name in known]
+def _check_choice(key: str, value: str | None, choices: Sequence[str | None]) -> None:
+    if value not in choices:
+        names = ["null" if name is None else name for name in choices]
         raise InputError(f"data.{key}={value} is none of {', '.join(names)}{nearest(str(value), names)}")
 
 
-def _numbers(value: float | Sequence[float]) -> float | tuple[float, ...]:
+def _per_channel(value: float | Sequence[float]) -> float | tuple[float, ...]:
     return value if isinstance(value, int | float) else tuple(value)
 
 
-# `data=module`: the LightningModule's own loaders, to train, validate and predict, where it brings its data itself.
-
-
 class ModuleData(pl.LightningDataModule):
-    """Hands out the loaders of a module. The module is given `batch_size` if its `__init__` names it."""
+    """`data=module`: the loaders of the LightningModule. It is given `batch_size` if its `__init__` names it."""
 
     def __init__(self) -> None:
-        """The module is told later, by `serve`."""
+        """The module exists later than its data module: see `serve`."""
         super().__init__()
         self._module: pl.LightningModule | None = None
 
     def serve(self, module: pl.LightningModule) -> None:
-        """Hand out the loaders of `module`, that for prediction where it defines one."""
+        """Serve the loaders of `module`, including one for prediction if it defines that."""
         self._module = module
         if type(module).predict_dataloader is not pl.LightningModule.predict_dataloader:
             self.predict_dataloader = module.predict_dataloader  # type: ignore[method-assign]
@@ -287,7 +276,7 @@ class ModuleData(pl.LightningDataModule):
         return self._module.train_dataloader()
 
     def val_dataloader(self) -> Any:
-        """Return the module's validation loader, or none at all."""
+        """Return the module's validation loader, or an empty list."""
         assert self._module is not None, "serve comes first"
         if type(self._module).val_dataloader is pl.LightningModule.val_dataloader:
             return []

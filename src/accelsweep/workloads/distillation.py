@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from accelsweep.errors import InputError, Unsupported
-from accelsweep.workloads.lightning_modules import Classifier, Execution
+from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
 
 Batch = tuple[Tensor, Tensor]
 
@@ -71,7 +71,7 @@ class Distillation(Classifier):
         overlap: bool = False,
         temperature: float = 4.0,
         teacher_weight: float = 0.9,
-        **execution: Unpack[Execution],
+        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`teacher_device` is None for the student's device, or a name of torch's: `cpu`, `cuda`, `cuda:1`.
 

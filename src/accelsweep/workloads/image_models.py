@@ -1,8 +1,14 @@
-"""Residual networks: ResNet-50 for ImageNet (25.6 M parameters) and ResNet-56 for CIFAR-10 (0.85 M).
+"""Image classifiers and fully connected networks, written out in plain torch.
 
-Source: K. He et al., "Deep Residual Learning for Image Recognition" (2015). ResNet-50 halves the image in the 3x3
-convolution of a block instead of its first 1x1. This variant is known as v1.5, and vendors publish its rates. It has as
-many parameters. ResNet-56 has the paper's parameter-free shortcuts (option A).
+Parameter counts of the published networks, which a test compares with their sources:
+
+* ResNet-50 (25.6 M) and ResNet-56 for CIFAR-10 (0.85 M): K. He et al., "Deep Residual Learning for Image Recognition"
+  (2015). ResNet-50 is v1.5, the variant whose rates vendors publish: the stride of a block is in its 3x3 convolution
+  instead of its first 1x1. ResNet-56 has the paper's parameter-free shortcuts (option A).
+* AlexNet as benchmarks define it (62.4 M): no groups, no local response normalisation. AlexNetCifar (85 k) is the
+  small variant for 32x32 images.
+* VGG16 (138.4 M): configuration D of K. Simonyan and A. Zisserman (2015).
+* FCN-5 and FCN-8: fully connected networks with sigmoids, from S. Shi et al. (2016).
 """
 
 from __future__ import annotations
@@ -15,120 +21,70 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsweep.workloads.lightning_modules import Classifier, Execution
+from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
 
 
-class ResNet50(Classifier):
-    """Stages of 3, 4, 6 and 3 bottleneck blocks."""
+class SmallCNN(Classifier):
+    """`depth` times 3x3 convolution, batch norm and ReLU, doubling the channels; then pooling and a linear layer.
 
-    def __init__(
-        self,
-        channels: int = 3,
-        classes: int = 1000,
-        blocks: Sequence[int] = (3, 4, 6, 3),
-        width: int = 64,
-        **execution: Unpack[Execution],
-    ) -> None:
-        """`width` is the number of channels after the first convolution; images may have any size from 32 pixels."""
-        layers: list[nn.Module] = [
-            nn.Conv2d(channels, width, kernel_size=7, stride=2, padding=3, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-            nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
-        ]
-        incoming = width
-        for stage, count in enumerate(blocks):
-            narrow = width * 2**stage
-            for block in range(count):
-                layers.append(Bottleneck(incoming, narrow, stride=2 if stage > 0 and block == 0 else 1))
-                incoming = narrow * Bottleneck.EXPANSION
-        super().__init__(nn.Sequential(*layers, *_head(incoming, classes)), **execution)
-
-
-class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions beside a shortcut; the last one widens by `EXPANSION`."""
-
-    EXPANSION = 4
-
-    def __init__(self, incoming: int, narrow: int, stride: int) -> None:
-        """`narrow` is the number of channels of the 3x3 convolution, which has the `stride`."""
-        super().__init__()
-        outgoing = narrow * self.EXPANSION
-        self.residual = nn.Sequential(
-            nn.Conv2d(incoming, narrow, kernel_size=1, bias=False),
-            nn.BatchNorm2d(narrow),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(narrow, narrow, kernel_size=3, stride=stride, padding=1, bias=False),
-            nn.BatchNorm2d(narrow),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(narrow, outgoing, kernel_size=1, bias=False),
-            nn.BatchNorm2d(outgoing),
-        )
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or incoming != outgoing:
-            projection = nn.Conv2d(incoming, outgoing, kernel_size=1, stride=stride, bias=False)
-            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(outgoing))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return (samples, narrow * EXPANSION, height / stride, width / stride)."""
-        return functional.relu(self.residual(images) + self.shortcut(images))
-
-
-class ResNetCifar(Classifier):
-    """A 3x3 convolution and three stages of `blocks_per_stage` = n blocks: 6n + 2 layers with weights, 56 for n = 9."""
+    Every stage but the first halves the image as long as it is larger than 2 pixels, so 8x8 digits work too.
+    """
 
     def __init__(
         self,
-        blocks_per_stage: int = 9,
-        channels: int = 3,
+        width: int = 32,
+        depth: int = 3,
+        image_size: int = 8,
+        channels: int = 1,
         classes: int = 10,
-        width: int = 16,
-        **execution: Unpack[Execution],
+        **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`width` is the number of channels of the first stage; images may have any size from 4 pixels."""
-        layers: list[nn.Module] = [
-            nn.Conv2d(channels, width, kernel_size=3, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-        ]
-        incoming = width
-        for stage in range(3):
-            outgoing = width * 2**stage
-            for block in range(blocks_per_stage):
-                layers.append(PlainShortcutBlock(incoming, outgoing, stride=2 if stage > 0 and block == 0 else 1))
-                incoming = outgoing
-        super().__init__(nn.Sequential(*layers, *_head(incoming, classes)), **execution)
+        """`width` is the number of channels of the first stage."""
+        layers: list[nn.Module] = []
+        for stage in range(depth):
+            stride = 2 if stage > 0 and image_size > 2 else 1
+            layers += _conv_bn_relu(channels, width * 2**stage, kernel=3, stride=stride)
+            channels, image_size = width * 2**stage, -(-image_size // stride)
+        super().__init__(nn.Sequential(*layers, *_pool_and_classify(channels, classes)), **execution)
 
 
-class PlainShortcutBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut without parameters: every other pixel, new channels zero (option A)."""
+class MLP(Classifier):
+    """`depth` hidden layers of `width` units with ReLU, on vectors or flattened images."""
 
-    def __init__(self, incoming: int, outgoing: int, stride: int) -> None:
-        """The first convolution has the `stride`."""
-        super().__init__()
-        self.residual = nn.Sequential(
-            nn.Conv2d(incoming, outgoing, kernel_size=3, stride=stride, padding=1, bias=False),
-            nn.BatchNorm2d(outgoing),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(outgoing, outgoing, kernel_size=3, padding=1, bias=False),
-            nn.BatchNorm2d(outgoing),
-        )
-        self.stride, self.new_channels = stride, outgoing - incoming
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return (samples, outgoing, height / stride, width / stride)."""
-        shortcut = images[:, :, :: self.stride, :: self.stride]
-        if self.new_channels:
-            before = self.new_channels // 2
-            shortcut = functional.pad(shortcut, (0, 0, 0, 0, before, self.new_channels - before))
-        return torch.relu(self.residual(images) + shortcut)
+    def __init__(
+        self,
+        width: int = 256,
+        depth: int = 2,
+        image_size: int = 8,
+        channels: int = 1,
+        classes: int = 10,
+        features: int | None = None,
+        **execution: Unpack[ExecutionOptions],
+    ) -> None:
+        """`image_size` is the side of a square image in pixels; `features`, if given, is the length of a vector."""
+        layers: list[nn.Module] = [nn.Flatten()]
+        in_features = channels * image_size**2 if features is None else features
+        for _ in range(depth):
+            layers += [nn.Linear(in_features, width), nn.ReLU(inplace=True)]
+            in_features = width
+        super().__init__(nn.Sequential(*layers, nn.Linear(in_features, classes)), **execution)
 
 
-def _head(incoming: int, classes: int) -> tuple[nn.Module, ...]:
-    return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(incoming, classes)
+class FCN(Classifier):
+    """Linear layers with a sigmoid after each but the last, on vectors or flattened images."""
 
-
-# AlexNet as benchmarks have it: for ImageNet's 224x224 images (62.4 M parameters), and for CIFAR's 32x32 (85 k).
+    def __init__(
+        self,
+        features: int = 26752,
+        hidden: Sequence[int] = (2048, 2048, 2048),
+        classes: int = 26752,
+        **execution: Unpack[ExecutionOptions],
+    ) -> None:
+        """`features` is the length of an input, `hidden` the units of each hidden layer."""
+        layers: list[nn.Module] = [nn.Flatten()]
+        for in_features, out_features in pairwise([features, *hidden, classes]):
+            layers += [nn.Linear(in_features, out_features), nn.Sigmoid()]
+        super().__init__(nn.Sequential(*layers[:-1]), **execution)
 
 
 class AlexNet(Classifier):
@@ -140,20 +96,20 @@ class AlexNet(Classifier):
         classes: int = 1000,
         hidden: int = 4096,
         dropout: float = 0.0,
-        **execution: Unpack[Execution],
+        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`hidden` is the number of units of the linear layers.
 
-        Images are at least 63 pixels wide; another size than 224 is pooled to the same 6x6 features.
+        Images are at least 63 pixels wide; sizes other than 224 are pooled to the same 6x6 features.
         """
         features = nn.Sequential(
-            *_convolution(channels, 96, kernel=11, stride=4, padding=2),
+            *_conv_relu(channels, 96, kernel=11, stride=4, padding=2),
             nn.MaxPool2d(kernel_size=3, stride=2),
-            *_convolution(96, 256, kernel=5, padding=2),
+            *_conv_relu(96, 256, kernel=5, padding=2),
             nn.MaxPool2d(kernel_size=3, stride=2),
-            *_convolution(256, 384, kernel=3, padding=1),
-            *_convolution(384, 384, kernel=3, padding=1),
-            *_convolution(384, 256, kernel=3, padding=1),
+            *_conv_relu(256, 384, kernel=3, padding=1),
+            *_conv_relu(384, 384, kernel=3, padding=1),
+            *_conv_relu(384, 256, kernel=3, padding=1),
             nn.MaxPool2d(kernel_size=3, stride=2),
             nn.AdaptiveAvgPool2d(6),
         )
@@ -173,14 +129,14 @@ class AlexNet(Classifier):
 class AlexNetCifar(Classifier):
     """Three 5x5 convolutions (32, 32, 64 channels), each pooled 3x3 by 2, and one linear layer; for 32x32 images."""
 
-    def __init__(self, channels: int = 3, classes: int = 10, **execution: Unpack[Execution]) -> None:
+    def __init__(self, channels: int = 3, classes: int = 10, **execution: Unpack[ExecutionOptions]) -> None:
         """Images have 32x32 pixels."""
         layers = nn.Sequential(
-            *_convolution(channels, 32, kernel=5, padding=2),
+            *_conv_relu(channels, 32, kernel=5, padding=2),
             nn.MaxPool2d(kernel_size=3, stride=2),
-            *_convolution(32, 32, kernel=5, padding=2),
+            *_conv_relu(32, 32, kernel=5, padding=2),
             nn.MaxPool2d(kernel_size=3, stride=2),
-            *_convolution(32, 64, kernel=5, padding=2),
+            *_conv_relu(32, 64, kernel=5, padding=2),
             nn.AvgPool2d(kernel_size=3, stride=2),
             nn.Flatten(),
             nn.Linear(64 * 3 * 3, classes),
@@ -188,97 +144,11 @@ class AlexNetCifar(Classifier):
         super().__init__(layers, **execution)
 
 
-def _convolution(incoming: int, outgoing: int, kernel: int, padding: int, stride: int = 1) -> tuple[nn.Module, ...]:
-    return nn.Conv2d(incoming, outgoing, kernel, stride, padding), nn.ReLU(inplace=True)
-
-
-# Fully connected networks with sigmoids: FCN-5 and FCN-8, the plainest of the deep-learning benchmarks.
-
-
-class FCN(Classifier):
-    """Linear layers with a sigmoid after each but the last, on vectors or flattened images."""
-
-    def __init__(
-        self,
-        features: int = 26752,
-        hidden: Sequence[int] = (2048, 2048, 2048),
-        classes: int = 26752,
-        **execution: Unpack[Execution],
-    ) -> None:
-        """`features` is the length of an input, `hidden` the units of each hidden layer."""
-        sizes = [features, *hidden, classes]
-        layers: list[nn.Module] = [nn.Flatten()]
-        for incoming, outgoing in pairwise(sizes):
-            layers += [nn.Linear(incoming, outgoing), nn.Sigmoid()]
-        super().__init__(nn.Sequential(*layers[:-1]), **execution)
-
-
-# Networks: a small convolutional one and a multilayer perceptron, for square images of any size.
-
-
-class SmallCNN(Classifier):
-    """Convolution (3x3), batch normalisation and ReLU, `depth` times, doubling the channels; then pooling and a layer.
-
-    Every stage but the first halves the image as long as it is larger than 2 pixels. So 8x8 digits work as well as
-    larger images.
-    """
-
-    def __init__(
-        self,
-        width: int = 32,
-        depth: int = 3,
-        image_size: int = 8,
-        channels: int = 1,
-        classes: int = 10,
-        **execution: Unpack[Execution],
-    ) -> None:
-        """`width` is the number of channels of the first stage."""
-        layers: list[nn.Module] = []
-        incoming, size = channels, image_size
-        for stage in range(depth):
-            outgoing = width * 2**stage
-            stride = 2 if stage > 0 and size > 2 else 1
-            layers += [
-                nn.Conv2d(incoming, outgoing, kernel_size=3, stride=stride, padding=1, bias=False),
-                nn.BatchNorm2d(outgoing),
-                nn.ReLU(inplace=True),
-            ]
-            incoming, size = outgoing, -(-size // stride)
-        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(incoming, classes)]
-        super().__init__(nn.Sequential(*layers), **execution)
-
-
-class MLP(Classifier):
-    """`depth` hidden layers of `width` units with ReLU, on vectors or flattened images."""
-
-    def __init__(
-        self,
-        width: int = 256,
-        depth: int = 2,
-        image_size: int = 8,
-        channels: int = 1,
-        classes: int = 10,
-        features: int | None = None,
-        **execution: Unpack[Execution],
-    ) -> None:
-        """`image_size` is the side of a square image in pixels; `features`, if given, is the length of a vector."""
-        layers: list[nn.Module] = [nn.Flatten()]
-        incoming = channels * image_size**2 if features is None else features
-        for _ in range(depth):
-            layers += [nn.Linear(incoming, width), nn.ReLU(inplace=True)]
-            incoming = width
-        layers.append(nn.Linear(incoming, classes))
-        super().__init__(nn.Sequential(*layers), **execution)
-
-
-# VGG16: thirteen 3x3 convolutions and three linear layers (138.4 M parameters for 1000 classes).
-
-STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
-"""Convolutions of each stage of configuration D, and its channels as a multiple of the first stage's."""
-
-
 class VGG16(Classifier):
-    """Configuration D; 224x224 images give 7x7 features."""
+    """Thirteen 3x3 convolutions and three linear layers; 224x224 images give 7x7 features."""
+
+    STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
+    """Convolutions of each stage, and its channels as a multiple of the first stage's."""
 
     def __init__(
         self,
@@ -287,16 +157,16 @@ class VGG16(Classifier):
         width: int = 64,
         hidden: int = 4096,
         dropout: float = 0.5,
-        **execution: Unpack[Execution],
+        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`width` is the number of channels of the first stage, `hidden` the units of the linear layers.
 
-        Images are at least 32 pixels wide; another size than 224 is pooled to the same 7x7 features.
+        Images are at least 32 pixels wide; sizes other than 224 are pooled to the same 7x7 features.
         """
         features: list[nn.Module] = []
-        for convolutions, multiple in STAGES:
+        for convolutions, multiple in self.STAGES:
             for _ in range(convolutions):
-                features += [nn.Conv2d(channels, width * multiple, kernel_size=3, padding=1), nn.ReLU(inplace=True)]
+                features += _conv_relu(channels, width * multiple, kernel=3, padding=1)
                 channels = width * multiple
             features.append(nn.MaxPool2d(kernel_size=2))
         classifier = nn.Sequential(
@@ -311,3 +181,110 @@ class VGG16(Classifier):
             nn.Linear(hidden, classes),
         )
         super().__init__(nn.Sequential(nn.Sequential(*features), classifier), **execution)
+
+
+class ResNet50(Classifier):
+    """Stages of 3, 4, 6 and 3 bottleneck blocks."""
+
+    def __init__(
+        self,
+        channels: int = 3,
+        classes: int = 1000,
+        blocks: Sequence[int] = (3, 4, 6, 3),
+        width: int = 64,
+        **execution: Unpack[ExecutionOptions],
+    ) -> None:
+        """`width` is the number of channels after the first convolution; images may have any size from 32 pixels."""
+        layers = [*_conv_bn_relu(channels, width, kernel=7, stride=2), nn.MaxPool2d(kernel_size=3, stride=2, padding=1)]
+        in_channels = width
+        for stage, count in enumerate(blocks):
+            narrow = width * 2**stage
+            for block in range(count):
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(Bottleneck(in_channels, narrow, stride))
+                in_channels = narrow * Bottleneck.EXPANSION
+        super().__init__(nn.Sequential(*layers, *_pool_and_classify(in_channels, classes)), **execution)
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions in parallel with a shortcut; the last one widens by `EXPANSION`."""
+
+    EXPANSION = 4
+
+    def __init__(self, in_channels: int, narrow: int, stride: int) -> None:
+        """`narrow` is the number of channels of the 3x3 convolution, which has the `stride`."""
+        super().__init__()
+        out_channels = narrow * self.EXPANSION
+        self.residual = nn.Sequential(
+            *_conv_bn_relu(in_channels, narrow, kernel=1),
+            *_conv_bn_relu(narrow, narrow, kernel=3, stride=stride),
+            *_conv_bn(narrow, out_channels, kernel=1),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Sequential(*_conv_bn(in_channels, out_channels, kernel=1, stride=stride))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (samples, narrow * EXPANSION, height / stride, width / stride)."""
+        return functional.relu(self.residual(images) + self.shortcut(images))
+
+
+class ResNetCifar(Classifier):
+    """A 3x3 convolution and three stages of `blocks_per_stage` = n blocks: 6n + 2 layers with weights, 56 for n = 9."""
+
+    def __init__(
+        self,
+        blocks_per_stage: int = 9,
+        channels: int = 3,
+        classes: int = 10,
+        width: int = 16,
+        **execution: Unpack[ExecutionOptions],
+    ) -> None:
+        """`width` is the number of channels of the first stage; images may have any size from 4 pixels."""
+        layers = _conv_bn_relu(channels, width, kernel=3)
+        in_channels = width
+        for stage in range(3):
+            out_channels = width * 2**stage
+            for block in range(blocks_per_stage):
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(PlainShortcutBlock(in_channels, out_channels, stride))
+                in_channels = out_channels
+        super().__init__(nn.Sequential(*layers, *_pool_and_classify(in_channels, classes)), **execution)
+
+
+class PlainShortcutBlock(nn.Module):
+    """Two 3x3 convolutions and a parameter-free shortcut: strided pixels, new channels zero (option A)."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        """The first convolution has the `stride`."""
+        super().__init__()
+        self.residual = nn.Sequential(
+            *_conv_bn_relu(in_channels, out_channels, kernel=3, stride=stride),
+            *_conv_bn(out_channels, out_channels, kernel=3),
+        )
+        self.stride, self.new_channels = stride, out_channels - in_channels
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (samples, out_channels, height / stride, width / stride)."""
+        shortcut = images[:, :, :: self.stride, :: self.stride]
+        if self.new_channels:
+            before = self.new_channels // 2
+            shortcut = functional.pad(shortcut, (0, 0, 0, 0, before, self.new_channels - before))
+        return torch.relu(self.residual(images) + shortcut)
+
+
+def _conv_relu(in_channels: int, out_channels: int, kernel: int, padding: int, stride: int = 1) -> list[nn.Module]:
+    return [nn.Conv2d(in_channels, out_channels, kernel, stride, padding), nn.ReLU(inplace=True)]
+
+
+def _conv_bn(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> list[nn.Module]:
+    convolution = nn.Conv2d(in_channels, out_channels, kernel, stride, padding=kernel // 2, bias=False)
+    return [convolution, nn.BatchNorm2d(out_channels)]
+
+
+def _conv_bn_relu(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> list[nn.Module]:
+    return [*_conv_bn(in_channels, out_channels, kernel, stride), nn.ReLU(inplace=True)]
+
+
+def _pool_and_classify(channels: int, classes: int) -> list[nn.Module]:
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)]

@@ -1,8 +1,8 @@
-"""A transformer of GPT-2's shape: 12 layers of width 768 have 124.4 M parameters, input and output embedding being one.
+"""Language models and a text classifier: a transformer of GPT-2's shape, and recurrent networks.
 
-Source: A. Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), and the weights published with
-it. It has normalisation before each part, learned positions and the tanh form of GELU. Its residual projections are
-initialised smaller.
+GPT-2 with 12 layers of width 768 has 124.4 M parameters, input and output embedding being shared. Source: A. Radford et
+al., "Language Models are Unsupervised Multitask Learners" (2019), and the weights published with it: pre-norm blocks,
+learned positions, the tanh form of GELU, and residual projections with a smaller initialisation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsweep.workloads.lightning_modules import Classifier, Execution
+from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
 
 
 class GPT2(Classifier):
@@ -27,7 +27,7 @@ class GPT2(Classifier):
         layers: int = 12,
         heads: int = 12,
         dropout: float = 0.0,
-        **execution: Unpack[Execution],
+        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`context` is the longest sequence; `width` is a multiple of `heads`."""
         super().__init__(_Transformer(vocabulary, context, width, layers, heads, dropout), **execution)
@@ -43,23 +43,30 @@ class _Transformer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, vocabulary, bias=False)
         self.output.weight = self.tokens.weight
-        self.apply(_initialise)
+        self.apply(_initialize)
         for name, parameter in self.named_parameters():
             if name.endswith(("attention.output.weight", "feed_forward.2.weight")):
                 nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        hidden = self.dropout(self.tokens(tokens) + self.positions(places))
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        hidden = self.dropout(self.tokens(tokens) + self.positions(positions))
         logits: Tensor = self.output(self.norm(self.blocks(hidden)))
         return logits
 
 
+def _initialize(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
 class TransformerBlock(nn.Module):
-    """Attention and a feed-forward part of four times the width, each normalised before and added to its input."""
+    """Pre-norm attention and a feed-forward layer of four times the width, each with a residual connection."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
-        """The shape (samples, sequence, width) stays."""
+        """Inputs and outputs have shape (samples, sequence, width)."""
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)
         self.attention = CausalSelfAttention(width, heads, dropout)
@@ -71,50 +78,40 @@ class TransformerBlock(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Return (samples, sequence, width)."""
         hidden = hidden + self.attention(self.attention_norm(hidden))
-        added: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
-        return added
+        outputs: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        return outputs
 
 
 class CausalSelfAttention(nn.Module):
-    """Every token looks at itself and those before it, through torch's fused scaled_dot_product_attention."""
+    """Each token attends to itself and earlier ones, through torch's fused scaled_dot_product_attention."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
-        """Raises ValueError where `width` is no multiple of `heads`."""
+        """Raises ValueError where `width` is not a multiple of `heads`."""
         super().__init__()
         if width % heads:
-            raise ValueError(f"model.width={width} is no multiple of model.heads={heads}")
+            raise ValueError(f"model.width={width} is not a multiple of model.heads={heads}")
         self.heads, self.dropout = heads, dropout
         self.queries_keys_values = nn.Linear(width, 3 * width)
         self.output = nn.Linear(width, width)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return (samples, sequence, width)."""
-        split = self.queries_keys_values(hidden).unflatten(2, (3, self.heads, -1))
-        queries, keys, values = split.permute(2, 0, 3, 1, 4)
+        by_head = self.queries_keys_values(hidden).unflatten(2, (3, self.heads, -1))
+        queries, keys, values = by_head.permute(2, 0, 3, 1, 4)
         dropout = self.dropout if self.training else 0.0
-        seen = functional.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True)
-        attended: Tensor = functional.dropout(self.output(seen.transpose(1, 2).flatten(2)), dropout)
-        return attended
-
-
-def _initialise(part: nn.Module) -> None:
-    if isinstance(part, nn.Linear | nn.Embedding):
-        nn.init.normal_(part.weight, std=0.02)
-    if isinstance(part, nn.Linear) and part.bias is not None:
-        nn.init.zeros_(part.bias)
-
-
-# Recurrent networks on text: the LSTM language model of benchmarks, and an embedding + BiLSTM text classifier.
+        attended = functional.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True)
+        outputs: Tensor = functional.dropout(self.output(attended.transpose(1, 2).flatten(2)), dropout)
+        return outputs
 
 
 class LSTMLanguageModel(Classifier):
     """Embedding, `layers` LSTM layers and a linear layer: at each token, logits of the next one."""
 
     def __init__(
-        self, vocabulary: int = 10_000, hidden: int = 256, layers: int = 2, **execution: Unpack[Execution]
+        self, vocabulary: int = 10_000, hidden: int = 256, layers: int = 2, **execution: Unpack[ExecutionOptions]
     ) -> None:
         """`hidden` is the number of units of every layer, the embedding included."""
-        super().__init__(_Recurrent(vocabulary, hidden, hidden, layers, False, vocabulary), **execution)
+        super().__init__(_LSTM(vocabulary, hidden, hidden, layers, False, vocabulary), **execution)
 
 
 class BiLSTMTextClassifier(Classifier):
@@ -127,25 +124,26 @@ class BiLSTMTextClassifier(Classifier):
         hidden: int = 64,
         layers: int = 2,
         classes: int = 2,
-        **execution: Unpack[Execution],
+        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`hidden` is the number of units of each direction."""
-        super().__init__(_Recurrent(vocabulary, embedding, hidden, layers, True, classes), **execution)
+        super().__init__(_LSTM(vocabulary, embedding, hidden, layers, True, classes), **execution)
 
 
-class _Recurrent(nn.Module):
-    """Tokens (samples, sequence) to logits: of every token, or of the whole text where both directions are read."""
+class _LSTM(nn.Module):
+    """Tokens (samples, sequence) to logits: one set for the text if bidirectional, else one set for each token."""
 
     def __init__(
-        self, vocabulary: int, embedding: int, hidden: int, layers: int, whole_text: bool, classes: int
+        self, vocabulary: int, embedding: int, hidden: int, layers: int, bidirectional: bool, classes: int
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding)
-        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True, bidirectional=whole_text)
-        self.output = nn.Linear(2 * hidden if whole_text else hidden, classes)
-        self.whole_text = whole_text
+        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True, bidirectional=bidirectional)
+        self.output = nn.Linear(2 * hidden if bidirectional else hidden, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        every, (last, _) = self.lstm(self.embedding(tokens))
-        logits: Tensor = self.output(last[-2:].transpose(0, 1).flatten(1) if self.whole_text else every)
+        outputs, (last_states, _) = self.lstm(self.embedding(tokens))
+        if self.lstm.bidirectional:
+            outputs = last_states[-2:].transpose(0, 1).flatten(1)
+        logits: Tensor = self.output(outputs)
         return logits

@@ -56,9 +56,9 @@ from accelsweep.workloads.data_module import ModuleData
 from accelsweep.workloads.instantiate import (
     build_module,
     build_training_data,
-    converted,
-    leaves_optimizer_to_us,
-    scales,
+    scales_learning_rate,
+    uses_config_optimizer,
+    with_convert_modes,
 )
 
 # Lightning's own names of its actions, as the phases of a step: a profiler that reports to a `PhaseTimer`.
@@ -610,7 +610,7 @@ class LightningLoop:
     def _refuse_another_batch(self, module: pl.LightningModule) -> None:
         """Raise Unsupported where the learning rate followed a global batch that optimiser steps did not hold."""
         held = self.optimizer_steps.held()
-        if not (held and scales(self._spec.config) and leaves_optimizer_to_us(module)):
+        if not (held and scales_learning_rate(self._spec.config) and uses_config_optimizer(module)):
             return
         followed, found = self._trainer.batches_per_step(), usual(held)
         if found != followed:
@@ -712,7 +712,7 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
         raise Unsupported(
             f"trainer.strategy={strategy} starts processes of its own; use ddp, ranks are started already"
         )
-    settings: dict[str, Any] = instantiate(converted(trainer))
+    settings: dict[str, Any] = instantiate(with_convert_modes(trainer))
     return {name: value for name, value in settings.items() if name not in (*LENGTH, "limit_val_batches")}
 
 

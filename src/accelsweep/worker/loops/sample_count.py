@@ -24,7 +24,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from accelsweep.errors import InputError
 from accelsweep.measure.batch_size import Path, length_at, lengths_at, places, readings, sizes_in_a_pass, stated_size
-from accelsweep.workloads.training_stream import RepeatedSet
+from accelsweep.workloads.training_stream import RepeatedDataset
 
 _REMEDY = "define samples(self, batch) in the LightningModule, which returns their number"
 
@@ -82,8 +82,8 @@ class SampleCount:
             return int(stated)
         first = _first(loader)
         rows = getattr(first, "dataset", None)
-        if isinstance(rows, RepeatedSet):  # a pass over the repeated rows is none over the data
-            return len(rows.rows)
+        if isinstance(rows, RepeatedDataset):  # a pass over the repeated rows is none over the data
+            return len(rows.dataset)
         if self._passes:
             return round(sum(self._passes) / len(self._passes)) * self._ranks
         if isinstance(rows, IterableDataset) and self._ranks > 1:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from accelsweep.config.schema import CellConfig
 from accelsweep.errors import InputError, Unsupported
-from accelsweep.workloads.instantiate import arguments_of, instance
+from accelsweep.workloads.instantiate import build_target, target_parameters
 
 Features = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -68,10 +68,10 @@ def build_booster(config: CellConfig, **given: Any) -> Booster:
     Raises InputError where it lacks a method, Unsupported where it is to use another device than the CPU and cannot.
     """
     settings = dict(config.model)
-    named, target = arguments_of(settings), config.model_target
+    named, target = target_parameters(settings), config.model_target
     if given["device"] != "cpu" and "device" not in named:
         raise Unsupported(f"{target} names no argument `device`, so it computes on the CPU: set accelerator=cpu")
-    booster = instance({**{name: given[name] for name in given if name in named}, **settings}, "model")
+    booster = build_target({**{name: given[name] for name in given if name in named}, **settings}, "model")
     if not isinstance(booster, Booster):
         lacks = [name for name in METHODS if getattr_static(booster, name, None) is None]
         raise InputError(

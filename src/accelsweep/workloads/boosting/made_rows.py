@@ -13,8 +13,8 @@ from torch import Tensor
 
 from accelsweep.devices.memory_limits import FreeMemory
 from accelsweep.errors import InputError
-from accelsweep.workloads.data_module import Delivery, FiniteData
-from accelsweep.workloads.training_stream import Rows, Tensors
+from accelsweep.workloads.data_module import DataOptions, FiniteData
+from accelsweep.workloads.training_stream import Rows, TensorRows
 
 DECISIVE = 6
 """Columns that the class hangs on; the others are noise."""
@@ -26,7 +26,7 @@ class MadeRows(FiniteData):
     """`rows` to train on and `held_out` ones, of two classes."""
 
     def __init__(
-        self, rows: int = 100_000, features: int = 20, held_out: int = 50_000, **delivery: Unpack[Delivery]
+        self, rows: int = 100_000, features: int = 20, held_out: int = 50_000, **delivery: Unpack[DataOptions]
     ) -> None:
         """`features` are the columns of a row, each 4 bytes. Raises InputError for fewer than decide its class."""
         super().__init__(**delivery)
@@ -62,7 +62,7 @@ class MadeRows(FiniteData):
         noise = torch.randn(len(rows), generator=generator)
         classes = (_value(rows) + NOISE * noise > 0).long()
         here = self._rows
-        return Tensors(rows[:here], classes[:here]), Tensors(rows[here:], classes[here:])
+        return TensorRows(rows[:here], classes[:here]), TensorRows(rows[here:], classes[here:])
 
 
 def _whole(key: str, value: float) -> int:

@@ -14,7 +14,7 @@ from accelsweep.errors import InputError
 from accelsweep.workloads.boosting.booster import Features, Labels
 from accelsweep.workloads.boosting.made_rows import MadeRows
 from accelsweep.workloads.data_module import FiniteData
-from accelsweep.workloads.training_stream import Rows, Tensors
+from accelsweep.workloads.training_stream import Rows, TensorRows
 
 
 class LabelledRows(NamedTuple):
@@ -59,7 +59,7 @@ def sets_of(data: pl.LightningDataModule, room: FreeMemory) -> RowSets:
 
 
 def _whole(rows: Rows) -> LabelledRows:
-    parts = rows.tensors if isinstance(rows, Tensors) else rows.take(torch.arange(len(rows)))
+    parts = rows.tensors if isinstance(rows, TensorRows) else rows.take(torch.arange(len(rows)))
     return _labelled(*parts[:2])
 
 

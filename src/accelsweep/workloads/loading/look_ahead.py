@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from accelsweep.errors import Unsupported
 from accelsweep.measure.batch_size import stated_size
 from accelsweep.workloads.distillation import Distillation
-from accelsweep.workloads.training_stream import loader_of, rank_and_size
+from accelsweep.workloads.training_stream import make_loader, rank_and_size
 
 
 class _OneAhead(IterableDataset[Any]):
@@ -42,6 +42,6 @@ def show_ahead(data: pl.LightningDataModule, module: Distillation) -> None:
             raise Unsupported(
                 "distillation on several ranks needs a stream that deals its rows out: give the set with data=dataset"
             )
-        return loader_of(_OneAhead(loader, module, stated_size(loader)))
+        return make_loader(_OneAhead(loader, module, stated_size(loader)))
 
     data.train_dataloader = train_dataloader  # type: ignore[method-assign]
