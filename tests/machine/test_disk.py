@@ -31,7 +31,7 @@ from pathlib import Path
 from accelsweep.json_documents import put_in_place
 from accelsweep.devices.file_system import Ability, free_inodes, lacking
 from accelsweep.json_documents import alone_with
-from accelsweep.tracking.sweep_snapshot import refuse_without_locks
+from accelsweep.tracking.store_uri import require_file_locks
 from accelsweep.records.cleanup import temporary_folder
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.file_lock import Holder, take
@@ -69,7 +69,7 @@ tempfile.tempdir = str(here)
 with temporary_folder("compile") as caches:
     assert caches.parent == here
 
-for what in (lambda: refuse_without_locks(f"sqlite:///{here}/mlflow.db"), lambda: alone_with("x", here).__enter__()):
+for what in (lambda: require_file_locks(f"sqlite:///{here}/mlflow.db"), lambda: alone_with("x", here).__enter__()):
     try:
         what()
     except Exception as error:
