@@ -53,21 +53,13 @@ class Artifact:
 
 
 @dataclass(frozen=True)
-class TrainingData:
-    """The data that a run trained on, as an MLflow dataset input; `source` is its config as JSON."""
-
-    name: str
-    digest: str
-    source: str
-
-
-@dataclass(frozen=True)
 class MlflowRun:
     """The desired state of one MLflow run.
 
     `key` is unique in the experiment. `source` identifies the origin, such as a record's SHA-256: a stored run with the
     same key is updated if its source is equal and replaced if not. `digest` covers everything else; it is written last,
-    so a stored run that carries it is complete. Times are in milliseconds since 1970.
+    so a stored run that carries it is complete. `data` is the name and the config (JSON) of the data set that the run
+    trained on. Times are in milliseconds since 1970.
     """
 
     key: str
@@ -82,7 +74,7 @@ class MlflowRun:
     metrics: Mapping[str, float] = field(default_factory=dict)
     curves: tuple[MetricPoint, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
-    data: TrainingData | None = None
+    data: tuple[str, str] | None = None
     parent: str | None = None
 
 

@@ -28,7 +28,6 @@ from accelsweep.tracking.mlflow_run import (
     Artifact,
     MetricPoint,
     MlflowRun,
-    TrainingData,
     epoch_ms,
     storable_text,
     to_metrics,
@@ -80,30 +79,31 @@ def finished_run(folder: SweepFolder, finished: FinishedRun, cell: PlannedCell) 
     """
     record = read_record(folder, finished.run)
     damage = steps_damage(record, folder.steps(record.run))
-    started = epoch_ms(record.started_at)
     files = [folder.record(record.run), folder.run(record.run) / LOG_FILE]
     files += [] if damage else [folder.steps(record.run)]
     config = json.dumps(record.config.raw, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    data = storable_text(canonical_json(record.config.data))
     return MlflowRun(
         key=run_key(record.run),
         name=run_name(cell.axes, record.repeat),
         source=finished.sha256,
         digest=run_digest(finished.sha256, cell.axes),
         status=_STATUS.get(record.outcome, "FAILED"),
-        started=started,
-        ended=epoch_ms(record.finished_at),
+        started=finished.started,
+        ended=finished.ended,
         tags=_record_tags(record, finished, damage) | setting_tags(cell),
         params=to_params(_config_values(record, cell.axes)),
         metrics=to_metrics(
             {name: metric.value for name, metric in record.metrics.items()} | {"wall_seconds": record.wall_seconds}
         ),
-        curves=() if damage else curves(folder.steps(record.run), started),
+        curves=() if damage else curves(folder.steps(record.run), finished.started),
         artifacts=(
             Artifact(storable_text(config, limit=10_000_000), "config.json"),
             *(Artifact(path) for path in files if path.is_file()),  # a FIFO would block, a device has no end
         ),
-        data=TrainingData((record.config.data_target or "data").rpartition(".")[2], sha256_text(data)[:12], data),
+        data=(
+            (record.config.data_target or "data").rpartition(".")[2],
+            storable_text(canonical_json(record.config.data)),
+        ),
         parent=setting_key(record.cell),
     )
 
@@ -132,7 +132,7 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Mlf
     files = [(folder.report, "report"), (folder.manifest, "plan"), (folder.findings, ""), (folder.records, "")]
     files += [(constraints, "plan")] if constraints else []
     files += [(path, f"profiles/{path.parent.name}") for path in profile_files(folder)]
-    started = min((epoch_ms(run.started_at) for run in snapshot.finished.values()), default=snapshot.planned)
+    started = min((run.started for run in snapshot.finished.values()), default=snapshot.planned)
     recommendation = findings.recommendation.sentence if findings else ""
     return MlflowRun(
         key=f"report:{manifest.revision}",
@@ -141,7 +141,7 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Mlf
         digest=digest,
         status="FINISHED",
         started=started,
-        ended=max((epoch_ms(run.finished_at) for run in snapshot.finished.values()), default=started),
+        ended=max((run.ended for run in snapshot.finished.values()), default=started),
         tags=to_tags(
             {
                 "kind": "report",

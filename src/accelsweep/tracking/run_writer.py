@@ -24,6 +24,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
+from accelsweep.json_documents import sha256_text
 from accelsweep.tracking.mlflow_run import (
     CREATED_TAG,
     KEY_TAG,
@@ -162,7 +163,8 @@ class RunWriter:
             if too_large := _store_artifacts(stored.artifacts, self._store.uri, desired.artifacts):
                 self.too_large[desired.key] = too_large
         if desired.data is not None:
-            data = Dataset(desired.data.name, desired.data.digest, "config", desired.data.source)
+            name, config = desired.data
+            data = Dataset(name, sha256_text(config)[:12], "config", config)
             context = [InputTag("mlflow.data.context", "training")]
             self._client.log_inputs(stored.run_id, datasets=[DatasetInput(data, tags=context)])
         if desired.ended is not None:

@@ -42,7 +42,7 @@ def unsupported_group_run(snapshot: Snapshot) -> MlflowRun | None:
     lines = [f"* {reason}: {_list(names)}" for reason, names in settings.items()]
     note = "\n".join(["These settings cannot run here, so they were not measured.", "", *lines])
     tags = to_tags({"kind": "group", "mlflow.runColor": _GREY, NOTE_TAG: note, **CREATED_BY})
-    starts = [epoch_ms(run.started_at) for run in snapshot.finished.values()]
+    starts = [run.started for run in snapshot.finished.values()]
     starts += [epoch_ms(run.since) for run in snapshot.running.values()]
     started = min([snapshot.planned, *starts]) - 1
     return MlflowRun(
@@ -74,13 +74,13 @@ def setting_run(snapshot: Snapshot, cell: PlannedCell) -> MlflowRun | None:
     """Return the MLflow run of a setting, or None if it can run but has neither a record nor a running repeat."""
     runs = snapshot.runs_by_setting.get(cell.name, ())
     finished = [snapshot.finished[run] for run in runs if run in snapshot.finished]
-    starts = [run.started_at for run in finished]
-    starts += [snapshot.running[run].since for run in runs if run in snapshot.running]
+    starts = [run.started for run in finished]
+    starts += [epoch_ms(snapshot.running[run].since) for run in runs if run in snapshot.running]
     if not starts and cell.unsupported is None:
         return None
     unsupported = unsupported_reason(snapshot, cell)
     status = "FINISHED" if unsupported is not None else _status(snapshot, runs, finished)
-    ended = max((epoch_ms(run.finished_at) for run in finished), default=snapshot.planned)
+    ended = max((run.ended for run in finished), default=snapshot.planned)
     findings = snapshot.findings_of(cell.name)
     counts = {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))}
     metrics = to_metrics(counts | _aggregates(snapshot, findings))
@@ -92,7 +92,7 @@ def setting_run(snapshot: Snapshot, cell: PlannedCell) -> MlflowRun | None:
         source=cell.name,
         digest=sha256_text(canonical_json([name, status, params, metrics, tags])),
         status=status,
-        started=min(map(epoch_ms, starts), default=snapshot.planned),
+        started=min(starts, default=snapshot.planned),
         ended=None if status == "RUNNING" else ended,
         tags=tags,
         params=params,

@@ -12,11 +12,12 @@ from accelsweep.json_documents import canonical_json, sha256_file, sha256_text
 from accelsweep.records.file_lock import living_hold
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold, Manifest, Run
+from accelsweep.records.plan import Manifest, Run
 from accelsweep.records.run_files import read_record
 from accelsweep.records.run_record import Outcome, Record
 from accelsweep.records.sweep_progress import steps_done
 from accelsweep.state.profiles import profile_files
+from accelsweep.tracking.mlflow_run import epoch_ms
 
 FileStamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size."""
@@ -27,22 +28,22 @@ _LAYOUT_VERSION = 1
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run with a record. `stamp` is that of the record's file; times are ISO 8601."""
+    """A run with a record. `stamp` is that of the record's file; times are in milliseconds since 1970."""
 
     run: str
     cell: str
     sha256: str
     outcome: Outcome
     reason: str | None
-    started_at: str
-    finished_at: str
+    started: int
+    ended: int
     stamp: FileStamp
     provenance: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class RunningRun:
-    """A run that is being measured; `step` is its number of finished steps, where known."""
+    """A run that is being measured, `since` when (ISO 8601); `step` is its number of finished steps, where known."""
 
     run: str
     cell: str
@@ -115,7 +116,13 @@ def take_snapshot(folder: SweepFolder, previous: Snapshot | None = None, *, live
         stamps=stamps,
         runs_by_setting={setting: tuple(runs) for setting, runs in runs_by_setting.items()},
         finished=finished,
-        running={run.run: run for run in _running_runs(folder, holds) if run.run in unfinished},
+        running={
+            hold.run: RunningRun(
+                hold.run, Run.parse(hold.run).cell, hold.block, hold.run_since, steps_done(folder, hold.run)
+            )
+            for hold in holds
+            if hold.run and hold.run_since and hold.run in unfinished
+        },
         live=live or bool(holds),
         damaged=tuple(damaged),
     )
@@ -153,19 +160,11 @@ def _finished_run(folder: SweepFolder, run: str, known: FinishedRun | None) -> F
         sha256=sha256_file(path),
         outcome=record.outcome,
         reason=record.reason,
-        started_at=record.started_at,
-        finished_at=record.finished_at,
+        started=epoch_ms(record.started_at),
+        ended=epoch_ms(record.finished_at),
         stamp=stamp,
         provenance=provenance_tags(record),
     )
-
-
-def _running_runs(folder: SweepFolder, holds: list[Hold]) -> list[RunningRun]:
-    return [
-        RunningRun(hold.run, Run.parse(hold.run).cell, hold.block, hold.run_since, steps_done(folder, hold.run))
-        for hold in holds
-        if hold.run and hold.run_since
-    ]
 
 
 def provenance_tags(record: Record) -> dict[str, str]:

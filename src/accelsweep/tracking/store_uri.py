@@ -1,4 +1,4 @@
-"""Which MLflow store a sweep is copied to, and where its artifacts go. Imports neither mlflow nor SQLAlchemy early."""
+"""Which MLflow store a sweep is copied to, and where its artifacts go; known without importing mlflow."""
 
 from __future__ import annotations
 
