@@ -124,8 +124,8 @@ def _aggregates(snapshot: Snapshot, findings: Sequence[CellFinding]) -> dict[str
     for name, estimate in {rate: finding.rate, **estimates, **finding.costs}.items():
         if estimate is not None:
             metrics |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-    if finding.verdict is Verdict.baseline and finding.rate:
-        metrics["speedup"] = 1.0
+        elif name == "speedup" and finding.verdict is Verdict.baseline and finding.rate:
+            metrics["speedup"] = 1.0
     return metrics | measured  # MLflow's list has the metrics in this order
 
 
