@@ -1,4 +1,4 @@
-"""What is known to be published: `published.json` beside the records, so that mlflow is imported only when needed."""
+"""What is known to be published, from `published.json` in the sweep's folder, without importing mlflow."""
 
 from __future__ import annotations
 

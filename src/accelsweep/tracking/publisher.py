@@ -73,7 +73,7 @@ class Publication:
 def publish(
     folder: SweepFolder, tracking_uri: str | None = None, *, retry_seconds: float = 30.0, echo: Echo = print
 ) -> Publication:
-    """Copy what the store lacks or has differently; the store itself is always asked.
+    """Copy to the store what it lacks or has differently. The store is always asked, whatever `published.json` says.
 
     A store that does not answer is retried for `retry_seconds` after its first failure, which `echo` reports once.
     Raises StoreUnavailable after that, and at once if the store rejects us; StoreDamaged for a damaged SQLite file;

@@ -117,7 +117,7 @@ class RunWriter:
     def kill_abandoned(self, keys: Collection[str]) -> None:
         """Mark as KILLED all runs that the store calls running, except those with one of `keys`.
 
-        The digest is invalidated first: if the publisher is killed here and the run is resumed, the run is filled anew.
+        The digest is invalidated first: if the publisher dies here and the run is resumed, the run is filled again.
         """
         for run in [run for duplicates in self.stored.values() for run in duplicates]:
             if run.status == "RUNNING" and run.key not in keys:

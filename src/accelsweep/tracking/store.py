@@ -1,4 +1,4 @@
-"""An MLflow store with the experiment of a sweep: both are created if needed, safely beside other publishers."""
+"""An MLflow store and the sweep's experiment in it, created if needed and safely alongside other publishers."""
 
 from __future__ import annotations
 

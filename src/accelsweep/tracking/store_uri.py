@@ -84,7 +84,7 @@ def require_file_locks(uri: str) -> None:
     if path is None or path.exists() or not lacking(path.parent, Ability.locks):
         return
     raise InputError(
-        f"{path.parent} lies on a disk without file locks, where SQLite can write no {path.name}: name a store "
+        f"{path.parent} lies on a disk without file locks, where SQLite cannot write {path.name}: name a store "
         "elsewhere, such as --tracking-uri sqlite:////tmp/mlflow.db, or a server. All records are safe"
     )
 
