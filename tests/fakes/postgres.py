@@ -72,9 +72,7 @@ class Postgres:
 @contextmanager
 def postgres() -> Iterator[Postgres]:
     """Run a server in a temporary folder."""
-    with tempfile.TemporaryDirectory(
-        prefix="accelsweep-postgres-", dir="/tmp"
-    ) as folder:  # paths of sockets must be short
+    with tempfile.TemporaryDirectory(prefix="accelsweep-postgres-", dir="/tmp") as folder:  # a short path for sockets
         owner = _other_user() if os.getuid() == 0 else None
         if owner is not None:
             shutil.chown(folder, owner)
