@@ -33,8 +33,8 @@ from accelsweep.tracking.store import create_database
 from accelsweep.tracking.ui import running_server
 
 HTTP = "HTTP"
-ASKED = "HTTP, each password checked"
-REMEMBERED = "HTTP, passwords remembered for 60 s"
+CHECKED = "HTTP, each password checked"
+CACHED = "HTTP, passwords cached for 60 s"
 
 METRICS = 30
 POINTS = 100
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     begin = time.perf_counter()
-    from accelsweep.tracking import run_upload  # noqa: F401
+    from accelsweep.tracking import run_writer  # noqa: F401
 
     print(f"import of mlflow: {time.perf_counter() - begin:.1f} s")
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as servers:
@@ -106,9 +106,9 @@ def main() -> None:
         create_database(f"sqlite:///{home / 'server.db'}", home)
         print(f"creation of a SQLite store: {time.perf_counter() - begin:.1f} s")
         stores = {HTTP: servers.enter_context(running_server(home, f"sqlite:///{home / 'server.db'}")).address}
-        for name, seconds in ((ASKED, 0), (REMEMBERED, 60)):
+        for name, seconds in ((CHECKED, 0), (CACHED, 60)):
             (home / f"guarded-{seconds}").mkdir()
-            stores[name] = servers.enter_context(guarded_server(home / f"guarded-{seconds}", remember_seconds=seconds))
+            stores[name] = servers.enter_context(guarded_server(home / f"guarded-{seconds}", cache_seconds=seconds))
         os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = ADMIN
         _compare(folder, stores, options.repeats)
 
@@ -131,7 +131,7 @@ def _compare(folder: SweepFolder, servers: dict[str, str], repeats: int) -> None
             f"{store}: {statistics.median(first):.1f} ms per run ({first[0]:.1f} to {first[-1]:.1f} in {repeats}; "
             f"CPU {cpu:.1f} ms), {measured[0][3]} runs; nothing to do: {idle:.2f} s in all"
         )
-    for store in (ASKED, REMEMBERED):  # within one turn, which is disturbed alike
+    for store in (CHECKED, CACHED):  # within one turn, which is disturbed alike
         ratios = sorted(one[0] / other[0] for one, other in zip(times[store], times[HTTP], strict=True))
         print(f"{store} against {HTTP}: {statistics.median(ratios):.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f})")
 

@@ -22,9 +22,9 @@ from patience import PATIENCE_SECONDS, until
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
+from accelsweep.tracking.published_state import published_sweeps
 from accelsweep.tracking.repeat_runs import run_name
-from accelsweep.tracking.saved_views import REPEATS_VIEW, SETTINGS_VIEW, link
-from accelsweep.tracking.sweep_snapshot import copies
+from accelsweep.tracking.saved_views import REPEATS_VIEW, SETTINGS_VIEW, view_path
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 Page = sync_api.Page
@@ -58,9 +58,9 @@ class Site:
 
     def view(self, key: str, *, charts: bool = False) -> Page:
         """Open a saved view by its address, as `accelsweep ui` prints it and the note links it."""
-        (copied,) = copies(self.folder.home, f"sqlite:///{self.folder.home / 'mlflow.db'}").values()
+        (copied,) = published_sweeps(self.folder.home, f"sqlite:///{self.folder.home / 'mlflow.db'}").values()
         self.page.goto("about:blank")
-        self.page.goto(f"{self._address}{link(copied.experiment_id, key, charts=charts)}")
+        self.page.goto(f"{self._address}{view_path(copied.experiment_id, key, charts=charts)}")
         expect(self.page.get_by_test_id("search-box")).to_be_visible()
         self._close_assistant()
         return self.page
@@ -259,7 +259,7 @@ def test_the_report_opens_in_the_artifact_viewer(site: Site) -> None:
     site.keep("report")
 
 
-@pytest.mark.long  # publish/test_follow.py sees them in the store, the tests above see such a store in the page
+@pytest.mark.long  # tracking/test_live_publishing.py checks the store, the tests above the page; only here both
 def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
     going = build_example_sweep(site.folder.home, "going")
     waiting = going.home / "not yet"

@@ -36,7 +36,7 @@ def test_a_doubt_has_the_message_and_the_remedy_of_its_own_place():
 def test_every_error_that_ends_a_command_is_listed_with_its_exit_code(made_page):
     page = made_page("errors")
     assert "| `InputError` | The user's input (override, config, name, price) is wrong." in page
-    assert "| `StoreUnreachable` |" in page, "subclasses elsewhere count"
+    assert "| `StoreUnavailable` |" in page, "subclasses elsewhere count"
     assert "| 130 | Ctrl-C" in page
     assert (
         "| `timed_out` | It reached `limits.run_seconds`, or had no step for `limits.silence_seconds`. | no |" in page

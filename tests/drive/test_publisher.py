@@ -14,7 +14,8 @@ from accelsweep.driver.background_processes import Child
 from accelsweep.json_documents import last_lines, sha256_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.tracking.sweep_snapshot import Copied, remember, report_digest, run_digests
+from accelsweep.tracking.published_state import PublishedCopy, remember_copy, run_digests
+from accelsweep.tracking.snapshot import report_digest
 
 STRUCK = "import os, signal; signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), {})"
 """A shell that puts the tests into the background lets all their children ignore SIGINT."""
@@ -71,8 +72,8 @@ def test_the_last_line_leads_to_mlflow_only_where_everything_is_there(example_sw
     )
     records = {path.parent.name: sha256_file(path) for path in example_sweep.root.glob("runs/*/record.json")}
     digests = run_digests(Manifest.read(example_sweep.manifest), records)
-    copied = Copied(experiment_id="1", active_runs=0, records=digests, report=report_digest(example_sweep), views=True)
-    remember(example_sweep, uri, copied)
+    copied = PublishedCopy(experiment_id="1", active_runs=0, records=digests, report=report_digest(example_sweep))
+    remember_copy(example_sweep, uri, copied)
     assert background_processes.last_line(example_sweep, uri) == (
         "MLflow: accelsweep ui --tracking-uri 'http://***@mlflow.example'",
         True,

@@ -1,4 +1,4 @@
-"""A browser that a process of its own opens, from a terminal or not; forked.py starts that process."""
+"""Opens a browser from a process of its own, with or without a terminal; forked.py starts it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import threading
 
 from accelsweep.tracking.ui import open_in_browser
 
-ANSWERS = {"yes": True, "no": False, "unsaid": None}
+REQUESTED = {"yes": True, "no": False, "default": None}
 
 
 def main() -> int:
-    """Do what the command line says: the address, whether that was asked for, and whether there is a terminal."""
-    address, asked, place = sys.argv[1:]
-    if place == "terminal":
+    """Arguments: the address, whether the browser was requested, and what stdout is."""
+    address, requested, output = sys.argv[1:]
+    if output == "terminal":
         user, terminal = pty.openpty()
         os.dup2(terminal, 1)
         os.set_inheritable(user, False)
-    open_in_browser(address, ANSWERS[asked], print)
+    open_in_browser(address, REQUESTED[requested], print)
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join()

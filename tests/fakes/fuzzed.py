@@ -31,7 +31,7 @@ from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
 from accelsweep.state.accounting import Accounting, JobAccount
 from accelsweep.state.external.files import all_kept, external_file, read_published
-from accelsweep.tracking import sweep_snapshot
+from accelsweep.tracking import snapshot
 
 Reader = Callable[[SweepFolder], object]
 Change = Callable[[SweepFolder, random.Random], Callable[[], object]]
@@ -56,7 +56,7 @@ READERS: dict[str, Reader] = {
     "report": lambda folder: report(folder.home, [folder.name]),
     "export": lambda folder: export_sweep(folder.home, folder.name, folder.home / "again.zip"),
     "audit": audit,
-    "publish": sweep_snapshot.take,
+    "publish": snapshot.take_snapshot,
     "plan": lambda folder: make_plan(folder.home, ["accelerator=cpu", "model=mlp"], name=folder.name),
 }
 LIGHT = ("status", "all", "runs", "audit", "plan", "publish", "compare")

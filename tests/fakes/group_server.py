@@ -1,11 +1,10 @@
-"""The server of docs/mlflow-server.md, made by the page's own blocks in a home of its own, word for word."""
+"""The server of docs/mlflow-server.md, set up in a home of its own by running the code blocks of that page."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from guarded_server import free_port
 from postgres import programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,70 +21,63 @@ _SECTION = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 BLOCKS = {title: _BLOCK.findall(text) for title, text in _SECTION.findall(PAGE)}
-"""The blocks to type, by the section that they stand in."""
+"""The shell blocks of each section."""
 
-_AS_ANOTHER = """#!/bin/bash
-# PostgreSQL refuses to run as root, as tests in containers do: these two programs run as another user.
+_AS_OTHER_USER = """#!/bin/bash
+# PostgreSQL refuses to run as root, which tests in containers do, so these two programs run as another user.
 chown -R postgres: "$HOME"
 exec setpriv --reuid=postgres --regid=postgres --clear-groups -- {program} "$@"
 """
 
 
-def free_port() -> int:
-    """Return a port on loopback that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class GroupServer:
-    """The server of a group, and what its people type."""
+    """The server of a group, and the commands of its admin and users."""
 
     def __init__(self, home: Path) -> None:
-        """`home` is that of the account which the server runs as. Its path is short, as a socket's must be."""
+        """`home` is that of the server's account; its path must be short enough for a socket."""
         self.port = free_port()
         self.home = home
         self.address = f"http://127.0.0.1:{self.port}"
         self.users: dict[str, str] = {}
 
-    def type(self, section: str) -> str:
-        """Type the blocks of a section, as a shell reads them; return what they print."""
+    def run_blocks(self, section: str) -> str:
+        """Run the blocks of a section in a shell; return their output."""
         return "".join(self.shell(block) for block in BLOCKS[section])
 
-    def shell(self, text: str) -> str:
-        """Run a text as the account of the server does."""
-        with tempfile.TemporaryFile("w+") as said:  # no pipe: the server would hold it open
-            command = ["bash", "-euo", "pipefail", "-c", text]
-            done = subprocess.run(command, env=self._variables(), stdout=said, stderr=subprocess.STDOUT, check=False)
-            said.seek(0)
-            printed = said.read()
-        assert done.returncode == 0, f"{text}\n{printed}"
-        return printed
+    def shell(self, script: str) -> str:
+        """Run a script as the server's account; return its output."""
+        with tempfile.TemporaryFile("w+") as log:  # the server would keep a pipe open
+            command = ["bash", "-euo", "pipefail", "-c", script]
+            done = subprocess.run(command, env=self._variables(), stdout=log, stderr=subprocess.STDOUT, check=False)
+            log.seek(0)
+            output = log.read()
+        assert done.returncode == 0, f"{script}\n{output}"
+        return output
 
     def _variables(self) -> dict[str, str]:
         path = f"{self.home / 'shims'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        known = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PG"))}
-        return known | {"HOME": str(self.home), "PATH": path, "MLFLOW_PORT": str(self.port)}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PG"))}
+        return environment | {"HOME": str(self.home), "PATH": path, "MLFLOW_PORT": str(self.port)}
 
-    def make(self) -> None:
-        """Do what the page says, up to its two users."""
-        found = programs()
-        assert found is not None
+    def set_up(self) -> None:
+        """Follow the page up to its two users."""
+        postgres = programs()
+        assert postgres is not None
         if os.getuid() == 0:
             (self.home / "shims").mkdir()
             for program in ("initdb", "pg_ctl"):
                 shim = self.home / "shims" / program
-                shim.write_text(_AS_ANOTHER.format(program=found / program))
+                shim.write_text(_AS_OTHER_USER.format(program=postgres / program))
                 shim.chmod(0o755)
-        self.type("Set it up")
-        self.type("Add people")
-        self.type("Permissions")
+        self.run_blocks("Set it up")
+        self.run_blocks("Add people")
+        self.run_blocks("Permissions")
         folder = self.home / "mlflow-server"
         lines = (folder / "passwords").read_text().splitlines()
         self.users = dict(line.split() for line in lines) | {"admin": (folder / "admin-password").read_text().strip()}
 
     def login(self, user: str, password: str | None = None) -> dict[str, str]:
-        """Return the variables that a user sets."""
+        """Return the environment variables that a user sets."""
         return {
             "MLFLOW_TRACKING_URI": self.address,
             "MLFLOW_TRACKING_USERNAME": user,
@@ -94,12 +87,12 @@ class GroupServer:
 
 @contextmanager
 def group_server() -> Iterator[GroupServer]:
-    """Make the server, and stop it and delete its home at the end."""
+    """Run the server in a temporary home."""
     with tempfile.TemporaryDirectory(prefix="group-", dir="/tmp") as folder:
         server = GroupServer(Path(folder))
         server.home.chmod(0o755)
         try:
-            server.make()
+            server.set_up()
             yield server
         finally:
             if (server.home / "mlflow-server" / "stop").exists():

@@ -1,4 +1,4 @@
-"""A real `mlflow server` that asks for a password, on loopback, with the store and the users of its own folder."""
+"""A real `mlflow server` with passwords, on loopback, whose store and users are in a folder of its own."""
 
 from __future__ import annotations
 
@@ -26,13 +26,18 @@ auth_cache_ttl_seconds = {{seconds}}
 """
 
 
-@contextmanager
-def guarded_server(home: Path, remember_seconds: int = 0) -> Iterator[str]:
-    """Start the server in `home`, return its address, and end it. It checks each password anew, or remembers it."""
+def free_port() -> int:
+    """Return a port on loopback that nobody uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    (home / "auth.ini").write_text(_AUTH.format(seconds=remember_seconds))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def guarded_server(home: Path, cache_seconds: int = 0) -> Iterator[str]:
+    """Run the server in `home` and return its address; it caches a verified password for `cache_seconds`."""
+    port = free_port()
+    (home / "auth.ini").write_text(_AUTH.format(seconds=cache_seconds))
     command = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--workers", "1", "--backend-store-uri", "sqlite:///mlflow.db"]
     environment = os.environ | {
@@ -46,7 +51,7 @@ def guarded_server(home: Path, remember_seconds: int = 0) -> Iterator[str]:
         )
         try:
             server = Server(process, port, log)
-            server.wait_until_it_answers()
+            server.wait_until_ready()
             yield server.address
         finally:
             os.killpg(process.pid, signal.SIGTERM)

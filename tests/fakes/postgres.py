@@ -1,41 +1,40 @@
-"""A real PostgreSQL of its own on loopback, with a password, from Debian's package, stopped and started at will."""
+"""A real PostgreSQL server with a password on loopback, from Debian's package, which tests stop and start."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from guarded_server import free_port
+
 PASSWORD = "hunter2hunter2"
-"""What no output may show."""
+"""Must not appear in any output."""
 
 _USER, _DATABASE = "sweeper", "postgres"
 
 
 def programs() -> Path | None:
     """Return the folder of PostgreSQL's programs, or None where it is not installed."""
-    found = shutil.which("pg_ctl")
+    pg_ctl = shutil.which("pg_ctl")
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))
-    return Path(found).resolve().parent if found else debian[-1].parent if debian else None
+    return Path(pg_ctl).resolve().parent if pg_ctl else debian[-1].parent if debian else None
 
 
 class Postgres:
-    """One server with its data in `home`. It runs as `owner`, since PostgreSQL refuses to run as root."""
+    """A server with its data in `home`. It runs as `owner`, since PostgreSQL refuses to run as root."""
 
     def __init__(self, home: Path, owner: str | None) -> None:
         """Use `postgres`."""
         folder = programs()
         assert folder is not None
         self._programs, self._home, self._owner = folder, home, owner
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = int(probe.getsockname()[1])
+        self._port = free_port()
 
     @property
     def uri(self) -> str:
@@ -43,7 +42,7 @@ class Postgres:
         return f"postgresql://{_USER}:{PASSWORD}@127.0.0.1:{self._port}/{_DATABASE}"
 
     def initialise(self) -> None:
-        """Make the server's files."""
+        """Create the data folder."""
         secret = self._home / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)  # the folder is closed to others
@@ -51,12 +50,12 @@ class Postgres:
                   "--auth=scram-sha-256", "--encoding=UTF8", "--no-sync")  # fmt: skip
 
     def start(self) -> None:
-        """Start it and wait until it takes connections."""
+        """Start the server and wait until it accepts connections."""
         options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._home} -c fsync=off"
         self._run("pg_ctl", "start", "--wait", f"--log={self._home / 'log'}", "-o", options)
 
     def stop(self) -> None:
-        """Stop it at once, with the connections that it has."""
+        """Stop the server at once, dropping its connections."""
         self._run("pg_ctl", "stop", "--wait", "--mode=immediate")
 
     def _run(self, program: str, *options: str) -> None:
@@ -66,14 +65,14 @@ class Postgres:
             cwd=self._home,
             user=self._owner,
             env=os.environ | {"PGDATA": str(self._home / "data")},
-            stdout=subprocess.DEVNULL,  # a pipe would be held open by the server
+            stdout=subprocess.DEVNULL,  # the server would keep a pipe open
         )
 
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    """Start a server in a temporary folder, and stop it and delete the folder at the end."""
-    with tempfile.TemporaryDirectory(prefix="accelsweep-postgres-", dir="/tmp") as folder:  # sockets have short paths
+    """Run a server in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="accelsweep-postgres-", dir="/tmp") as folder:  # a short path for sockets
         owner = _other_user() if os.getuid() == 0 else None
         if owner is not None:
             shutil.chown(folder, owner)
@@ -83,11 +82,11 @@ def postgres() -> Iterator[Postgres]:
         try:
             yield server
         finally:
-            with suppress(subprocess.CalledProcessError):  # a test that failed may have left it stopped
+            with suppress(subprocess.CalledProcessError):  # a failed test may have left it stopped
                 server.stop()
 
 
 def _other_user() -> str:
-    """Return a user who is not root: the one that Debian's package makes, else nobody."""
+    """Return a user other than root: the one that Debian's package creates, else `nobody`."""
     names = {entry.pw_name for entry in pwd.getpwall()}
     return "postgres" if "postgres" in names else "nobody"

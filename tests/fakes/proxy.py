@@ -1,4 +1,4 @@
-"""A small reverse proxy in front of a real server: it refuses what is too large, or shows a login page instead."""
+"""A small reverse proxy in front of a real server, which rejects large requests or answers with a login page."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 LOGIN = b"<!doctype html><html><head><title>Sign in to\n the lab</title></head><body><form></form></body></html>"
+TOO_LARGE = b"<html><head><title>413 Request Entity Too Large</title></head></html>"
 
 
 @dataclass
 class Proxy:
-    """What a running proxy does: `most` bytes are let through in a request; with `login` nothing is."""
+    """The settings of a running proxy: the largest request in bytes, and whether every answer is a login page."""
 
     address: str
-    most: int = 1 << 20
+    max_bytes: int = 1 << 20
     login: bool = False
 
 
@@ -28,13 +29,13 @@ def proxy_to(server: str) -> Iterator[Proxy]:
     target = urlsplit(server).netloc
 
     class Handler(BaseHTTPRequestHandler):
-        def _pass_on(self) -> None:
+        def _forward(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
-            body = self.rfile.read(length)  # as nginx does, which discards what it refuses
+            body = self.rfile.read(length)  # as nginx does, which discards what it rejects
             if proxy.login:
                 self._answer(200, "text/html", LOGIN)
-            elif length > proxy.most:
-                self._answer(413, "text/html", b"<html><head><title>413 Request Entity Too Large</title></head></html>")
+            elif length > proxy.max_bytes:
+                self._answer(413, "text/html", TOO_LARGE)
             else:
                 connection = http.client.HTTPConnection(target, timeout=120)
                 headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
@@ -43,7 +44,7 @@ def proxy_to(server: str) -> Iterator[Proxy]:
                 self._answer(answer.status, answer.headers.get("Content-Type", "text/plain"), answer.read())
                 connection.close()
 
-        do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _pass_on  # noqa: N815 - names of http.server
+        do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _forward  # noqa: N815 - names of http.server
 
         def _answer(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)

@@ -1,6 +1,6 @@
-"""Publishers in processes of their own: forked.py starts them from one process that has imported MLflow.
+"""Publishers in processes of their own, which forked.py forks from one process that has imported MLflow.
 
-A fresh interpreter imports it for four seconds of a core. Sweeps on the whole road start theirs in fresh ones.
+A fresh interpreter needs four CPU seconds for that import. End-to-end tests of sweeps do start fresh ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from accelsweep.records.layout import SweepFolder
-from accelsweep.tracking import run_upload  # noqa: F401 - the forks need it, as they do what follows
+from accelsweep.tracking import run_writer  # noqa: F401 - imported before forking, as are the modules below
 from accelsweep.tracking.live_publishing import main as publish_command
 from accelsweep.tracking.publisher import publish
 
@@ -23,25 +23,25 @@ import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
 
 
 def main() -> int:
-    """Do what the command line says: `log FILE ARGUMENTS...` is the command, `kill ...` kills it in its midst."""
+    """Run `log FILE ARGUMENTS...`, the command with its output in a file, or `kill ...`, which kills it midway."""
     task, *rest = sys.argv[1:]
-    return _logging(*rest) if task == "log" else _killing(*rest)
+    return _log(*rest) if task == "log" else _kill(*rest)
 
 
-def _logging(log: str, *arguments: str) -> int:
+def _log(log: str, *arguments: str) -> int:
     with Path(log).open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     return publish_command(list(arguments))
 
 
-def _killing(home: str, name: str, uri: str, seed: str, kills: str, longest: str) -> int:
+def _kill(home: str, name: str, uri: str, seed: str, kills: str, longest: str) -> int:
     generator = random.Random(int(seed))
     killed = 0
     while killed < int(kills):
         child = os.fork()
         if child == 0:
-            publish(SweepFolder(Path(home), name), uri, tell=lambda _: None)
+            publish(SweepFolder(Path(home), name), uri, echo=lambda _: None)
             os._exit(0)
         time.sleep(generator.uniform(0, float(longest)))
         os.kill(child, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""MLflow's stores: the two kinds, for tests where they could differ, and what one of them holds of a sweep."""
+"""The two kinds of MLflow stores, for tests where they could differ, and the runs of a sweep in one of them."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from typing import Any
 import pytest
 
 from accelsweep.records.layout import SweepFolder
-from accelsweep.tracking.mlflow_run import KEY, PARENT
+from accelsweep.tracking.mlflow_run import KEY_TAG, PARENT_TAG
 
 BOTH_STORES = pytest.mark.parametrize("uri", ["sqlite", "http"], indirect=True)
-"""A SQLite file, then a server over HTTP: for artifacts and names."""
+"""Parametrizes a test with a SQLite file and a server: for artifacts and names."""
 
-# the server costs a minute, and the tests with BOTH_STORES see what it does to each call
+# the server takes a minute, and the tests with BOTH_STORES cover each of its calls
 BOTH_STORES_AT_LENGTH = pytest.mark.parametrize(
     "uri", ["sqlite", pytest.param("http", marks=pytest.mark.long)], indirect=True
 )
-"""The same, with the server in `make test-long` only."""
+"""The same, with the server only in `make test-long`."""
 
 
 class StoreContents(Mapping[str, dict[str, Any]]):
-    """The runs of an experiment by key. A store is asked hundreds of times for all that it holds of a sweep.
+    """The runs of an experiment by key, without ids and times of publication.
 
-    So the points and the files of a run are asked for when it is looked at: `dict(held)` looks at all of them.
+    The metric histories and artifacts of a run are fetched lazily, on access: tests poll a store hundreds of times.
+    `dict(contents)` fetches all of them.
     """
 
     def __init__(self, client: Any, runs: Mapping[str, Any]) -> None:
-        """`runs` are MLflow's, by key."""
+        """`runs` are those of MLflow, by key."""
         self._client, self._runs = client, runs
         self._keys = {run.info.run_id: key for key, run in runs.items()}
 
@@ -40,31 +41,33 @@ class StoreContents(Mapping[str, dict[str, Any]]):
     def __getitem__(self, key: str) -> dict[str, Any]:
         run = self._runs[key]
         histories = {name: self._client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
-        clocked = not key.startswith("run:")
+        has_clock_times = not key.startswith("run:")
         return {
             "name": run.info.run_name,
             "status": run.info.status,
             "started": run.info.start_time,
             "ended": run.info.end_time,
-            "tags": {name: tag for name, tag in run.data.tags.items() if name not in ("accelsweep.created", PARENT)},
+            "tags": {
+                name: tag for name, tag in run.data.tags.items() if name not in ("accelsweep.created", PARENT_TAG)
+            },
             "params": run.data.params,
             "metrics": {
-                name: [(point.step, point.value) + (() if clocked else (point.timestamp,)) for point in points]
+                name: [(point.step, point.value) + (() if has_clock_times else (point.timestamp,)) for point in points]
                 for name, points in histories.items()
             },
             "artifacts": sorted(item.path for item in self._client.list_artifacts(run.info.run_id)),
             "data": [item.dataset.name for item in run.inputs.dataset_inputs],
-            "parent": self._keys.get(run.data.tags.get(PARENT)),
+            "parent": self._keys.get(run.data.tags.get(PARENT_TAG)),
         }
 
 
-def held_by(folder: SweepFolder, uri: str) -> StoreContents:
-    """Return what the store holds of a sweep; fails if anything stands there twice."""
+def read_runs(folder: SweepFolder, uri: str) -> StoreContents:
+    """Return the runs of a sweep in the store; fails if a key occurs twice."""
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name(folder.name)
     runs = client.search_runs([experiment.experiment_id]) if experiment else []
-    by_key = {run.data.tags[KEY]: run for run in runs}
-    assert len(by_key) == len(runs), "a run stands in the store twice"
+    by_key = {run.data.tags[KEY_TAG]: run for run in runs}
+    assert len(by_key) == len(runs), "a run is in the store twice"
     return StoreContents(client, by_key)

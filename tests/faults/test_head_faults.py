@@ -80,7 +80,7 @@ def test_cancel_old_ends_the_living_head_and_its_supervisor(home: Home, inject: 
     inject("living head ended by --cancel-old")
 
 
-@pytest.mark.long  # faults/test_supervisor_faults.py and publish/test_follow.py meet each; here they meet in one road
+@pytest.mark.long  # faults/test_supervisor_faults.py, tracking/test_live_publishing.py cover each; they meet here only
 def test_what_hangs_dies_or_does_not_answer_costs_its_own_row_only(home: Home, inject: Inject) -> None:
     home.module("mine", MINE)
     home.environment["MLFLOW_TRACKING_URI"] = "http://me:hunter2@127.0.0.1:9"

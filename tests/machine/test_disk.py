@@ -31,7 +31,7 @@ from pathlib import Path
 from accelsweep.json_documents import put_in_place
 from accelsweep.devices.file_system import Ability, free_inodes, lacking
 from accelsweep.json_documents import alone_with
-from accelsweep.tracking.sweep_snapshot import refuse_without_locks
+from accelsweep.tracking.store_uri import require_file_locks
 from accelsweep.records.cleanup import temporary_folder
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.file_lock import Holder, take
@@ -69,7 +69,7 @@ tempfile.tempdir = str(here)
 with temporary_folder("compile") as caches:
     assert caches.parent == here
 
-for what in (lambda: refuse_without_locks(f"sqlite:///{here}/mlflow.db"), lambda: alone_with("x", here).__enter__()):
+for what in (lambda: require_file_locks(f"sqlite:///{here}/mlflow.db"), lambda: alone_with("x", here).__enter__()):
     try:
         what()
     except Exception as error:
@@ -88,7 +88,7 @@ def test_holds_marks_and_signs_of_life_do_on_a_disk_without_links_locks_and_maps
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert "lies on a disk without file locks, where SQLite can write no mlflow.db: name a store elsewhere" in lines[0]
+    assert "lies on a disk without file locks, where SQLite cannot write mlflow.db: name a store elsewhere" in lines[0]
     last_line("mlflow.db on a disk without file locks", lines[0])
     assert lines[-1] == "['head.claim.json', 'made-2', 'progress', 'pulse', 'target']", "no guard and no part is left"
 

@@ -25,7 +25,7 @@ def asked(address: str, path: str, body: dict[str, object]) -> dict[str, object]
         return dict(json.load(answer))
 
 
-@pytest.mark.long  # test_location.py opens a store in a folder of each such name
+@pytest.mark.long  # test_store_uri.py opens a store in a folder of each such name
 def test_all_commands_work_in_a_folder_with_an_odd_name(tmp_path: Path, leases: str) -> None:
     home = Home(tmp_path / ODD, ACCELSWEEP_LEASES=leases, **beside_the_server())
     home.experiment("tiny", TINY)

@@ -13,7 +13,8 @@ from shared_fork_server import beside_the_server
 from accelsweep.driver import snakefile_functions
 from accelsweep.driver.up_to_date import note_standing, stands
 from accelsweep.records.layout import SweepFolder
-from accelsweep.tracking.sweep_snapshot import PublishedState, remember, resolve
+from accelsweep.tracking.published_state import PublishedState, remember_copy
+from accelsweep.tracking.store_uri import resolve_uri
 
 pytestmark = pytest.mark.real
 
@@ -25,7 +26,7 @@ def kept(finished: tuple[Home, object], leases: str, tmp_path_factory: pytest.Te
     shutil.copytree(finished[0].path, home.path, dirs_exist_ok=True)
     folder = SweepFolder(home.path, "tiny")
     (copied,) = PublishedState.read(folder.published).stores.values()
-    remember(folder, resolve(home.path, None), copied)
+    remember_copy(folder, resolve_uri(home.path, None), copied)
     copy = tmp_path_factory.mktemp("copy")
     shutil.copytree(home.path, copy, dirs_exist_ok=True)
     return home, copy

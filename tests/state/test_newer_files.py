@@ -25,7 +25,7 @@ from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.state.archive.contents import LISTING
-from accelsweep.tracking import sweep_snapshot
+from accelsweep.tracking import snapshot
 from accelsweep.tracking.publisher import publish
 
 pytestmark = pytest.mark.heavy
@@ -118,7 +118,7 @@ def test_the_mark_of_a_finished_sweep_is_refused(folder, head):
 
 def test_later_findings_are_not_copied_to_mlflow(folder, head):
     folder.findings.write_bytes(later(folder.findings.read_bytes(), **head))
-    refused(folder, sweep_snapshot.take)
+    refused(folder, snapshot.take_snapshot)
 
 
 def test_later_findings_hide_no_state_and_are_made_anew_from_the_records(folder, head, capsys):

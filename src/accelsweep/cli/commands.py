@@ -435,7 +435,7 @@ def ui(
     from accelsweep.driver.console import say
     from accelsweep.tracking.ui import serve_ui
 
-    raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri, browser=browser, tell=say))
+    raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri, browser=browser, echo=say))
 
 
 # Commands about files that come and go, and about the machine.

@@ -123,13 +123,13 @@ def publish_now(home: Path, name: str, tracking_uri: str | None, *, anew: bool =
 
     With `anew` the store is emptied first. Where it is a file, the other sweeps that it had are copied again, too.
     """
-    from accelsweep.tracking.sweep_snapshot import surely_up_to_date
+    from accelsweep.tracking.published_state import verified_up_to_date
 
     folder = existing_sweep(home, name)
     folders = [folder]
     if anew:
         folders += _emptied(folder, tracking_uri)
-    elif surely_up_to_date(folder, tracking_uri):
+    elif verified_up_to_date(folder, tracking_uri):
         return f"{name}: MLflow has everything already"
     from accelsweep.tracking.publisher import publish
 
@@ -140,15 +140,18 @@ def _emptied(folder: SweepFolder, tracking_uri: str | None) -> list[SweepFolder]
     """Empty the store, and return the other sweeps that went with it. Refused while one of them is being measured."""
     from accelsweep.driver.console import say
     from accelsweep.driver.sweep_lock import refuse_while_run
-    from accelsweep.tracking.publisher import start_anew
-    from accelsweep.tracking.sweep_snapshot import copies, database_file, resolve
+    from accelsweep.tracking.published_state import published_sweeps
+    from accelsweep.tracking.publisher import reset_store
+    from accelsweep.tracking.store_uri import resolve_uri, sqlite_path
 
-    uri = resolve(folder.home, tracking_uri)
-    in_a_file = database_file(uri) is not None
-    others = [SweepFolder(folder.home, one) for one in copies(folder.home, uri) if in_a_file and one != folder.name]
+    uri = resolve_uri(folder.home, tracking_uri)
+    in_a_file = sqlite_path(uri) is not None
+    others = [
+        SweepFolder(folder.home, one) for one in published_sweeps(folder.home, uri) if in_a_file and one != folder.name
+    ]
     for one in (folder, *others):
         refuse_while_run(one)
-    start_anew(folder, tracking_uri, say)
+    reset_store(folder, tracking_uri, say)
     return others
 
 

@@ -28,7 +28,7 @@ from accelsweep.json_documents import last_lines
 from accelsweep.records.cleanup import SHORT_PLACES, own, remove_sweep_folder, sweep_folder_name
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
-from accelsweep.tracking.sweep_snapshot import GOES_ON, up_to_date
+from accelsweep.tracking.published_state import SWEEP_CONTINUES, up_to_date
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
@@ -166,14 +166,14 @@ def finish(publisher: Child, folder: SweepFolder, tracking_uri: str | None) -> N
 def complaints(publisher: Child) -> list[str]:
     """Return what keeps the publisher from its work while the sweep is measured: the store, or its own early end."""
     if not publisher.running() and publisher.code > 0:
-        return [f"{_why(publisher.log) or f'the process that copies ended with {publisher.code}'}{GOES_ON}"]
-    return [line for line in last_lines(publisher.log) if line.endswith(GOES_ON)]
+        return [f"{_why(publisher.log) or f'the process that copies ended with {publisher.code}'}{SWEEP_CONTINUES}"]
+    return [line for line in last_lines(publisher.log) if line.endswith(SWEEP_CONTINUES)]
 
 
 def _why(log: Path) -> str | None:
     """Return the last that a publisher said, without the end of its sentence."""
     said = [line for line in last_lines(log) if line.strip()]
-    return said[-1].removeprefix("error: ").removesuffix(GOES_ON).rstrip(".") if said else None
+    return said[-1].removeprefix("error: ").removesuffix(SWEEP_CONTINUES).rstrip(".") if said else None
 
 
 def last_line(folder: SweepFolder, tracking_uri: str | None) -> tuple[str, bool]:

@@ -19,7 +19,7 @@ from accelsweep.records.cleanup import DRAWN_SUFFIXES
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.report.captions import CAPTIONS
-from accelsweep.tracking.sweep_snapshot import up_to_date
+from accelsweep.tracking.published_state import up_to_date
 
 
 class Standing(Document):

@@ -1,1 +1,1 @@
-"""Publishes records to MLflow."""
+"""Copies a sweep's records to MLflow, and serves MLflow's UI on them."""

@@ -1,13 +1,15 @@
-"""Publish a sweep while it runs: finished runs as they appear, and how many steps the running one has done.
+"""Publishes a sweep while it runs: finished runs as they appear, and the step counts of running ones.
 
-It is a process of its own at the lowest priority, so that it cannot hold up a measurement. It looks at the sweep's
-files only. It ends with a full pass on SIGTERM or Ctrl-C, or when the sweep's head ends. A store that does not answer
-costs the sweep nothing: this is reported once, and the store is tried again, ever more rarely.
+The publisher is a process of its own at the lowest priority, and reads only the sweep's files, so it cannot disturb a
+measurement. It makes a last full pass on SIGTERM or Ctrl-C, or when the sweep's driver has ended. A store that does not
+answer is reported once and retried with backoff.
+
+    python -m accelsweep.tracking.live_publishing sweeps/NAME [--follow] [--tracking-uri URI] [--until-pid PID]
 """
 
 from __future__ import annotations
 
-import accelsweep.tracking.mlflow_settings  # noqa: F401 - before mlflow
+import accelsweep.tracking.mlflow_settings  # noqa: F401 - sets the variables that _FAIL_FAST overrides
 
 # isort: split
 import argparse
@@ -18,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import psutil
 import typer
@@ -27,133 +30,133 @@ from accelsweep.records.file_times import bring_all_back
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.redaction import masked
 from accelsweep.signals import answer
-from accelsweep.tracking.publisher import Publication, Tell, bring_about_runs, publish
+from accelsweep.tracking.published_state import SWEEP_CONTINUES, verified_up_to_date
+from accelsweep.tracking.publisher import Echo, Publication, publish, publish_runs
 from accelsweep.tracking.repeat_runs import run_key
-from accelsweep.tracking.store import Store, connect, refusal, refuse_damaged, store_errors, why
-from accelsweep.tracking.sweep_snapshot import GOES_ON, Snapshot, resolve, surely_up_to_date, take
+from accelsweep.tracking.snapshot import Snapshot, take_snapshot
+from accelsweep.tracking.store import Store, connect
+from accelsweep.tracking.store_errors import StoreDamaged, permanent_error, short_reason, store_exceptions
+from accelsweep.tracking.store_uri import resolve_uri
 
-POLL_SECONDS = 2.0
+if TYPE_CHECKING:
+    from accelsweep.tracking.run_writer import RunWriter
 
-_LONGEST_PAUSE_SECONDS = 60.0
+_POLL_SECONDS = 2.0
+_MAX_PAUSE_SECONDS = 60.0
+_FINAL_RETRY_SECONDS = 30.0
+_FAIL_FAST = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "8"}
 
-_PATIENCE_SECONDS = 30.0
 
-_QUICKLY = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "8"}
+class LivePublisher:
+    """Publishes what has changed in one sweep at each `poll`, which does not raise for a store that fails."""
 
-
-class Follower:
-    """Follows one sweep. `poll()` publishes the changes that one look finds; it never raises for a silent store."""
-
-    def __init__(self, folder: SweepFolder, uri: str, tell: Tell) -> None:
-        """`uri` is the resolved address of the store."""
-        from accelsweep.tracking.run_upload import Writer
-
-        self._folder, self._uri, self._tell = folder, uri, tell
-        self._make_writer = Writer
-        self._writer: Writer | None = None
+    def __init__(self, folder: SweepFolder, uri: str, echo: Echo) -> None:
+        """`uri` is the resolved URI of the store."""
+        self._folder, self._uri, self._echo = folder, uri, echo
         self._store: Store | None = None
+        self._writer: RunWriter | None = None
         self._snapshot: Snapshot | None = None
-        self._told = False
-        self.silent = False
-        """Whether the store gave no answer when it was last asked."""
-        self._pause = POLL_SECONDS
-        self._not_before = 0.0
+        self._reported = False
+        self.store_failed = False
+        """Whether the last attempt to publish failed."""
+        self._pause = _POLL_SECONDS
+        self._next_attempt = 0.0
 
     def poll(self) -> None:
-        """Publish the changes since the last poll, or nothing while a store that did not answer is left alone."""
-        if time.monotonic() < self._not_before:
+        """Publish the changes since the last poll, or do nothing during the backoff after a failure.
+
+        Raises StoreDamaged for a damaged SQLite file.
+        """
+        if time.monotonic() < self._next_attempt:
             return
         try:
             self._publish_changes()
-            self._pause = POLL_SECONDS
-            self.silent = False
-        except store_errors() as error:
-            refuse_damaged(self._uri, error, self._folder.name)
-            self._writer = None
-            self._snapshot = None
-            self.silent = True
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
-            self._not_before = time.monotonic() + self._pause
-            if not self._told:
-                self._told = True
-                experiment = self._store.experiment if self._store else None
-                said = refusal(self._uri, error, experiment, self._folder.name)
-                said = said or f"MLflow at {masked(self._uri)} does not answer ({why(error)})"
-                self._tell(f"{said}{GOES_ON}")
+        except store_exceptions() as error:
+            experiment = self._store.experiment if self._store else None
+            permanent = permanent_error(self._uri, error, experiment, self._folder.name)
+            if isinstance(permanent, StoreDamaged):
+                raise permanent from error
+            self._writer = self._snapshot = None
+            self.store_failed = True
+            self._pause = min(2 * self._pause, _MAX_PAUSE_SECONDS)
+            self._next_attempt = time.monotonic() + self._pause
+            if not self._reported:
+                self._reported = True
+                reason = permanent or f"MLflow at {masked(self._uri)} does not answer ({short_reason(error)})"
+                self._echo(f"{reason}{SWEEP_CONTINUES}")
+        else:
+            self.store_failed = False
+            self._pause = _POLL_SECONDS
 
     def _publish_changes(self) -> None:
+        from accelsweep.tracking.run_writer import RunWriter
+
         if not self._folder.manifest.exists():
             return
-        snapshot = take(self._folder, self._snapshot, live=True)
-        if snapshot == self._snapshot:
+        before, snapshot = self._snapshot, take_snapshot(self._folder, self._snapshot, live=True)
+        if snapshot == before:
             return
         if self._writer is None:
-            with contextlib.nullcontext() if self._told or self._store else _asked_quickly():
-                self._store = connect(self._folder, self._uri, snapshot.records)
-            self._writer = self._make_writer(self._store, self._store.look())
-        before = self._snapshot
-        if not snapshot.differs_in_steps_only(before):
-            bring_about_runs(self._writer, snapshot)
-        for run, running in snapshot.running.items():
-            if running.step is not None and (before is None or running != before.running.get(run)):
-                self._writer.progress(run_key(run), running.step)
+            with contextlib.nullcontext() if self._reported or self._store else _fail_fast():
+                self._store = connect(self._folder, self._uri, snapshot.record_digests)
+            self._writer = RunWriter(self._store, self._store.list_runs())
+        if before is None or snapshot.without_steps() != before.without_steps():
+            publish_runs(self._writer, snapshot)
+        for name, run in snapshot.running.items():
+            if run.step is not None and (before is None or run != before.running.get(name)):
+                self._writer.log_progress(run_key(name), run.step)
         self._snapshot = snapshot
 
 
 @contextlib.contextmanager
-def _asked_quickly() -> Iterator[None]:
-    """Have MLflow wait for some seconds only, so that a server that gives no answer is told of early."""
-    usual = {name: os.environ[name] for name in _QUICKLY}
-    os.environ.update(_QUICKLY)
+def _fail_fast() -> Iterator[None]:
+    """Have MLflow give up after some seconds, so that a server that does not answer is reported early."""
+    before = {name: os.environ[name] for name in _FAIL_FAST}
+    os.environ.update(_FAIL_FAST)
     try:
         yield
     finally:
-        os.environ.update(usual)
+        os.environ.update(before)
 
 
 def follow(
-    folder: SweepFolder, tracking_uri: str | None = None, *, until_pid: int | None = None, tell: Tell = print
+    folder: SweepFolder, tracking_uri: str | None = None, *, until_pid: int | None = None, echo: Echo = print
 ) -> Publication | None:
-    """Publish the sweep until the process `until_pid` ends or this one is told to stop; then publish all and return.
+    """Publish until the process `until_pid` ends or a signal arrives; then make a full pass and return its result.
 
-    Returns None, and never imports mlflow, where a database has everything already and no block begins meanwhile.
-    A store that was silent until the end is asked once more without waiting, because the sweep's user waits for this.
-    Must run in the main thread of a process of its own: it lowers the process's priority and takes over its signals.
-    Raises StoreUnreachable if the store does not answer at the end, or refuses the user.
+    Returns None, without importing mlflow, if a SQLite file has everything already and no block starts meanwhile. If
+    the store failed at the last poll, the final pass does not retry, because the user waits for it.
+    Run it in the main thread of a process of its own: it changes the priority and the signal handlers.
+    Raises StoreUnavailable if the store does not answer at the end, or rejects us.
     """
     os.nice(19)
-    stop = _stop_on_signals()
-    ended = _ended(until_pid)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    has_ended = _process_watch(until_pid)
     if _has_all(folder, tracking_uri):
-        while not (stop.is_set() or ended() or folder.holds()):
-            stop.wait(POLL_SECONDS)
+        while not (stop.is_set() or has_ended() or folder.holds()):
+            stop.wait(_POLL_SECONDS)
         if not folder.holds() and _has_all(folder, tracking_uri):
             return None
-    follower = Follower(folder, resolve(folder.home, tracking_uri), tell)
+    publisher = LivePublisher(folder, resolve_uri(folder.home, tracking_uri), echo)
     try:
-        while not stop.is_set() and not ended():
-            follower.poll()
-            stop.wait(POLL_SECONDS)
+        while not stop.is_set() and not has_ended():
+            publisher.poll()
+            stop.wait(_POLL_SECONDS)
     except AccelsweepError as error:
-        tell(str(error))
+        echo(str(error))
         raise
-    return publish(folder, tracking_uri, patience_seconds=0.0 if follower.silent else _PATIENCE_SECONDS, tell=tell)
+    retry_seconds = 0.0 if publisher.store_failed else _FINAL_RETRY_SECONDS
+    return publish(folder, tracking_uri, retry_seconds=retry_seconds, echo=echo)
 
 
 def _has_all(folder: SweepFolder, tracking_uri: str | None) -> bool:
-    return folder.manifest.exists() and surely_up_to_date(folder, tracking_uri)
+    return folder.manifest.exists() and verified_up_to_date(folder, tracking_uri)
 
 
-def _stop_on_signals() -> threading.Event:
-    stop = threading.Event()
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
-
-
-def _ended(pid: int | None) -> Callable[[], bool]:
-    """Return a function that says whether the process with this id has ended, also if another one has its id now."""
+def _process_watch(pid: int | None) -> Callable[[], bool]:
+    """Return a function that says whether the process has ended, even if its pid has been reused."""
     if pid is None:
         return lambda: False
     try:
@@ -161,47 +164,33 @@ def _ended(pid: int | None) -> Callable[[], bool]:
     except psutil.NoSuchProcess:
         return lambda: True
 
-    def ended() -> bool:
+    def has_ended() -> bool:
         try:
             return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:  # between the two questions
+        except psutil.NoSuchProcess:  # it ended between the two calls
             return True
 
-    return ended
-
-
-# `python -m accelsweep.tracking.live_publishing sweeps/NAME [--follow] [--tracking-uri URI] [--until-pid PID]`
+    return has_ended
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Publish the sweep named on the command line; return the exit code."""
     parser = sweep_parser("tracking.live_publishing", "Copy a sweep's records to MLflow.")
-    parser.add_argument("--tracking-uri", help="where to (default: MLFLOW_TRACKING_URI, else HOME/mlflow.db)")
-    parser.add_argument("--follow", action="store_true", help="go on while the sweep runs")
-    parser.add_argument("--until-pid", type=int, help="with --follow: end when this process has ended")
+    parser.add_argument("--tracking-uri", help="MLflow store (default: MLFLOW_TRACKING_URI, else HOME/mlflow.db)")
+    parser.add_argument("--follow", action="store_true", help="keep publishing while the sweep runs")
+    parser.add_argument("--until-pid", type=int, help="with --follow: stop when this process has ended")
     options = parser.parse_args(arguments)
     return answer(lambda: _publish(options))
 
 
 def _publish(options: argparse.Namespace) -> None:
-    folder = planned_sweep(options.sweep)
+    folder, uri = planned_sweep(options.sweep), options.tracking_uri
     if options.follow:
-        done = follow(folder, options.tracking_uri, until_pid=options.until_pid, tell=typer.echo)
-        typer.echo(done or _nothing_to_do(folder))
-        return
-    from accelsweep.tracking.sweep_snapshot import surely_up_to_date
-
-    bring_all_back(folder)
-    if surely_up_to_date(folder, options.tracking_uri):
-        typer.echo(_nothing_to_do(folder))
-        return
-    from accelsweep.tracking.publisher import publish
-
-    typer.echo(publish(folder, options.tracking_uri, tell=typer.echo))
-
-
-def _nothing_to_do(folder: SweepFolder) -> str:
-    return f"{folder.name}: MLflow has everything already"
+        result = follow(folder, uri, until_pid=options.until_pid, echo=typer.echo)
+    else:
+        bring_all_back(folder)
+        result = None if verified_up_to_date(folder, uri) else publish(folder, uri, echo=typer.echo)
+    typer.echo(result or f"{folder.name}: MLflow has everything already")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""An MLflow run as it should be, in plain values. The writer compares it with the store, and writes the differences.
+"""The desired state of an MLflow run, in plain values; `run_writer` writes what differs from the store.
 
-MLflow refuses some characters in names, long values and lone surrogates. This module replaces them. Otherwise a strange
-key or log line in one run would stop the publication of the others.
+MLflow rejects some characters in names, long values and lone surrogates. They are replaced here, so that an odd key
+or log line in one run cannot stop the publication of the others.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -19,29 +19,23 @@ from accelsweep.config.setting import as_typed
 from accelsweep.json_documents import sha256_text
 from accelsweep.redaction import masked
 
-KEY = "accelsweep.key"
+KEY_TAG = "accelsweep.key"
+SOURCE_TAG = "accelsweep.source"
+PUBLISHED_TAG = "accelsweep.published"
+"""Holds the digest of a completely written run."""
 
-SOURCE = "accelsweep.source"
-
-PUBLISHED = "accelsweep.published"
-
-CREATED = "accelsweep.created"
-
-PARENT = "mlflow.parentRunId"
-
-NOTE = "mlflow.note.content"
+CREATED_TAG = "accelsweep.created"
+PARENT_TAG = "mlflow.parentRunId"
+NOTE_TAG = "mlflow.note.content"
 
 _MAX_NAME = 250
-
 _MAX_PARAM = 6000
-
 _MAX_TAG = 5000
-
 _FORBIDDEN = re.compile(r"[^\w./ -]", re.ASCII)
 
 
 @dataclass(frozen=True)
-class HistoryPoint:
+class MetricPoint:
     """One point of a metric's history. `timestamp` is in milliseconds since 1970."""
 
     name: str
@@ -59,21 +53,13 @@ class Artifact:
 
 
 @dataclass(frozen=True)
-class DataSet:
-    """The data that a run trained on, as MLflow's dataset input: `source` is its config as JSON."""
+class MlflowRun:
+    """The desired state of one MLflow run.
 
-    name: str
-    digest: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """One MLflow run.
-
-    `key` is unique in the experiment. `source` identifies the run's origin (a record's SHA-256). An MLflow run with the
-    same key and another source is superseded, one with the same source is completed. `digest` covers everything else
-    and is written last, so that a run that carries it is whole. Times: milliseconds since 1970.
+    `key` is unique in the experiment. `source` identifies the origin, such as a record's SHA-256: a stored run with the
+    same key is updated if its source is equal and replaced if not. `digest` covers everything else; it is written last,
+    so a stored run that carries it is complete. `data` is the name and the config (JSON) of the data set that the run
+    trained on. Times are in milliseconds since 1970.
     """
 
     key: str
@@ -86,49 +72,50 @@ class Wanted:
     tags: Mapping[str, str]
     params: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-    curves: tuple[HistoryPoint, ...] = ()
+    curves: tuple[MetricPoint, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
-    data: DataSet | None = None
+    data: tuple[str, str] | None = None
     parent: str | None = None
 
 
-def milliseconds(iso: str) -> int:
-    """Return the milliseconds since 1970 of a UTC time in ISO 8601."""
+def epoch_ms(iso: str) -> int:
+    """Return an ISO 8601 time in milliseconds since 1970."""
     return round(datetime.fromisoformat(iso).timestamp() * 1000)
 
 
-def plain(value: Any, limit: int = _MAX_TAG) -> str:
-    """Return a value as text that every store accepts: JSON if it is no string, secrets masked, cut at `limit`."""
+def storable_text(value: Any, limit: int = _MAX_TAG) -> str:
+    """Return a value as text that every store accepts: JSON unless a string, secrets masked, truncated to `limit`."""
     text = masked(as_typed(value).replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode())
     if len(text) <= limit:
         return text
-    note = f"... ({len(text)} characters; whole in record.json)"
+    note = f"... ({len(text)} characters; full text in record.json)"
     return text[: limit - len(note)] + note
 
 
-def params(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings as MLflow params."""
-    return {name: plain(value, _MAX_PARAM) for name, value in zip(_names(values), values.values(), strict=True)}
+def to_params(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return config values as MLflow params."""
+    return {name: storable_text(value, _MAX_PARAM) for name, value in _with_valid_names(values).items()}
 
 
-def metrics(values: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the finite ones of some numbers as MLflow metrics."""
-    numbers = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
-    return dict(zip(_names(numbers), numbers.values(), strict=True))
+def to_metrics(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the known finite numbers as MLflow metrics."""
+    return _with_valid_names(
+        {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
+    )
 
 
-def tags(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the known values (not None, not empty) as MLflow tags."""
+def to_tags(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the known values (neither None nor empty) as MLflow tags."""
     known = {name: value for name, value in values.items() if value is not None and value != ""}
-    return {name: plain(value) for name, value in zip(_names(known), known.values(), strict=True)}
+    return {name: storable_text(value) for name, value in _with_valid_names(known).items()}
 
 
-def _names(wanted: Iterable[str]) -> list[str]:
-    """Return MLflow's form of each name; two that would become one are told apart by a digest."""
-    names: list[str] = []
-    for name in wanted:
+def _with_valid_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace what MLflow rejects in names; a hash keeps names apart that would become equal."""
+    valid: dict[str, Any] = {}
+    for name, value in values.items():
         clean = posixpath.normpath(_FORBIDDEN.sub("_", name)).lstrip("/.") or "_"
-        if len(clean) > _MAX_NAME or clean in names:
+        if len(clean) > _MAX_NAME or clean in valid:
             clean = f"{clean[: _MAX_NAME - 9]}-{sha256_text(name)[:8]}"
-        names.append(clean)
-    return names
+        valid[clean] = value
+    return valid

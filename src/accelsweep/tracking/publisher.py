@@ -1,80 +1,61 @@
-"""Copy a sweep into MLflow until the store holds exactly the content of the folder.
+"""Copies a sweep to MLflow: take a snapshot of the folder, list the store, write the difference, repeat until equal.
 
-Every publication has the same loop: take a snapshot of the folder, look at the store, write the difference, look again.
-It serves a first copy, a resumed one, a repeat measured again and two publishers at once.
+The same loop makes a first copy, resumes an interrupted one, replaces runs measured again and converges when several
+publishers run at once.
 """
 
 from __future__ import annotations
 
-import accelsweep.tracking.mlflow_settings  # noqa: F401 - before mlflow
-
-# isort: split
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.installation import shipped_root
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
-from accelsweep.tracking.repeat_runs import cell_key, finished_run, report_run, run_key, running_run
-from accelsweep.tracking.saved_views import show_first
-from accelsweep.tracking.setting_runs import GROUP_KEY, cell_run, group_run
-from accelsweep.tracking.store import (
-    Store,
-    connect,
-    mark_of,
-    refusal,
-    refuse_damaged,
-    set_aside,
-    store_errors,
-    too_large_remedy,
-    why,
+from accelsweep.tracking.published_state import PublishedCopy, remember_copy, run_digests
+from accelsweep.tracking.repeat_runs import finished_run, report_run, run_key, running_run, setting_key
+from accelsweep.tracking.saved_views import update_experiment_page
+from accelsweep.tracking.setting_runs import UNSUPPORTED_KEY, setting_run, unsupported_group_run
+from accelsweep.tracking.snapshot import Snapshot, report_digest, run_digest, take_snapshot
+from accelsweep.tracking.store import Store, connect, move_aside, sweep_mark
+from accelsweep.tracking.store_errors import (
+    TOO_LARGE_REMEDY,
+    StoreUnavailable,
+    permanent_error,
+    short_reason,
+    store_exceptions,
 )
-from accelsweep.tracking.sweep_snapshot import (
-    Copied,
-    Snapshot,
-    database_file,
-    remember,
-    report_digest,
-    resolve,
-    run_digest,
-    run_digests,
-    take,
-)
+from accelsweep.tracking.store_uri import resolve_uri, sqlite_path
 
 if TYPE_CHECKING:
-    from accelsweep.tracking.run_upload import Writer
+    from accelsweep.tracking.run_writer import RunWriter
 
-Tell = Callable[[str], None]
+Echo = Callable[[str], None]
+"""Prints a line for the user."""
 
 _FIRST_PAUSE_SECONDS = 0.5
-
-_LONGEST_PAUSE_SECONDS = 10.0
-
+_MAX_PAUSE_SECONDS = 10.0
 _MAX_PASSES = 5
-
-_MOST_NAMED = 5
-
-_DRIVERS = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
-"""The packages of database drivers that are not named as their modules."""
-
-
-class StoreUnreachable(AccelsweepError):
-    """MLflow did not answer, or refused. The records are safe; publishing can be repeated at any time."""
+_MAX_LISTED = 5
+_PIP_NAMES = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 
 
 class ArtifactsTooLarge(AccelsweepError):
-    """All was copied but files that the server, or a proxy in front of it, found too large."""
+    """Everything was copied except files that the server, or a proxy in front of it, rejected as too large."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """A publisher's result: `written` MLflow runs were created or changed; `finished` records stand in the store."""
+    """The result of publishing.
+
+    `written` MLflow runs were created, changed or deleted. The store has `finished` records; `damaged` describes the
+    files that were left out.
+    """
 
     sweep: str
     experiment: str
@@ -84,167 +65,148 @@ class Publication:
     damaged: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return the sentence that a user reads."""
         where = f"MLflow experiment {self.experiment!r} at {masked(self.uri)}"
         left_out = "".join(f"\nleft out: {line}" for line in self.damaged)
         return f"{self.sweep}: {self.finished} runs in {where} ({self.written} entries written){left_out}"
 
 
 def publish(
-    folder: SweepFolder,
-    tracking_uri: str | None = None,
-    *,
-    patience_seconds: float = 30.0,
-    tell: Tell = print,
+    folder: SweepFolder, tracking_uri: str | None = None, *, retry_seconds: float = 30.0, echo: Echo = print
 ) -> Publication:
-    """Copy missing and different runs to the store, and return the result; the store itself is always asked.
+    """Copy to the store what it lacks or has differently. The store is always asked, whatever `published.json` says.
 
-    A store that does not answer is tried again for `patience_seconds`; `tell` reports that once. Raises
-    StoreUnreachable after that, and where a server refuses the user; NewerFile for the plan of a later version;
-    ArtifactsTooLarge after all else was copied.
+    A store that does not answer is retried for `retry_seconds` after its first failure, which `echo` reports once.
+    Raises StoreUnavailable after that, and at once if the store rejects us; StoreDamaged for a damaged SQLite file;
+    NewerFile for the plan of a later version; ArtifactsTooLarge after everything else was copied.
     """
-    from accelsweep.tracking.run_upload import Writer
+    uri = resolve_uri(folder.home, tracking_uri)
+    if sqlite_path(uri) is None:
+        sweep_mark(folder)  # a folder that is not writable must fail here, not look like a failing store
+    publisher = _Publisher(folder, uri)
+    deadline, pause = math.inf, _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            result = publisher.converge()
+            break
+        except ModuleNotFoundError as error:
+            package = _PIP_NAMES.get(str(error.name), error.name)
+            raise InputError(
+                f"MLflow at {masked(uri)} needs the Python package {error.name}: pip install {package}"
+            ) from error
+        except store_exceptions() as error:
+            experiment = publisher.store.experiment if publisher.store else None
+            if permanent := permanent_error(uri, error, experiment, folder.name):
+                raise permanent from error
+            reason, first = short_reason(error), deadline == math.inf
+            deadline = min(deadline, time.monotonic() + retry_seconds)
+            if time.monotonic() + pause > deadline:
+                raise StoreUnavailable(
+                    f"MLflow at {masked(uri)} could not be filled: {reason}. All records are safe"
+                ) from error
+            if first:
+                echo(f"MLflow at {masked(uri)} does not answer ({reason}); retrying for {retry_seconds:.0f} s")
+        time.sleep(pause)
+        pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+    if publisher.too_large:
+        files = [file for files in publisher.too_large.values() for file in files]
+        more = f" and {len(files) - _MAX_LISTED} more" if len(files) > _MAX_LISTED else ""
+        raise ArtifactsTooLarge(f"{result}. Not copied: {', '.join(files[:_MAX_LISTED])}{more}: {TOO_LARGE_REMEDY}")
+    return result
 
-    uri = resolve(folder.home, tracking_uri)
-    if database_file(uri) is None:
-        mark_of(folder)  # here, so that a folder that cannot be written to is not taken for a silent store
-    written = 0
-    store: Store | None = None
-    left_out: dict[str, list[str]] = {}
 
-    def converge() -> Publication:
-        nonlocal written, store
-        store = None
+class _Publisher:
+    """Publishes one sweep to one store; its counts include those of failed attempts."""
+
+    def __init__(self, folder: SweepFolder, uri: str) -> None:
+        self._folder, self._uri = folder, uri
+        self._written = 0
+        self.store: Store | None = None
+        self.too_large: dict[str, list[str]] = {}
+
+    def converge(self) -> Publication:
+        """Publish until a pass finds nothing to write."""
+        from accelsweep.tracking.run_writer import RunWriter
+
+        self.store = None
         for _ in range(_MAX_PASSES):
-            report = report_digest(folder)  # taken first: a later change is published next time
-            snapshot = take(folder)  # and before the store: where the plan cannot be read, none is made
-            store = store or connect(folder, uri, snapshot.records)
-            writer = Writer(store, store.look(), left_out)
-            bring_about_all(writer, snapshot, report)
-            written += writer.written
+            # The report's digest comes first: if the report changes meanwhile, the next command publishes it. The
+            # snapshot comes before the connection: no store is created for a plan that cannot be read.
+            report = report_digest(self._folder)
+            snapshot = take_snapshot(self._folder)
+            store = self.store = self.store or connect(self._folder, self._uri, snapshot.record_digests)
+            writer = RunWriter(store, store.list_runs(), self.too_large)
+            publish_snapshot(writer, snapshot, report)
+            self._written += writer.written
             if not writer.written:
-                show_first(store, snapshot)
-                if not left_out:
-                    _remember(folder, store, writer, snapshot, report)
+                update_experiment_page(store, snapshot)
+                if not (self.too_large or snapshot.live or snapshot.running):
+                    records = {run.run: run.sha256 for run in snapshot.finished.values()}
+                    published = PublishedCopy(
+                        experiment_id=store.experiment_id,
+                        active_runs=len(writer.stored),
+                        records=run_digests(snapshot.manifest, records),
+                        report=report,
+                    )
+                    remember_copy(self._folder, self._uri, published)
                 break
-        assert store is not None, "the first pass connects"
-        return Publication(folder.name, store.experiment, uri, written, len(snapshot.finished), snapshot.damaged)
-
-    done = _patiently(converge, uri, patience_seconds, tell, lambda: store.experiment if store else None, folder.name)
-    if left_out:
-        raise ArtifactsTooLarge(f"{done}. Not copied: {_listed(left_out)}: {too_large_remedy()}")
-    return done
+        return Publication(
+            self._folder.name, store.experiment, self._uri, self._written, len(snapshot.finished), snapshot.damaged
+        )
 
 
-def start_anew(folder: SweepFolder, tracking_uri: str | None, tell: Tell = print) -> None:
-    """Empty the store for copies made from the records: a file is set aside, of a server our runs of this sweep go.
-
-    The runs can be restored in MLflow. Raises StoreUnreachable where a server does not answer, or refuses the user.
-    """
-    uri = resolve(folder.home, tracking_uri)
-    path = database_file(uri)
-    if path is None:
-        store = connect(folder, uri, take(folder).records)
-        for run in (run for same in store.look().values() for run in same):
-            store.client.delete_run(run.run_id)
-    elif os.path.lexists(path):
-        tell(f"the old store is kept as {set_aside(path)}; delete it when nothing of your own is in it")
-
-
-def _listed(left_out: Mapping[str, Sequence[str]]) -> str:
-    names = [name for some in left_out.values() for name in some]
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
-
-
-def bring_about_all(writer: Writer, snapshot: Snapshot, digest: str) -> None:
-    """Bring about cells, runs and the report (whose files have this digest), and mark interrupted runs as killed."""
-    keys = bring_about_runs(writer, snapshot)
+def publish_snapshot(writer: RunWriter, snapshot: Snapshot, report: str) -> None:
+    """Write all runs and the report, whose files have the digest `report`; mark interrupted runs as killed."""
+    keys = publish_runs(writer, snapshot)
     if snapshot.findings is not None or snapshot.folder.report.exists():
-        report = report_run(snapshot, digest, _constraints(snapshot.folder))
-        writer.bring_about(report)
-        keys.add(report.key)
-    writer.abandon(keys)
+        candidates = (snapshot.folder.home / "constraints.txt", shipped_root() / "constraints.txt")
+        run = report_run(snapshot, report, next((path for path in candidates if path.is_file()), None))
+        writer.write(run)
+        keys.add(run.key)
+    writer.kill_abandoned(keys)
 
 
-def bring_about_runs(writer: Writer, snapshot: Snapshot) -> set[str]:
-    """Bring about the cells and runs of a snapshot, parents first; return their keys."""
-    planned = {cell.name: cell for cell in snapshot.manifest.cells}
+def publish_runs(writer: RunWriter, snapshot: Snapshot) -> set[str]:
+    """Write the settings and repeats of a snapshot, parents first; return their keys."""
+    settings = {cell.name: cell for cell in snapshot.manifest.cells}
     keys = {run_key(run) for run in snapshot.running.keys() | snapshot.finished.keys()}
-    group = group_run(snapshot)
+    group = unsupported_group_run(snapshot)
     if group is not None:
-        writer.bring_about(group)
-    for cell in planned.values():
-        if (wanted := cell_run(snapshot, cell)) is not None:
-            writer.bring_about(wanted)
-            keys.add(wanted.key)
+        writer.write(group)
+    for cell in settings.values():
+        if (run := setting_run(snapshot, cell)) is not None:
+            writer.write(run)
+            keys.add(run.key)
     if group is None:
-        writer.remove(GROUP_KEY)  # only now, since no setting stands below it any more
+        writer.remove(UNSUPPORTED_KEY)  # only now that no setting has it as its parent
     for running in snapshot.running.values():
-        writer.bring_about(running_run(running, planned[running.cell]))
-    for item in snapshot.finished.values():
-        cell = planned[item.cell]
-        digest = run_digest(item.sha256, cell.axes)
-        if not writer.holds(run_key(item.run), item.sha256, digest, cell_key(item.cell)):
+        writer.write(running_run(running, settings[running.cell]))
+    for finished in snapshot.finished.values():
+        cell = settings[finished.cell]
+        digest = run_digest(finished.sha256, cell.axes)
+        if not writer.has(run_key(finished.run), finished.sha256, digest, setting_key(finished.cell)):
             try:
-                writer.bring_about(finished_run(snapshot.folder, item, cell))
+                writer.write(finished_run(snapshot.folder, finished, cell))
             except (DamagedFile, FileNotFoundError):
-                continue  # it changed meanwhile: the next snapshot names it
+                continue  # it changed meanwhile: the next snapshot reports it
     return keys
 
 
-def _remember(folder: SweepFolder, store: Store, writer: Writer, snapshot: Snapshot, report: str) -> None:
-    if snapshot.live or snapshot.running:
+def reset_store(folder: SweepFolder, tracking_uri: str | None, echo: Echo = print) -> None:
+    """Make room for a new copy: move a SQLite file aside, or delete this sweep's runs (restorable in MLflow).
+
+    Raises StoreUnavailable if a server does not answer or rejects us.
+    """
+    uri = resolve_uri(folder.home, tracking_uri)
+    path = sqlite_path(uri)
+    if path is not None:
+        if os.path.lexists(path):
+            echo(f"the old store is kept as {move_aside(path)}; delete it if it holds nothing else that you need")
         return
-    records = run_digests(snapshot.manifest, {item.run: item.sha256 for item in snapshot.finished.values()})
-    copied = Copied(
-        experiment_id=store.experiment_id,
-        active_runs=len(writer.held),
-        records=records,
-        report=report,
-        views=True,
-    )
-    remember(folder, store.uri, copied)
-
-
-def _constraints(folder: SweepFolder) -> Path | None:
-    """Return the file of pinned versions: the working directory's own, else the one shipped with accelsweep."""
-    for candidate in (folder.home, shipped_root()):
-        if (candidate / "constraints.txt").is_file():
-            return candidate / "constraints.txt"
-    return None
-
-
-def _lacks(uri: str, module: str) -> str:
-    package = _DRIVERS.get(module, module)
-    return f"MLflow at {masked(uri)} needs the Python package {module}: pip install {package}"
-
-
-def _patiently(
-    converge: Callable[[], Publication],
-    uri: str,
-    patience_seconds: float,
-    tell: Tell,
-    experiment: Callable[[], str | None],
-    sweep: str,
-) -> Publication:
-    deadline, pause, told = math.inf, _FIRST_PAUSE_SECONDS, False
-    while True:
-        try:
-            return converge()
-        except ModuleNotFoundError as error:
-            raise InputError(_lacks(uri, str(error.name))) from error
-        except store_errors() as error:
-            refuse_damaged(uri, error, sweep)
-            if refused := refusal(uri, error, experiment(), sweep):
-                raise StoreUnreachable(refused) from error
-            deadline = min(deadline, time.monotonic() + patience_seconds)  # the time before the first failure is free
-            if time.monotonic() + pause > deadline:
-                raise StoreUnreachable(
-                    f"MLflow at {masked(uri)} could not be filled: {why(error)}. All records are safe"
-                ) from error
-            if not told:
-                tell(f"MLflow at {masked(uri)} does not answer ({why(error)}); trying for {patience_seconds:.0f} s")
-                told = True
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    records = take_snapshot(folder).record_digests
+    try:
+        store = connect(folder, uri, records)
+        for run in (run for duplicates in store.list_runs().values() for run in duplicates):
+            store.client.delete_run(run.run_id)
+    except store_exceptions() as error:
+        unanswered = StoreUnavailable(f"MLflow at {masked(uri)} does not answer ({short_reason(error)})")
+        raise permanent_error(uri, error, None, folder.name) or unanswered from error

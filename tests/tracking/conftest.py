@@ -1,9 +1,8 @@
-"""What the publisher's tests share: a store of each kind, a sweep of its own for each test, a reader of the store."""
+"""Stores of each kind, published sweeps and invented findings for the tests of publishing."""
 
 from __future__ import annotations
 
 import shutil
-import socket
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,7 +12,8 @@ from typing import Any
 
 import pytest
 from example_sweep import build_example_sweep, effective_of
-from stores import StoreContents, held_by
+from guarded_server import free_port
+from stores import StoreContents, read_runs
 
 from accelsweep.config.setting import label
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
@@ -25,33 +25,21 @@ from accelsweep.records.run_record import Doubt
 from accelsweep.records.sweep_progress import StepCount
 
 
-@pytest.fixture(scope="module")
-def free_port() -> int:
-    """A port on loopback that nobody uses."""
-    return _free_port()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[str]:
-    """The address of a real `mlflow server` on loopback that all tests of a session share."""
+    """The address of a real `mlflow server` on loopback, shared by all tests."""
     from accelsweep.tracking.ui import running_server
 
     home = tmp_path_factory.mktemp("server")
     uri = f"sqlite:///{home / 'server.db'}"
     shutil.copy(empty_database, home / "server.db")
-    with running_server(home, uri, _free_port()) as running:
+    with running_server(home, uri, free_port()) as running:
         yield running.address
 
 
 @pytest.fixture
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a store: the folder's own SQLite file, or a server over HTTP."""
+    """The URI of a store: the folder's own SQLite file, or a server over HTTP."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     if getattr(request, "param", "sqlite") == "http":
         return str(request.getfixturevalue("server"))
@@ -59,10 +47,10 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 
-# Through a server all takes five times as long. test_publisher.py publishes to one that holds another sweep, too.
+# A server takes five times as long; other tests of test_publisher.py publish to one, too.
 @pytest.fixture(scope="session", params=["sqlite", pytest.param("http", marks=pytest.mark.long)])
 def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepFolder, str]:
-    """The example sweep with findings, published once to each kind of store; tests look at it and change nothing."""
+    """The example sweep with findings, published once to each kind of store; tests must not change it."""
     from accelsweep.tracking.publisher import publish
 
     folder = build_example_sweep(tmp_path_factory.mktemp("published"), name=f"published-{request.param}")
@@ -79,7 +67,7 @@ def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def original(once: Callable[..., Path], empty_database: Path) -> Callable[[str], Path]:
-    """A function that returns a folder with the example, `plain` or with `findings`, published once to its store."""
+    """A function that returns a folder with the example, `plain` or with `findings`, published to its SQLite store."""
     from accelsweep.tracking.publisher import publish
 
     def of(kind: str) -> Path:
@@ -97,66 +85,67 @@ def original(once: Callable[..., Path], empty_database: Path) -> Callable[[str],
 
 @pytest.fixture
 def copied(original: Callable[[str], Path], tmp_path: Path) -> tuple[SweepFolder, str]:
-    """The example and its SQLite store, which holds it already. Both are the test's own."""
-    return moved(original("plain"), tmp_path)
+    """A copy of the published example for this test, and the URI of its SQLite store."""
+    return copy_published(original("plain"), tmp_path)
 
 
 @pytest.fixture
 def copied_with_findings(original: Callable[[str], Path], tmp_path: Path) -> tuple[SweepFolder, str]:
     """The same with findings and a report."""
-    return moved(original("findings"), tmp_path)
+    return copy_published(original("findings"), tmp_path)
 
 
-def moved(original: Path, home: Path) -> tuple[SweepFolder, str]:
+def copy_published(original: Path, home: Path) -> tuple[SweepFolder, str]:
     """Copy a published sweep and its store to `home`, as if it had been published there."""
-    from accelsweep.tracking.sweep_snapshot import copies, remember
+    from accelsweep.tracking.published_state import published_sweeps, remember_copy
 
     shutil.copytree(original, home, dirs_exist_ok=True)
     folder, uri = SweepFolder(home, "example"), f"sqlite:///{home / 'mlflow.db'}"
-    places = (original.as_uri(), home.as_uri())
+    addresses = (original.as_uri(), home.as_uri())
     with closing(sqlite3.connect(home / "mlflow.db")) as store, store:
-        store.execute("update experiments set artifact_location = replace(artifact_location, ?, ?)", places)
-        store.execute("update runs set artifact_uri = replace(artifact_uri, ?, ?)", places)
-    (state,) = copies(original, f"sqlite:///{original / 'mlflow.db'}").values()
+        store.execute("update experiments set artifact_location = replace(artifact_location, ?, ?)", addresses)
+        store.execute("update runs set artifact_uri = replace(artifact_uri, ?, ?)", addresses)
+    (state,) = published_sweeps(original, f"sqlite:///{original / 'mlflow.db'}").values()
     folder.published.unlink()
-    remember(folder, uri, state)
+    remember_copy(folder, uri, state)
     return folder, uri
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> SweepFolder:
-    """The example sweep under a name that no other test uses, so that tests can share a server."""
+    """The example sweep under a unique name, so that tests can share a server."""
     return build_example_sweep(tmp_path, name=f"example-{uuid.uuid4().hex[:8]}")
 
 
 @pytest.fixture
 def read_store() -> Callable[[SweepFolder, str], StoreContents]:
-    """A function that returns what the store holds of a sweep, by key, without ids and times of publication."""
-    return held_by
+    """A function that returns the runs of a sweep in a store by key, without ids and times of publication."""
+    return read_runs
 
 
 @pytest.fixture
 def count_steps() -> Callable[[SweepFolder, str, int], None]:
-    """A function that does what a run does that goes on: it counts its steps in the file of its attempt."""
+    """A function that writes the step count of a running run, as the run itself does."""
 
     def count(folder: SweepFolder, run: str, steps: int) -> None:
-        place = RunFolder(folder.run(run), run)
-        number = place.latest() if place.is_open(place.latest()) else place.begin("here", "now")
-        StepCount(place.attempt(number) / "progress")(steps)
+        run_folder = RunFolder(folder.run(run), run)
+        latest = run_folder.latest()
+        number = latest if run_folder.is_open(latest) else run_folder.begin("here", "now")
+        StepCount(run_folder.attempt(number) / "progress")(steps)
 
     return count
 
 
 @pytest.fixture
 def with_findings() -> Callable[..., Findings]:
-    """A function that writes findings for a sweep, with invented aggregates, and a small report beside them."""
+    """A function that writes findings with invented aggregates and a small report for a sweep."""
     return write_findings
 
 
 def write_findings(
     folder: SweepFolder, *, rate: float | None = 100.0, sentence: str = "Train on 2 devices."
 ) -> Findings:
-    """Write findings.json in which every supported cell has this rate, and reports/NAME/index.html."""
+    """Write findings.json, in which every supported setting has this rate, and the files of a report."""
     manifest = Manifest.read(folder.manifest)
     cells = tuple(_finding(cell.name, cell.axes, rate, cell.unsupported) for cell in manifest.cells)
     findings = Findings(

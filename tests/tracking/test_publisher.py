@@ -1,10 +1,11 @@
-"""What a user finds in MLflow after publishing, in a SQLite file and on a real server alike."""
+"""What users find in MLflow after publishing, in a SQLite file and on a real server."""
 
 from __future__ import annotations
 
 import getpass
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from accelsweep.config.setting import label
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Metric, Outcome, Record
-from accelsweep.tracking.mlflow_run import milliseconds
+from accelsweep.tracking.mlflow_run import epoch_ms
 from accelsweep.tracking.publisher import publish
 
 pytestmark = pytest.mark.real
@@ -29,14 +30,14 @@ BASELINE = "x1, fp32, b32"
 
 
 def record_of(folder: SweepFolder, **axes: Any) -> Record:
-    """Return the first record with this outcome or these values on the axes."""
+    """Return the first record with this outcome and these values of the swept keys."""
     outcome = axes.pop("outcome", Outcome.measured)
     records = (Record.read(path) for path in sorted(folder.root.glob("runs/*/record.json")))
-    return next(r for r in records if r.outcome is outcome and axes.items() <= r.axes.items())
+    return next(record for record in records if record.outcome is outcome and axes.items() <= record.axes.items())
 
 
 def search(folder: SweepFolder, uri: str, query: str) -> list[Any]:
-    """Return the active runs that a user finds with this query in the search field."""
+    """Return the active runs that this query finds in the UI's search field."""
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
@@ -44,33 +45,33 @@ def search(folder: SweepFolder, uri: str, query: str) -> list[Any]:
 
 
 def remeasure(folder: SweepFolder, record: Record, **changes: Any) -> Record:
-    """Replace a record by a later attempt."""
+    """Replace a record by one of a later attempt."""
     newer = record.model_copy(update={"attempt": 2, "finished_at": "2026-02-01T00:00:09+00:00"} | changes)
     newer.write(folder.record(record.run))
     return newer
 
 
-def test_a_cell_is_a_parent_run_and_each_repeat_a_child_with_its_true_ending(
+def test_a_setting_is_a_parent_run_and_each_repeat_a_child_with_its_status_and_times(
     published: Published, read_store: ReadStore
 ) -> None:
     sweep, uri = published
-    held = read_store(sweep, uri)
+    runs = read_store(sweep, uri)
     manifest = Manifest.read(sweep.manifest)
-    names = {key: entry["name"] for key, entry in held.items() if not key.startswith("report:")}
+    names = {key: run["name"] for key, run in runs.items() if not key.startswith("report:")}
     assert names[f"cell:{manifest.baseline}"] == BASELINE
     assert len(set(names.values())) == len(names)
-    assert max(map(len, names.values())) <= 24, "the UI would cut it"
-    whole = {held[f"cell:{cell.name}"]["tags"]["cell"] for cell in manifest.cells}
-    assert whole >= {"devices x1 | 32-true | batch 32"}
+    assert max(map(len, names.values())) <= 24, "the UI would truncate it"
+    full_names = {runs[f"cell:{cell.name}"]["tags"]["cell"] for cell in manifest.cells}
+    assert full_names >= {"devices x1 | 32-true | batch 32"}
     statuses = {}
     for run in manifest.wanted_runs():
         if sweep.record(run).exists():
-            record, entry = Record.read(sweep.record(run)), held[f"run:{run}"]
-            statuses[record.outcome.value] = entry["status"]
-            assert entry["parent"] == f"cell:{record.cell}"
-            assert (entry["started"], entry["ended"]) == (
-                milliseconds(record.started_at),
-                milliseconds(record.finished_at),
+            record, stored = Record.read(sweep.record(run)), runs[f"run:{run}"]
+            statuses[record.outcome.value] = stored["status"]
+            assert stored["parent"] == f"cell:{record.cell}"
+            assert (stored["started"], stored["ended"]) == (
+                epoch_ms(record.started_at),
+                epoch_ms(record.finished_at),
             )
     assert statuses == {
         "measured": "FINISHED",
@@ -79,8 +80,8 @@ def test_a_cell_is_a_parent_run_and_each_repeat_a_child_with_its_true_ending(
         "crashed": "FAILED",
         "timed_out": "KILLED",
     }
-    (missing,) = (run for run in manifest.wanted_runs() if f"run:{run}" not in held)
-    assert held[f"cell:{missing.rpartition('-r')[0]}"]["status"] == "KILLED", "one of its repeats was not run"
+    (missing,) = (run for run in manifest.wanted_runs() if f"run:{run}" not in runs)
+    assert runs[f"cell:{missing.rpartition('-r')[0]}"]["status"] == "KILLED", "one of its repeats was not run"
 
 
 def test_runs_are_found_by_param_metric_and_tag(published: Published) -> None:
@@ -98,37 +99,39 @@ def test_runs_are_found_by_param_metric_and_tag(published: Published) -> None:
     assert {run.data.tags["quality_metric"] for run in fast} == {"val_accuracy"}
 
 
-def test_a_measured_run_carries_its_metrics_curves_artifacts_and_data(
+def test_a_measured_run_has_its_metrics_curves_artifacts_and_data(
     published: Published, read_store: ReadStore, tmp_path: Path
 ) -> None:
     sweep, uri = published
     record = record_of(sweep, devices=2, batch_size=32)
-    entry = read_store(sweep, uri)[f"run:{record.run}"]
+    stored = read_store(sweep, uri)[f"run:{record.run}"]
     for name, metric in record.metrics.items():
         if metric.value is None:
-            assert name not in entry["metrics"], "an unknown value must not become a number"
-            assert metric.reason in entry["tags"]["mlflow.note.content"]
+            assert name not in stored["metrics"], "an unknown value is never a number"
+            assert metric.reason in stored["tags"]["mlflow.note.content"]
         else:
-            assert entry["metrics"][name] == [(0, metric.value, milliseconds(record.finished_at))]
-    rates = entry["metrics"]["curve/samples_per_second"]
+            assert stored["metrics"][name] == [(0, metric.value, epoch_ms(record.finished_at))]
+    rates = stored["metrics"]["curve/samples_per_second"]
     assert [step for step, _, _ in rates] == list(range(5, 45))
-    assert entry["data"] == ["Digits"]
-    assert entry["artifacts"] == ["config.json", "record.json", "run.log", "steps.parquet"]
+    assert stored["data"] == ["Digits"]
+    assert stored["artifacts"] == ["config.json", "record.json", "run.log", "steps.parquet"]
     (run,) = search(sweep, uri, f"tags.run = '{record.run}'")
     from mlflow.artifacts import download_artifacts
 
-    (tmp_path / "down").mkdir()
-    there = download_artifacts(run_id=run.info.run_id, tracking_uri=uri, dst_path=str(tmp_path / "down"))
-    assert json.loads((Path(there) / "config.json").read_text("utf-8")) == record.config.raw
-    assert Record.read(Path(there) / "record.json") == record
-    assert (Path(there) / "steps.parquet").read_bytes() == sweep.steps(record.run).read_bytes()
+    (tmp_path / "artifacts").mkdir()
+    downloaded = download_artifacts(run_id=run.info.run_id, tracking_uri=uri, dst_path=str(tmp_path / "artifacts"))
+    assert json.loads((Path(downloaded) / "config.json").read_text("utf-8")) == record.config.raw
+    assert Record.read(Path(downloaded) / "record.json") == record
+    assert (Path(downloaded) / "steps.parquet").read_bytes() == sweep.steps(record.run).read_bytes()
 
 
-def test_a_cell_carries_the_findings_and_nothing_else(published: Published, read_store: ReadStore) -> None:
+def test_a_setting_has_the_aggregates_of_the_findings_and_no_others(
+    published: Published, read_store: ReadStore
+) -> None:
     sweep, uri = published
     manifest = Manifest.read(sweep.manifest)
-    cell = read_store(sweep, uri)[f"cell:{manifest.baseline}"]
-    latest = {name: points[-1][1] for name, points in cell["metrics"].items()}
+    setting = read_store(sweep, uri)[f"cell:{manifest.baseline}"]
+    latest = {name: points[-1][1] for name, points in setting["metrics"].items()}
     assert latest == {
         "samples_per_second": 100.0,
         "samples_per_second_low": 90.0,
@@ -150,17 +153,17 @@ def test_a_cell_carries_the_findings_and_nothing_else(published: Published, read
         "runs_finished": 3,
         "runs_measured": 3,
     }
-    assert {name: cell["tags"][name] for name in ("verdict", "doubts", "quality_verdict", "baseline")} == {
+    assert {name: setting["tags"][name] for name in ("verdict", "doubts", "quality_verdict", "baseline")} == {
         "verdict": "faster",
         "doubts": "busy_cpu",
         "quality_verdict": "quality: undecided",
         "baseline": "yes",
     }
-    assert cell["params"] == {"devices": "1", "batch_size": "32", "precision": "32-true"}
-    assert "`energy_joules`: RAPL is not readable here" in cell["tags"]["mlflow.note.content"]
+    assert setting["params"] == {"devices": "1", "batch_size": "32", "precision": "32-true"}
+    assert "`energy_joules`: RAPL is not readable here" in setting["tags"]["mlflow.note.content"]
 
 
-def test_a_search_alone_tells_model_data_versions_commit_and_the_rules_of_the_verdict(published: Published) -> None:
+def test_tags_hold_model_data_versions_commit_and_the_rules_of_the_verdict(published: Published) -> None:
     sweep, uri = published
     record = record_of(sweep, devices=2, batch_size=32)
     expected = {
@@ -176,11 +179,11 @@ def test_a_search_alone_tells_model_data_versions_commit_and_the_rules_of_the_ve
     for kind in ("cell", "run"):
         for run in search(sweep, uri, f"tags.kind = '{kind}' and tags.cell_id = '{record.cell}'"):
             assert {name: run.data.tags[name] for name in expected} == expected
-    for cell in search(sweep, uri, f"tags.kind = 'cell' and tags.cell_id = '{record.cell}'"):
-        assert (cell.data.tags["confidence"], cell.data.tags["threshold"]) == ("0.95", "0.02")
+    for setting in search(sweep, uri, f"tags.kind = 'cell' and tags.cell_id = '{record.cell}'"):
+        assert (setting.data.tags["confidence"], setting.data.tags["threshold"]) == ("0.95", "0.02")
 
 
-def test_aggregates_follow_the_findings_and_vanish_with_them(
+def test_aggregates_follow_the_findings_and_become_nan_when_they_are_withdrawn(
     copied_with_findings: Published, with_findings: Callable[..., Any]
 ) -> None:
     sweep, uri = copied_with_findings
@@ -188,13 +191,13 @@ def test_aggregates_follow_the_findings_and_vanish_with_them(
     for rate in (200.0, 100.0):
         with_findings(sweep, rate=rate)
         publish(sweep, uri)
-        (cell,) = search(sweep, uri, f"tags.`accelsweep.key` = '{baseline}'")
-        assert cell.data.metrics["samples_per_second"] == rate
+        (setting,) = search(sweep, uri, f"tags.`accelsweep.key` = '{baseline}'")
+        assert setting.data.metrics["samples_per_second"] == rate
     with_findings(sweep, rate=None)
     publish(sweep, uri)
-    (cell,) = search(sweep, uri, f"tags.`accelsweep.key` = '{baseline}'")
-    assert math.isnan(cell.data.metrics["samples_per_second"])
-    assert cell.data.tags["verdict"] == "not measured"
+    (setting,) = search(sweep, uri, f"tags.`accelsweep.key` = '{baseline}'")
+    assert math.isnan(setting.data.metrics["samples_per_second"])
+    assert setting.data.tags["verdict"] == "not measured"
 
 
 def test_the_report_run_holds_report_plan_records_and_constraints(published: Published) -> None:
@@ -218,14 +221,14 @@ def test_the_report_run_holds_report_plan_records_and_constraints(published: Pub
 
 
 def artifacts(client: Any, run_id: str, folder: str = "") -> set[str]:
-    """Return the paths of all files of a run."""
+    """Return the paths of all artifact files of a run."""
     items = client.list_artifacts(run_id, folder)
-    below = [artifacts(client, run_id, item.path) for item in items if item.is_dir]
-    return {item.path for item in items if not item.is_dir}.union(*below)
+    nested = [artifacts(client, run_id, item.path) for item in items if item.is_dir]
+    return {item.path for item in items if not item.is_dir}.union(*nested)
 
 
 @BOTH_STORES
-def test_a_report_published_again_leaves_nothing_of_the_earlier_one_and_no_other_file_is_touched(
+def test_a_new_report_replaces_the_files_of_the_old_one_and_leaves_other_files_alone(
     sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
 ) -> None:
     from mlflow import MlflowClient
@@ -242,8 +245,8 @@ def test_a_report_published_again_leaves_nothing_of_the_earlier_one_and_no_other
     (sweep.report / "claims.csv").unlink()
     (sweep.report / "cells.csv").write_text("cell\n")
     publish(sweep, uri)
-    gone, new = {"report/claims.csv", "report/figures/rate.svg"}, {"report/cells.csv", "notes.txt"}
-    assert artifacts(client, run_id) == (before - gone) | new
+    obsolete, new = {"report/claims.csv", "report/figures/rate.svg"}, {"report/cells.csv", "notes.txt"}
+    assert artifacts(client, run_id) == (before - obsolete) | new
 
 
 @BOTH_STORES_AT_LENGTH
@@ -254,7 +257,7 @@ def test_publishing_twice_writes_nothing(sweep: SweepFolder, uri: str, with_find
 
 
 @BOTH_STORES_AT_LENGTH
-def test_a_repeat_measured_again_replaces_the_old_one_which_stays_restorable(
+def test_a_repeat_measured_again_replaces_the_old_run_which_can_be_restored(
     sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:
     from mlflow import MlflowClient
@@ -265,42 +268,41 @@ def test_a_repeat_measured_again_replaces_the_old_one_which_stays_restorable(
     changed = CellConfig.model_validate({**record.config.raw, "x": 1})
     newer = remeasure(sweep, record, outcome=Outcome.timed_out, reason="still running", config=changed)
     publish(sweep, uri)
-    entry = read_store(sweep, uri)[f"run:{record.run}"]
-    assert (entry["status"], entry["tags"]["attempt"], entry["params"]["x"]) == ("KILLED", "2", "1")
-    assert entry["ended"] == milliseconds(newer.finished_at)
+    stored = read_store(sweep, uri)[f"run:{record.run}"]
+    assert (stored["status"], stored["tags"]["attempt"], stored["params"]["x"]) == ("KILLED", "2", "1")
+    assert stored["ended"] == epoch_ms(newer.finished_at)
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name(sweep.name)
     (old,) = client.search_runs([experiment.experiment_id], run_view_type=ViewType.DELETED_ONLY)
     assert old.data.tags["outcome"] == "crashed"
 
 
-def test_a_damaged_record_is_named_and_costs_no_other_run(sweep: SweepFolder, uri: str, read_store: ReadStore) -> None:
+def test_a_damaged_record_is_reported_and_all_others_are_published(
+    sweep: SweepFolder, uri: str, read_store: ReadStore
+) -> None:
     record = record_of(sweep, devices=2)
     path = sweep.record(record.run)
     path.write_bytes(path.read_bytes()[:-20])
-    said = str(publish(sweep, uri))
-    assert f"left out: {path}" in said
+    assert f"left out: {path}" in str(publish(sweep, uri))
     assert len([key for key in read_store(sweep, uri) if key.startswith("run:")]) == 22
 
 
-@pytest.mark.parametrize("vouched", [True, False], ids=["checksum differs", "old record, no parquet"])
-def test_damaged_steps_cost_the_curves_and_nothing_else(
-    copied: Published, read_store: ReadStore, vouched: bool
-) -> None:
+@pytest.mark.parametrize("has_checksum", [True, False], ids=["wrong checksum", "no checksum and no parquet"])
+def test_damaged_steps_only_remove_the_curves(copied: Published, read_store: ReadStore, has_checksum: bool) -> None:
     sweep, uri = copied
-    record = remeasure(sweep, record_of(sweep, devices=2), steps_sha256="0" * 64 if vouched else None)
-    if not vouched:
+    record = remeasure(sweep, record_of(sweep, devices=2), steps_sha256="0" * 64 if has_checksum else None)
+    if not has_checksum:
         sweep.steps(record.run).write_bytes(b"no parquet")
     publish(sweep, uri)
-    entry = read_store(sweep, uri)[f"run:{record.run}"]
-    assert "samples_per_second" in entry["metrics"]
-    assert not any(name.startswith("curve/") for name in entry["metrics"])
-    assert ("steps.parquet" in entry["artifacts"]) == (not vouched)
-    assert ("steps.parquet: its contents do not match" in entry["tags"]["mlflow.note.content"]) == vouched
+    stored = read_store(sweep, uri)[f"run:{record.run}"]
+    assert "samples_per_second" in stored["metrics"]
+    assert not any(name.startswith("curve/") for name in stored["metrics"])
+    assert ("steps.parquet" in stored["artifacts"]) == (not has_checksum)
+    assert ("steps.parquet: its contents do not match" in stored["tags"]["mlflow.note.content"]) == has_checksum
 
 
 @BOTH_STORES
-def test_hostile_names_and_values_are_published_in_a_form_that_mlflow_takes(
+def test_hostile_names_and_values_are_published_in_a_form_that_mlflow_accepts(
     sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:
     record = record_of(sweep, devices=2)
@@ -314,34 +316,34 @@ def test_hostile_names_and_values_are_published_in_a_form_that_mlflow_takes(
     cells = [cell.model_copy(update={"axes": cell.axes | hostile}) for cell in manifest.cells]
     manifest.model_copy(update={"cells": tuple(cells)}).write(sweep.manifest)
     publish(sweep, uri)
-    entry = read_store(sweep, uri)[f"run:{record.run}"]
-    assert entry["params"]["a/b"] == "1"
-    assert entry["params"]["up"] == "2"
-    assert entry["params"]["gr__e_x"] == "3"
-    assert entry["params"]["list"] == "[1,null]"
-    assert entry["params"]["store"] == "http://***@host/x"
-    assert {entry["params"]["curly__"], *(v for n, v in entry["params"].items() if n.startswith("curly__-"))} == {
+    stored = read_store(sweep, uri)[f"run:{record.run}"]
+    assert stored["params"]["a/b"] == "1"
+    assert stored["params"]["up"] == "2"
+    assert stored["params"]["gr__e_x"] == "3"
+    assert stored["params"]["list"] == "[1,null]"
+    assert stored["params"]["store"] == "http://***@host/x"
+    assert {stored["params"]["curly__"], *(v for n, v in stored["params"].items() if n.startswith("curly__-"))} == {
         "<script>",
         "'quote'",
     }
-    assert len(entry["params"]["long"]) == 6000
-    assert entry["params"]["long"].endswith("(9000 characters; whole in record.json)")
-    assert entry["metrics"]["logged.train/l_ ss"][0][1] == 1.5
+    assert len(stored["params"]["long"]) == 6000
+    assert stored["params"]["long"].endswith("(9000 characters; full text in record.json)")
+    assert stored["metrics"]["logged.train/l_ ss"][0][1] == 1.5
 
 
-@pytest.mark.long  # publish/test_experiment.py tells them apart; only here both are filled
-def test_another_sweep_of_the_same_name_on_a_server_is_left_alone(
+@pytest.mark.long  # tracking/test_store.py finds the experiments; only here both are filled
+def test_another_sweep_of_the_same_name_on_a_server_gets_its_own_experiment(
     sweep: SweepFolder, server: str, tmp_path: Path
 ) -> None:
     other = SweepFolder(tmp_path / "elsewhere", sweep.name)
-    shutil.copytree(sweep.root, other.root)  # before the first has its mark: a copy with the mark is the same sweep
+    shutil.copytree(sweep.root, other.root)  # before it has a mark: a copy with the mark is the same sweep
     publish(sweep, server)
     for run in Manifest.read(other.manifest).wanted_runs():
         if other.record(run).exists():
             remeasure(other, Record.read(other.record(run)))
-    done = publish(other, server)
-    assert (done.experiment, done.finished) == (f"{sweep.name}-{getpass.getuser()}", 23)
-    assert f"in MLflow experiment '{done.experiment}'" in str(done)
+    result = publish(other, server)
+    assert (result.experiment, result.finished) == (f"{sweep.name}-{getpass.getuser()}", 23)
+    assert f"in MLflow experiment '{result.experiment}'" in str(result)
     assert publish(sweep, server).written == 0
 
 
@@ -353,3 +355,18 @@ def test_an_experiment_deleted_in_the_ui_is_restored(copied: Published, read_sto
     client.delete_experiment(client.get_experiment_by_name(sweep.name).experiment_id)
     publish(sweep, uri)
     assert len(read_store(sweep, uri)) == 34
+
+
+@pytest.mark.timeout(300)
+def test_a_fifo_in_place_of_a_log_or_a_figure_is_skipped(example_sweep: SweepFolder, empty_database: Path) -> None:
+    """MLflow would block on a FIFO, and fill the disk from a device."""
+    shutil.copy(empty_database, example_sweep.home / "mlflow.db")
+    log = next(example_sweep.root.glob("runs/*/record.json")).with_name("run.log")
+    log.unlink(missing_ok=True)
+    os.mkfifo(log)
+    example_sweep.report.mkdir(parents=True, exist_ok=True)
+    (example_sweep.report / "index.html").write_text("a page")
+    os.mkfifo(example_sweep.report / "speedup.svg")
+    assert publish(example_sweep).finished > 0
+    files = {path.name for path in (example_sweep.home / "mlartifacts").rglob("report/*")}
+    assert files == {"index.html"}

@@ -1,4 +1,4 @@
-"""Every search that docs/mlflow.md promises finds what it says, and every column sorts, in each kind of store."""
+"""Every search in docs/mlflow.md finds what the page says, and every column sorts, in each kind of store."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.real
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mlflow.md"
 THROTTLED = Doubt(code="throttled", message="it ran slower than it could", remedy="cool it")
 
-Of = Callable[[Any], bool]
+Predicate = Callable[[Any], bool]
 
-RUNS: dict[str, Of] = {
+RUNS: dict[str, Predicate] = {
     "params.batch_size = '128' and params.precision = 'bf16-mixed'": lambda record: (
         (record.axes["batch_size"], record.axes["precision"]) == (128, "bf16-mixed")
     ),
@@ -38,34 +38,32 @@ RUNS: dict[str, Of] = {
         (record.metrics["energy_joules"].value or math.inf) < 300 if record.metrics else False
     ),
 }
-"""The page's searches for repeats, and which records each must find."""
+"""The page's searches for repeats, and the records that each must find."""
 
-SETTINGS = ("cell", "unsupported")
-
-CELLS: dict[str, Of] = {
-    "tags.kind = 'cell'": lambda found: Outcome.unsupported not in found.outcomes,
-    "tags.kind = 'cell' and tags.verdict = 'faster'": lambda found: found.verdict == "faster",
-    "tags.kind = 'cell' and metrics.speedup_low > 1.5": lambda found: (
-        found.speedup is not None and (found.speedup.ratio.low or 0.0) > 1.5
+SETTINGS: dict[str, Predicate] = {
+    "tags.kind = 'cell'": lambda finding: Outcome.unsupported not in finding.outcomes,
+    "tags.kind = 'cell' and tags.verdict = 'faster'": lambda finding: finding.verdict == "faster",
+    "tags.kind = 'cell' and metrics.speedup_low > 1.5": lambda finding: (
+        finding.speedup is not None and (finding.speedup.ratio.low or 0.0) > 1.5
     ),
-    "params.batch_size = '128' and params.precision = 'bf16-mixed'": lambda found: (
-        (found.axes["batch_size"], found.axes["precision"]) == (128, "bf16-mixed")
+    "params.batch_size = '128' and params.precision = 'bf16-mixed'": lambda finding: (
+        (finding.axes["batch_size"], finding.axes["precision"]) == (128, "bf16-mixed")
     ),
-    "tags.kind = 'unsupported'": lambda found: Outcome.unsupported in found.outcomes,
-    "tags.outcome = 'out_of_memory'": lambda found: set(found.outcomes) == {Outcome.out_of_memory},
-    "tags.doubts LIKE '%throttled%'": lambda found: any(doubt.code == "throttled" for doubt in found.doubts),
+    "tags.kind = 'unsupported'": lambda finding: Outcome.unsupported in finding.outcomes,
+    "tags.outcome = 'out_of_memory'": lambda finding: set(finding.outcomes) == {Outcome.out_of_memory},
+    "tags.doubts LIKE '%throttled%'": lambda finding: any(doubt.code == "throttled" for doubt in finding.doubts),
 }
-"""The page's searches for cells, and which findings each must find."""
+"""The page's searches for settings, and the findings that each must find."""
 
 
-def documented() -> list[str]:
-    """Return the searches of the page's table."""
+def documented_searches() -> list[str]:
+    """Return the searches in the page's table."""
     table = PAGE.read_text("utf-8").partition("## Useful searches")[2].partition("\n\nThe same")[0]
     cells = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| `")]
     return [re.sub(r"^(`+) ?(.*?) ?\1$", r"\2", cell) for cell in cells]
 
 
-# a server hands a search on to the same store
+# a server passes a search on to the same kind of store
 @pytest.fixture(scope="session", params=["sqlite", pytest.param("http", marks=pytest.mark.long)])
 def searched(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, empty_database: Path
@@ -90,7 +88,7 @@ def searched(
 
 @pytest.fixture
 def sweep(searched: tuple[SweepFolder, str], monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
-    """The searched sweep, its store the one that MLflow's own functions ask."""
+    """The published sweep; MLflow's own functions use its store."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", searched[1])
     return searched[0]
 
@@ -99,8 +97,8 @@ def records(sweep: SweepFolder) -> list[Record]:
     return [Record.read(path) for path in sorted(sweep.root.glob("runs/*/record.json"))]
 
 
-def found(sweep: SweepFolder, query: str, order: str | None = None) -> list[Any]:
-    """Return what `mlflow.search_runs`, which the page names too, finds."""
+def search(sweep: SweepFolder, query: str, order: str | None = None) -> list[Any]:
+    """Return what `mlflow.search_runs` finds, which the page names too."""
     import mlflow
 
     order_by = None if order is None else [order]
@@ -110,49 +108,51 @@ def found(sweep: SweepFolder, query: str, order: str | None = None) -> list[Any]
     return runs
 
 
-def test_every_search_of_the_page_is_tried_here() -> None:
-    assert set(documented()) == RUNS.keys() | CELLS.keys()
-    assert len(documented()) == 9
+def test_every_search_of_the_page_is_tested_here() -> None:
+    assert set(documented_searches()) == RUNS.keys() | SETTINGS.keys()
+    assert len(documented_searches()) == 9
 
 
-def test_every_search_of_the_page_finds_what_it_says(sweep: SweepFolder) -> None:
-    cells: tuple[CellFinding, ...] = Findings.read(sweep.findings).cells
-    for query in documented():
+def test_every_search_finds_what_the_page_says(sweep: SweepFolder) -> None:
+    findings: tuple[CellFinding, ...] = Findings.read(sweep.findings).cells
+    for query in documented_searches():
         runs = {record.run for record in records(sweep) if query in RUNS and RUNS[query](record)}
-        named = {cell.cell for cell in cells if query in CELLS and CELLS[query](cell)}
-        hits = found(sweep, query)
+        settings = {finding.cell for finding in findings if query in SETTINGS and SETTINGS[query](finding)}
+        hits = search(sweep, query)
         assert {run.data.tags["run"] for run in hits if run.data.tags["kind"] == "run"} == runs, query
-        assert {run.data.tags["cell_id"] for run in hits if run.data.tags["kind"] in SETTINGS} == named, query
-        assert hits, f"{query} finds nothing in the example, so nothing is shown"
+        assert {
+            run.data.tags["cell_id"] for run in hits if run.data.tags["kind"] in ("cell", "unsupported")
+        } == settings, query
+        assert hits, f"{query} finds nothing in the example, so it is not tested"
 
 
 def test_runs_sort_by_every_param_metric_and_tag(sweep: SweepFolder) -> None:
-    every = found(sweep, "tags.kind = 'run'")
+    runs = search(sweep, "tags.kind = 'run'")
     columns = [
         (f"{kind}.`{name}`", lambda run, kind=kind, name=name: getattr(run.data, kind).get(name))
         for kind in ("metrics", "params", "tags")
-        for name in sorted({name for run in every for name in getattr(run.data, kind)})
+        for name in sorted({name for run in runs for name in getattr(run.data, kind)})
         if not name.startswith(("accelsweep.", "mlflow."))
     ]
     assert len(columns) > 40
-    turned = {column.partition(".")[0]: (column, value) for column, value in columns}.values()  # one of each kind
-    for direction, asked in (("ASC", columns), ("DESC", turned)):
-        for column, value in asked:
-            values = [value(run) for run in found(sweep, "tags.kind = 'run'", f"{column} {direction}")]
-            known = [one for one in values if one is not None]
-            assert len(values) == len(every)
+    one_per_kind = {column.partition(".")[0]: (column, value) for column, value in columns}.values()
+    for direction, tested in (("ASC", columns), ("DESC", one_per_kind)):
+        for column, value in tested:
+            values = [value(run) for run in search(sweep, "tags.kind = 'run'", f"{column} {direction}")]
+            known = [item for item in values if item is not None]
+            assert len(values) == len(runs)
             assert known == sorted(known, reverse=direction == "DESC"), column
-            assert known == values[: len(known)], f"{column}: what has no value stands last"
+            assert known == values[: len(known)], f"{column}: runs without a value come last"
 
 
-def test_a_cell_has_the_median_of_its_rates_beside_their_mean(sweep: SweepFolder) -> None:
+def test_a_setting_has_the_median_and_the_geometric_mean_of_its_rates(sweep: SweepFolder) -> None:
     rates: dict[str, list[float]] = {}
     for record in records(sweep):
         if record.outcome is Outcome.measured:
             rates.setdefault(record.cell, []).append(record.metrics["samples_per_second"].value or 0.0)
-    cells = [run for run in found(sweep, "tags.kind = 'cell'") if "samples_per_second" in run.data.metrics]
-    assert {run.data.tags["cell_id"] for run in cells} == rates.keys()
-    for run in cells:
-        own = rates[run.data.tags["cell_id"]]
-        assert run.data.metrics["samples_per_second_median"] == pytest.approx(median(own), rel=1e-5)
-        assert run.data.metrics["samples_per_second"] == pytest.approx(geometric_mean(own), rel=1e-5)
+    settings = [run for run in search(sweep, "tags.kind = 'cell'") if "samples_per_second" in run.data.metrics]
+    assert {run.data.tags["cell_id"] for run in settings} == rates.keys()
+    for run in settings:
+        measured = rates[run.data.tags["cell_id"]]
+        assert run.data.metrics["samples_per_second_median"] == pytest.approx(median(measured), rel=1e-5)
+        assert run.data.metrics["samples_per_second"] == pytest.approx(geometric_mean(measured), rel=1e-5)

@@ -1,4 +1,4 @@
-"""Step times as curves: the window only, all ranks together, a bounded number of points."""
+"""The curves of a repeat: steps after warm-up only, all ranks together, a bounded number of points."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mutations import odd_integers
 from accelsweep.tracking.repeat_runs import curves
 
 
-def write(path: Path, rows: list[tuple[int, int, str, float, int, float | None]]) -> Path:
-    """Write (rank, step, phase, step_seconds, samples, train_loss) rows as a run's steps."""
+def write_steps(path: Path, rows: list[tuple[int, int, str, float, int, float | None]]) -> Path:
+    """Write (rank, step, phase, step_seconds, samples, train_loss) rows as a steps.parquet."""
     names = ["rank", "step", "phase", "step_seconds", "samples", "train_loss"]
     types = [pa.int32(), pa.int64(), pa.string(), pa.float64(), pa.int64(), pa.float64()]
     columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), types, strict=True)]
@@ -21,8 +21,8 @@ def write(path: Path, rows: list[tuple[int, int, str, float, int, float | None]]
     return path
 
 
-def test_a_point_is_all_samples_over_the_slowest_rank(tmp_path: Path) -> None:
-    steps = write(
+def test_a_point_has_all_samples_divided_by_the_time_of_the_slowest_rank(tmp_path: Path) -> None:
+    steps = write_steps(
         tmp_path / "steps.parquet",
         [
             (0, 0, "warmup", 9.0, 4, 5.0),
@@ -34,7 +34,7 @@ def test_a_point_is_all_samples_over_the_slowest_rank(tmp_path: Path) -> None:
         ],
     )
     points = curves(steps, started=1000)
-    assert [(p.name, p.value, p.step, p.timestamp) for p in points] == [
+    assert [(point.name, point.value, point.step, point.timestamp) for point in points] == [
         ("curve/samples_per_second", 4.0, 1, 12500),
         ("curve/train_loss", 3.0, 1, 12500),
         ("curve/samples_per_second", 2.0, 2, 16500),
@@ -44,22 +44,22 @@ def test_a_point_is_all_samples_over_the_slowest_rank(tmp_path: Path) -> None:
 
 def test_many_steps_become_few_points_that_keep_the_total(tmp_path: Path) -> None:
     rows = [(0, step, "window", 0.5, 2, float(step)) for step in range(1000)]
-    points = curves(write(tmp_path / "steps.parquet", rows), started=0, max_points=10)
-    rates = [p for p in points if p.name == "curve/samples_per_second"]
-    assert [(p.step, p.value) for p in rates] == [(99 + 100 * k, 4.0) for k in range(10)]
-    losses = [p.value for p in points if p.name == "curve/train_loss"]
+    points = curves(write_steps(tmp_path / "steps.parquet", rows), started=0, max_points=10)
+    rates = [point for point in points if point.name == "curve/samples_per_second"]
+    assert [(point.step, point.value) for point in rates] == [(99 + 100 * k, 4.0) for k in range(10)]
+    losses = [point.value for point in points if point.name == "curve/train_loss"]
     assert losses == pytest.approx([49.5 + 100 * k for k in range(10)])
 
 
-def test_a_loss_that_is_missing_or_not_finite_leaves_a_gap(tmp_path: Path) -> None:
+def test_a_missing_or_non_finite_loss_leaves_a_gap(tmp_path: Path) -> None:
     rows = [(0, step, "window", 1.0, 1, loss) for step, loss in enumerate((2.0, None, float("nan"), float("inf")))]
-    points = curves(write(tmp_path / "steps.parquet", rows), started=0)
-    assert [(p.step, p.value) for p in points if p.name == "curve/train_loss"] == [(0, 2.0)]
+    points = curves(write_steps(tmp_path / "steps.parquet", rows), started=0)
+    assert [(point.step, point.value) for point in points if point.name == "curve/train_loss"] == [(0, 2.0)]
 
 
-def test_no_steps_and_no_window_give_no_curve(tmp_path: Path) -> None:
+def test_steps_that_are_missing_damaged_or_all_warm_up_give_no_curve(tmp_path: Path) -> None:
     assert curves(tmp_path / "absent.parquet", started=0) == ()
-    odd = write(tmp_path / "odd.parquet", [(0, 0, "window", 1.0, 4, 3.0)])
-    odd.write_bytes(odd_integers(odd.read_bytes()))
-    assert curves(odd, started=0) == ()
-    assert curves(write(tmp_path / "steps.parquet", [(0, 0, "warmup", 1.0, 1, None)]), started=0) == ()
+    damaged = write_steps(tmp_path / "damaged.parquet", [(0, 0, "window", 1.0, 4, 3.0)])
+    damaged.write_bytes(odd_integers(damaged.read_bytes()))
+    assert curves(damaged, started=0) == ()
+    assert curves(write_steps(tmp_path / "steps.parquet", [(0, 0, "warmup", 1.0, 1, None)]), started=0) == ()

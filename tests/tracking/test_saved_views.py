@@ -1,0 +1,85 @@
+"""What MLflow's page of the experiment shows first: two saved views, and a note unless the user wrote another one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from accelsweep.records.layout import SweepFolder
+from accelsweep.tracking.mlflow_run import NOTE_TAG
+from accelsweep.tracking.publisher import publish
+
+pytestmark = pytest.mark.real
+
+Published = tuple[SweepFolder, str]
+VIEW_TAG = "mlflow.sharedViewState."
+
+
+def experiment_tags(sweep: SweepFolder, uri: str) -> dict[str, str]:
+    experiment = MlflowClient(uri).get_experiment_by_name(sweep.name)
+    assert experiment is not None
+    return dict(experiment.tags)
+
+
+def page_state(tag: str) -> dict[str, Any]:
+    """Return the state of the page in a view's tag, unpacked as the page does it."""
+    kind, _, packed = json.loads(tag)["state"].partition(";")
+    assert kind == "deflate"
+    state: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(packed)))
+    return state
+
+
+def test_the_first_view_sorts_settings_by_speed_up_and_the_second_has_repeats(published: Published) -> None:
+    sweep, uri = published
+    tags = experiment_tags(sweep, uri)
+    views = {key.removeprefix(VIEW_TAG): value for key, value in tags.items() if key.startswith(VIEW_TAG)}
+    settings, repeats = (page_state(views[f"accelsweep-{number}"]) for number in (1, 2))
+    assert settings["searchFilter"] == "tags.kind = 'cell'"
+    assert (settings["orderByKey"], settings["orderByAsc"]) == ("metrics.`speedup`", False)
+    assert settings["selectedColumns"][3:5] == ["tags.`verdict`", "tags.`doubts`"]
+    assert "metrics.`host_pss_bytes`" in settings["selectedColumns"]
+    (parallel,) = (chart for chart in settings["compareRunCharts"] if chart["type"] == "PARALLEL")
+    assert parallel["selectedParams"] == ["devices", "batch_size", "precision"]
+    assert repeats["searchFilter"] == "tags.kind = 'run'"
+    assert all(len(value) < 5000 for value in views.values()), "MLflow's limit for tags of experiments"
+
+
+def test_the_note_begins_with_the_headline_and_follows_it(
+    copied_with_findings: Published, with_findings: Callable[..., Any]
+) -> None:
+    sweep, uri = copied_with_findings
+    note = experiment_tags(sweep, uri)[NOTE_TAG]
+    assert note.startswith("Train on 2 devices.\n")
+    assert "1.5x [1.3, 1.7] | faster" in note
+    assert "viewStateShareKey=accelsweep-1" in note
+    with_findings(sweep, sentence="Stay with 1 device.")
+    publish(sweep, uri)
+    assert experiment_tags(sweep, uri)[NOTE_TAG].startswith("Stay with 1 device.\n")
+
+
+def test_a_note_that_the_user_wrote_is_kept(copied_with_findings: Published, with_findings: Callable[..., Any]) -> None:
+    sweep, uri = copied_with_findings
+    experiment = MlflowClient(uri).get_experiment_by_name(sweep.name)
+    assert experiment is not None
+    MlflowClient(uri).set_experiment_tag(experiment.experiment_id, NOTE_TAG, "For the paper.")
+    with_findings(sweep, sentence="Stay with 1 device.")
+    publish(sweep, uri)
+    assert experiment_tags(sweep, uri)[NOTE_TAG] == "For the paper."
+
+
+def test_publishing_again_writes_no_tag_of_the_experiment(
+    copied_with_findings: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep, uri = copied_with_findings
+
+    def fail(*_: object) -> None:
+        pytest.fail("an unchanged tag was written")
+
+    monkeypatch.setattr(MlflowClient, "set_experiment_tag", fail)
+    assert publish(sweep, uri).written == 0
