@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from home import TINY, Home
-from tiny_supervisor import Supervised
+from tiny_executor import TinyBlock
 
 _PROPERTY = "injected"
 
 
 @pytest.fixture
-def supervised(tmp_path: Path) -> Supervised:
-    """A sweep of its own, with locks of its own, waiting to be planned (see fakes/tiny_supervisor.py)."""
-    return Supervised(tmp_path / "home", tmp_path / "leases")
+def tiny_block(tmp_path: Path) -> TinyBlock:
+    """A sweep of its own, with locks of its own, waiting to be planned (see fakes/tiny_executor.py)."""
+    return TinyBlock(tmp_path / "home", tmp_path / "leases")
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ def test_a_run_that_kills_its_supervisor_is_crashed_after_two_attempts_and_all_o
     ended = {record.config.batch_size: (record.outcome, record.attempt) for record in records}
     assert ended == {16: (Outcome.measured, 1), 32: (Outcome.crashed, 3), 64: (Outcome.measured, 1)}
     last = result.stdout.splitlines()[-1]
-    assert last.startswith("crashed: 1 run: its supervisor died 2 times while it ran (attempts 1, 2)"), result.stdout
+    assert last.startswith("crashed: 1 run: its executor died 2 times while it ran (attempts 1, 2)"), result.stdout
     last_line("a run kills its supervisor twice", last)
 
 
