@@ -76,7 +76,7 @@ def test_two_timed_runs_never_share_the_machine_whatever_devices_they_use() -> N
         pass
 
 
-def test_who_waits_is_told_once_who_times_a_run() -> None:
+def test_a_waiting_run_says_once_which_run_is_being_timed() -> None:
     lines: list[str] = []
     polls = iter([False, False, True])
     waiting = leased(config_with(**CPU), "me", lambda _seconds: next(polls), lines.append)

@@ -62,14 +62,14 @@ def test_the_ranks_of_a_node_that_never_reported_are_lost(start):
     ranks = start("raise SystemExit(9)")
     report(ranks, 0, rank_0=1, rank_1=0)
     assert polled(ranks).exit_codes == {0: 1, 1: 0, 2: None, 3: None}
-    assert ranks.lost[3] == "node 1 which gave no sign of life; srun ended with exit code 9"
+    assert ranks.lost[3] == "node 1 which never reported; srun ended with exit code 9"
 
 
 def test_a_node_that_went_silent_is_named(start):
     ranks = start("raise SystemExit(137)")
     report(ranks, 0, rank_0=0, rank_1=0)
     report(ranks, 1)
-    assert polled(ranks).lost[2].startswith("node 1 on gpu2, which did not say how it ended")
+    assert polled(ranks).lost[2].startswith("node 1 on gpu2, which did not report how it ended")
     assert ranks.oom_kills == 2
 
 

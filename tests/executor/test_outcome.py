@@ -123,7 +123,7 @@ def test_the_reason_quotes_the_log_tail() -> None:
 
 
 def test_a_lost_rank_explains_the_collective_errors_of_its_peers() -> None:
-    lost = {1: "node 1 on gpu2, which did not say how it ended; srun ended with exit code 137"}
+    lost = {1: "node 1 on gpu2, which did not report how it ended; srun ended with exit code 137"}
     found = conclusion(ending(1, None, lost=lost), result(0, *PEER))
     assert found.outcome is Outcome.crashed
     assert found.reason == f"rank 1 was lost: {lost[1]}"
@@ -131,7 +131,7 @@ def test_a_lost_rank_explains_the_collective_errors_of_its_peers() -> None:
 
 
 def test_ranks_that_were_killed_with_their_node_are_not_the_root_cause() -> None:
-    lost = dict.fromkeys((0, 1), "node 0 on gpu1, which did not say how it ended; srun ended with exit code 137")
+    lost = dict.fromkeys((0, 1), "node 0 on gpu1, which did not report how it ended; srun ended with exit code 137")
     killed: dict[str, Any] = {"cause": "rank_ended", "signalled": frozenset({0}), "ignored_sigterm": True, "lost": lost}
     assert conclusion(ending(None, -11, **killed)).reason == "rank 1 was ended by SIGSEGV (segmentation fault)"
 
@@ -139,7 +139,7 @@ def test_ranks_that_were_killed_with_their_node_are_not_the_root_cause() -> None
 @pytest.mark.parametrize("died", [None, -signal.SIGKILL])
 def test_a_rank_that_srun_ended_because_a_peer_died_is_not_the_root_cause(died: int | None) -> None:
     """Srun may be faster than the collective error. Where nothing else explains the end, the signal does."""
-    lost = {} if died else {1: "node 1 on gpu2, which did not say how it ended; srun ended with exit code 137"}
+    lost = {} if died else {1: "node 1 on gpu2, which did not report how it ended; srun ended with exit code 137"}
     found = conclusion(ending(-signal.SIGTERM, died, lost=lost))
     assert str(found.reason).startswith("rank 1 was ")
     assert conclusion(ending(-signal.SIGTERM, 1), result(1, *PEER)).reason == "rank 0 was ended by SIGTERM"
@@ -147,7 +147,7 @@ def test_a_rank_that_srun_ended_because_a_peer_died_is_not_the_root_cause(died: 
 
 def test_a_rank_lost_for_lack_of_memory_is_out_of_memory_and_the_reason_quotes_slurm() -> None:
     words = "slurmstepd-gpu2: error: StepId=4.1 exceeded memory limit (4158427136 > 2097152000), being killed"
-    lost = {1: "node 1 on gpu2, which did not say how it ended; srun ended with exit code 137"}
+    lost = {1: "node 1 on gpu2, which did not report how it ended; srun ended with exit code 137"}
     found = conclusion(ending(1, None, lost=lost), result(0, *PEER), log_tail=f"step 7 | {words} | srun: Terminating")
     assert found.outcome is Outcome.out_of_memory
     assert words in str(found.reason)

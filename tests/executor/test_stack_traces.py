@@ -10,7 +10,7 @@ import accelsweep
 from accelsweep.config.sweep_options import Limits
 from accelsweep.executor.monitor import Ending
 from accelsweep.executor.outcome import classify
-from accelsweep.executor.stack_traces import hung_in
+from accelsweep.executor.stack_traces import describe_hang
 
 TORCH, LIGHTNING = "/venv/lib/python3.11/site-packages/torch", "/venv/lib/python3.11/site-packages/lightning/pytorch"
 OURS = str(Path(accelsweep.__file__).parent)
@@ -88,7 +88,7 @@ HANGING = ("/usr/lib/python3.11/socket.py:718 readinto", "/home/me/io.py:3 read"
 )
 def test_the_stacks_say_where_each_rank_hung(tmp_path: Path, lines, steps, expected, last_line) -> None:
     (tmp_path / "run.log").write_text("\n".join(lines))
-    hung = hung_in(tmp_path / "run.log", steps)
+    hung = describe_hang(tmp_path / "run.log", steps)
     assert hung == expected
     ending = Ending((-15,), "time_limit", frozenset(), frozenset({0}), False, 0, 1.0, stacks=True)
     reason = classify(ending, {}, "", Limits(run_seconds=60.0), hung).reason

@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from accelsweep.devices import linux
@@ -20,7 +20,7 @@ from accelsweep.executor.launch import Launcher
 from accelsweep.executor.outcome import Conclusion, memory_failure
 from accelsweep.executor.preflight import check_disk_space, check_temporary_folder, disk_error_message
 from accelsweep.executor.prepare_data import prepare
-from accelsweep.executor.result_reuse import CurrentConditions
+from accelsweep.executor.result_reuse import CurrentConditions, needs_planning
 from accelsweep.json_documents import remove, sha256_file
 from accelsweep.records.file_lock import command_began
 from accelsweep.records.file_times import bring_back
@@ -37,6 +37,11 @@ _MAX_EXECUTOR_DEATHS = 2
 _RUN_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
+def say(line: str) -> None:
+    """Print one line of progress with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {escaped(masked(line))}", flush=True)  # noqa: T201 - this is the block's log
+
+
 def _read_plan(block_file: Path) -> tuple[Block, Manifest]:
     """Return the block in `sweeps/NAME/blocks/B.json` and the sweep's manifest.
 
@@ -47,11 +52,9 @@ def _read_plan(block_file: Path) -> tuple[Block, Manifest]:
     try:
         block, manifest = Block.read(path), Manifest.read(folder.manifest)
     except DamagedFile as error:
-        raise DamagedFile(error.path, f"{error.why}; the same `accelsweep run` writes it anew") from None
+        raise needs_planning(error) from None
     if block.name != path.stem or not all(_RUN_NAME.fullmatch(run.name) for run in block.runs):
-        raise DamagedFile(
-            path, f"its contents are those of block {block.name!r}; the same `accelsweep run` writes it anew"
-        )
+        raise needs_planning(DamagedFile(path, f"its contents are those of block {block.name!r}"))
     if all(planned.name != block.name for planned in manifest.blocks):
         raise InputError(
             f"{block_file}: revision {manifest.revision} of the plan has no such block; plan the sweep again"
@@ -59,16 +62,14 @@ def _read_plan(block_file: Path) -> tuple[Block, Manifest]:
     return block, manifest
 
 
-def execute_block(
-    block_file: Path, *, say: Callable[[str], None], launcher: Launcher | None = None, cancel_old: bool = False
-) -> int:
+def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> int:
     """Give every wanted run of a block a record and write the block's done file; return the exit code.
 
     0 when that is done, 1 when the sweep's stop file or limits.block_seconds ended it early, 128 + N after signal N.
     Finished runs are kept. Whenever it ends early, a stop reason is left beside the block (`records.stop_reasons`).
     """
     folder, signals = SweepFolder.of_block(block_file), Signals()
-    with _errors_as_stop_reasons(folder, block_file.stem, say):
+    with _errors_as_stop_reasons(folder, block_file.stem):
         block, manifest = _read_plan(block_file)
         check_disk_space(folder.root, manifest.settings.limits)
         check_temporary_folder()
@@ -77,19 +78,19 @@ def execute_block(
                 with block_lock(folder, block.name, signals.pause, say, cancel_old=cancel_old) as lock:
                     remove(folder.halt(block.name))
                     current = CurrentConditions(folder, since=command_began(folder))
-                    runner = AttemptRunner(folder, manifest, block, current, launcher or Launcher(), signals, lock, say)
+                    runner = AttemptRunner(folder, manifest, block, current, launcher, signals, lock, say)
                     why = _BlockExecutor(runner).measure_all()
             except Interrupted:
                 why = _stopped(signals)
     if why is None:
         return EXIT_OK
-    _write_stop_reason(folder, block.name, why, say)
+    _write_stop_reason(folder, block.name, why)
     say(f"{why}; every finished run is kept")
     return EXIT_INCOMPLETE if signals.stop is None else 128 + signals.stop
 
 
 @contextlib.contextmanager
-def _errors_as_stop_reasons(folder: SweepFolder, block: str, say: Callable[[str], None]) -> Iterator[None]:
+def _errors_as_stop_reasons(folder: SweepFolder, block: str) -> Iterator[None]:
     """Leave a stop reason for any error in the with-block, and raise it: AccelsweepError where the disk refused."""
     try:
         yield
@@ -99,13 +100,13 @@ def _errors_as_stop_reasons(folder: SweepFolder, block: str, say: Callable[[str]
         if why is None:
             message = " ".join(f"{type(error).__name__}: {error}".split())
             why = Why.failed.format(error=message, log=folder.log(block).relative_to(folder.home))
-        _write_stop_reason(folder, block, why, say)
+        _write_stop_reason(folder, block, why)
         if disk is not None:
             raise AccelsweepError(disk) from None
         raise
 
 
-def _write_stop_reason(folder: SweepFolder, block: str, why: str, say: Callable[[str], None]) -> None:
+def _write_stop_reason(folder: SweepFolder, block: str, why: str) -> None:
     try:
         Halt(block=block, why=masked(why)).write(folder.halt(block))
     except OSError as error:
@@ -207,11 +208,6 @@ class _BlockExecutor:
         bring_back([block_file], self._folder.root)  # else Snakemake deletes the done file as older than its input
 
 
-def say(line: str) -> None:
-    """Print one line of progress with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {escaped(masked(line))}", flush=True)  # noqa: T201 - this is the block's log
-
-
 def _prepare(root: Path) -> None:
     del sys.argv[1:]  # a module of the user's that parses them at import must not see ours
     os.environ.pop("PYTHONSAFEPATH", None)  # it was meant for Snakemake, not for what the user's code starts
@@ -229,8 +225,6 @@ def main(launcher: Launcher | None = None) -> int:
     if arguments.prepare:
         return answer(lambda: _prepare(arguments.prepare))
     when = time.strftime("%Y-%m-%d %H:%M:%S")
-    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - heads this command's part of the log
-    return answer(
-        lambda: execute_block(arguments.block_file, say=say, launcher=launcher, cancel_old=arguments.cancel_old),
-        tell=say,
-    )
+    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log holds earlier commands too
+    launcher = launcher or Launcher()
+    return answer(lambda: execute_block(arguments.block_file, launcher, cancel_old=arguments.cancel_old), tell=say)

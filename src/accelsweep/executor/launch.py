@@ -37,8 +37,7 @@ LaunchMethod = Literal["fork", "spawn", "srun"]
 """How ranks are started; `srun` starts one process on each node, which forks or spawns that node's ranks."""
 
 SPAWN_COMMAND = (sys.executable, "-P", "-m", "accelsweep.worker.main")
-"""The command of a spawned rank, without the path of its spec. `-P`: a file of the user's must not shadow our imports.
-"""
+"""The command of a spawned rank, without the path of its spec. `-P`: the user's files must not shadow ours."""
 
 
 class UnsafeFork(Exception):

@@ -98,10 +98,9 @@ class Monitor:
     log: RunLog
     signals: Signals
     tick: Callable[[], None] = lambda: None
-    clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._started = self.clock()
+        self._started = time.monotonic()
         self._cause: Cause | None = None
         self._signal_at = float("inf")
         self._signalled_at: float | None = None
@@ -123,7 +122,7 @@ class Monitor:
             self.log.pump()
             self.ranks.poll()
             self.tick()
-        wall_seconds = self.clock() - self._started
+        wall_seconds = time.monotonic() - self._started
         kill_leftovers(unrelated)
         if self._signalled_at is None:
             # ended by themselves, or by whoever is stopping us: Slurm signals ranks before a container passes it on
@@ -143,7 +142,7 @@ class Monitor:
         )
 
     def _check(self) -> None:
-        now = self.clock()
+        now = time.monotonic()
         cause, delay = self._why_end(now)
         if cause is not None and now + delay < self._signal_at and self._signalled_at is None:
             self._cause, self._signal_at = cause, now + delay
@@ -152,7 +151,7 @@ class Monitor:
             self._signalled = frozenset(range(self.spec.world_size)) - self.ranks.exit_codes.keys()
             if self._cause in ("time_limit", "stalled"):
                 self._stacks = self.ranks.dump_stacks(self.log, self._sleep)
-            self._signalled_at = self.clock()
+            self._signalled_at = time.monotonic()
             self.ranks.signal(signal.SIGTERM)
         elif self._signalled_at is not None and now >= self._signalled_at + self._grace():
             self._killed = True
@@ -193,10 +192,10 @@ class Monitor:
 
     def _poll_seconds(self) -> float:
         if self._cause is None:
-            return min(_POLL_SECONDS, self._started + self.limits.run_seconds - self.clock())
+            return min(_POLL_SECONDS, self._started + self.limits.run_seconds - time.monotonic())
         if self._signalled_at is None:
-            return min(_POLL_SECONDS, self._signal_at - self.clock())
-        return max(0.01, min(_POLL_SECONDS, self._signalled_at + self._grace() - self.clock()))
+            return min(_POLL_SECONDS, self._signal_at - time.monotonic())
+        return max(0.01, min(_POLL_SECONDS, self._signalled_at + self._grace() - time.monotonic()))
 
     def _sleep(self, seconds: float) -> None:
         self.signals.wait(seconds, self.log.descriptors())

@@ -114,7 +114,7 @@ class RemoteRanks:
             self.exit_codes[rank] = None
             node = rank // self.spec.config.devices
             where = f"on {reports[node].host}, which" if node in reports else "which"
-            what = "did not say how it ended" if node in reports else "gave no sign of life"
+            what = "did not report how it ended" if node in reports else "never reported"
             self.lost[rank] = f"node {node} {where} {what}; srun ended with exit code {self.srun.returncode}"
 
     def signal(self, number: signal.Signals) -> None:

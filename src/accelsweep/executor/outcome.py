@@ -15,13 +15,13 @@ from pathlib import Path
 from accelsweep.config.sweep_options import Limits
 from accelsweep.executor.monitor import Ending
 from accelsweep.executor.run_log import log_tail
-from accelsweep.executor.stack_traces import hung_in
+from accelsweep.executor.stack_traces import describe_hang
 from accelsweep.json_documents import last_lines
 from accelsweep.records.layout import LOG_FILE
 from accelsweep.records.run_record import Doubt, Outcome
 from accelsweep.records.sweep_progress import read_progress
 from accelsweep.schedulers.select import MemoryLine, memory_lines
-from accelsweep.worker.run_spec import PRECEDENCE, ErrorKind, RankResult, RunSpec
+from accelsweep.worker.run_spec import PRECEDENCE, RankResult, RunSpec
 
 _ABORTED_FOR_MEMORY = re.compile(r"std::bad_alloc|out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 
@@ -68,23 +68,23 @@ def conclude(spec: RunSpec, ending: Ending, results: Mapping[int, RankResult], l
     if ending.cause == "interrupted" and len(results) < spec.world_size:
         return None
     log = Path(spec.attempt_folder) / LOG_FILE
-    hung = hung_in(log, read_progress(spec.progress()) or 0) if ending.stacks else ""
+    hung = describe_hang(log, read_progress(spec.progress()) or 0) if ending.stacks else ""
     return classify(ending, results, log_tail(log), limits, hung)
 
 
 def classify(
-    ending: Ending, results: Mapping[int, RankResult], log_tail: str, limits: Limits, hung: str = ""
+    ending: Ending, results: Mapping[int, RankResult], tail: str, limits: Limits, hung: str = ""
 ) -> Conclusion:
     """Return the conclusion on a run that was not interrupted; `hung` says what its ranks did when stopped."""
     ranks = range(len(ending.exit_codes))
     if all(rank in results and results[rank].outcome is Outcome.measured for rank in ranks):
         return Conclusion(Outcome.measured, None)
-    candidates = [*_reported(ending, results), *_unreported(ending, results, log_tail)]
+    candidates = [*_reported(ending, results), *_unreported(ending, results, tail)]
     explained = any(candidate.order < _DIED for candidate in candidates)
     ignored = " and ignored SIGTERM, so it was killed" if ending.ignored_sigterm else ""
     if not explained and ending.cause == "time_limit":
         reason = f"it ran longer than {limits.run_seconds:g} s (limits.run_seconds){ignored}"
-        return Conclusion(Outcome.timed_out, f"{reason}{f'; {hung}' if hung else ''}{_quoted(log_tail)}")
+        return Conclusion(Outcome.timed_out, f"{reason}{f'; {hung}' if hung else ''}{_quoted(tail)}")
     if not explained and ending.cause == "stalled":
         stacks = "the end of run.log says where it hung" if ending.stacks else "no process could say where it hung"
         stacks = f"{hung} (all stacks are at the end of run.log)" if hung else stacks
@@ -111,37 +111,38 @@ def _reported(ending: Ending, results: Mapping[int, RankResult]) -> Iterator[_Ca
         yield _Candidate(PRECEDENCE.index(kind), rank, conclusion)
 
 
-def _unreported(ending: Ending, results: Mapping[int, RankResult], log_tail: str) -> Iterator[_Candidate]:
+def _unreported(ending: Ending, results: Mapping[int, RankResult], tail: str) -> Iterator[_Candidate]:
     for rank, code in enumerate(ending.exit_codes):
         if rank in results:
             continue
         subject = f"rank {rank}" if len(ending.exit_codes) > 1 else "it"
         if code is None and not (rank in ending.signalled and ending.ignored_sigterm):
-            yield _lost(subject, rank, ending, log_tail)
+            yield _lost(subject, rank, ending, tail)
         elif rank in ending.signalled:
-            reason = f"{subject} gave no result while a peer had ended{_quoted(log_tail)}"
+            reason = f"{subject} was stopped without a result after a peer had ended{_quoted(tail)}"
             yield _Candidate(len(PRECEDENCE) + 1, rank, Conclusion(Outcome.crashed, reason, retryable=True))
         else:
             assert code is not None, "only a lost rank has no exit code"
-            kind, conclusion = _died(subject, code, ending, log_tail)
-            unexplained = _TERMINATED if code == -signal.SIGTERM else _DIED
-            yield _Candidate(PRECEDENCE.index(kind) if kind else unexplained, rank, conclusion)
+            yield _died(subject, rank, code, ending, tail)
 
 
-def _lost(subject: str, rank: int, ending: Ending, log_tail: str) -> _Candidate:
-    if lines := memory_lines(log_tail.split(" | ")):
+def _lost(subject: str, rank: int, ending: Ending, tail: str) -> _Candidate:
+    if lines := memory_lines(tail.split(" | ")):
         reason = f"{subject} was lost for lack of memory: {lines[0].text} ({lines[0].key})"
         return _Candidate(PRECEDENCE.index("out_of_memory"), rank, Conclusion(Outcome.out_of_memory, reason))
-    reason = f"{subject} was lost: {ending.lost[rank]}{_quoted(log_tail)}"
+    reason = f"{subject} was lost: {ending.lost[rank]}{_quoted(tail)}"
     return _Candidate(_DIED, rank, Conclusion(Outcome.crashed, reason, retryable=True))
 
 
-def _died(subject: str, code: int, ending: Ending, log_tail: str) -> tuple[ErrorKind | None, Conclusion]:
+def _died(subject: str, rank: int, code: int, ending: Ending, tail: str) -> _Candidate:
+    memory = None
     if code == -signal.SIGKILL and ending.oom_kills > 0:
-        reason = f"{subject} was killed by the operating system for lack of memory (its count of such kills rose)"
-        return "out_of_memory", Conclusion(Outcome.out_of_memory, reason)
-    if code == -signal.SIGABRT and (match := _ABORTED_FOR_MEMORY.search(log_tail)):
-        return "out_of_memory", Conclusion(Outcome.out_of_memory, f"{subject} aborted: {match[0]}")
+        memory = "was killed by the operating system for lack of memory (its count of such kills rose)"
+    elif code == -signal.SIGABRT and (match := _ABORTED_FOR_MEMORY.search(tail)):
+        memory = f"aborted: {match[0]}"
+    if memory is not None:
+        conclusion = Conclusion(Outcome.out_of_memory, f"{subject} {memory}")
+        return _Candidate(PRECEDENCE.index("out_of_memory"), rank, conclusion)
     if code >= 0:
         how = f"ended with exit code {code} and left no result"
     elif -code in {*signal.Signals}:
@@ -149,11 +150,12 @@ def _died(subject: str, code: int, ending: Ending, log_tail: str) -> tuple[Error
         how = f"was ended by {number.name}" + (f" ({_SIGNAL_NAMES[number]})" if number in _SIGNAL_NAMES else "")
     else:
         how = f"was ended by signal {-code}"
-    return None, Conclusion(Outcome.crashed, f"{subject} {how}{_quoted(log_tail)}", retryable=True)
+    conclusion = Conclusion(Outcome.crashed, f"{subject} {how}{_quoted(tail)}", retryable=True)
+    return _Candidate(_TERMINATED if code == -signal.SIGTERM else _DIED, rank, conclusion)
 
 
-def _quoted(log_tail: str) -> str:
-    return f"; last lines of its log: {log_tail}" if log_tail else ""
+def _quoted(tail: str) -> str:
+    return f"; last lines of its log: {tail}" if tail else ""
 
 
 def memory_failure(job_logs: Sequence[str | None]) -> MemoryLine | None:
@@ -181,6 +183,6 @@ def ending_doubts(ending: Ending, conclusion: Conclusion) -> list[Doubt]:
         Doubt(
             code="bad_teardown",
             message=f"all results were on disk, but the processes did not end well (exit codes by rank: {codes})",
-            remedy="read run.log; the numbers were taken before, but the cause may disturb other runs too",
+            remedy="read run.log; the results were measured before that, but the cause may disturb other runs too",
         )
     ]

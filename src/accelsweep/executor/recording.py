@@ -21,8 +21,8 @@ from accelsweep.worker.run_spec import RankResult, RunSpec
 
 _NO_STEPS = Doubt(
     code="no_steps",
-    message="the rate was measured, but the time of each step could not be kept",
-    remedy="read run.log; without the steps nobody can tell whether the window was steady",
+    message="the rate was measured, but the time of each step could not be stored",
+    remedy="read run.log; without the steps it cannot be checked whether the window was steady",
 )
 
 

@@ -191,7 +191,7 @@ def audit(folder: SweepFolder, *, check_conditions: bool = False) -> Audit:
     try:
         manifest = Manifest.read(folder.manifest)
     except DamagedFile as error:
-        raise _replanned(error) from None
+        raise needs_planning(error) from None
     sweep_up(folder)
     since = command_began(folder)
     current = CurrentConditions(folder, manifest.site, since=since) if check_conditions else None
@@ -207,7 +207,8 @@ def audit(folder: SweepFolder, *, check_conditions: bool = False) -> Audit:
     return Audit(tuple(runs), tuple(reopened), tuple(damaged))
 
 
-def _replanned(error: DamagedFile) -> DamagedFile:
+def needs_planning(error: DamagedFile) -> DamagedFile:
+    """Return `error` with its remedy: planning again replaces a damaged plan or block."""
     return DamagedFile(error.path, f"{error.why}; the same `accelsweep run` writes it anew")
 
 
@@ -221,9 +222,9 @@ class _BlockAudit:
         try:
             Block.read(folder.block(name))
         except FileNotFoundError:
-            damaged.append(_replanned(DamagedFile(folder.block(name), "it is missing")))
+            damaged.append(needs_planning(DamagedFile(folder.block(name), "it is missing")))
         except DamagedFile as error:
-            self._set_aside(_replanned(error))
+            self._set_aside(needs_planning(error))
         self.states = [self._state(run) for run in wanted]
 
     def _state(self, run: str) -> RunState:

@@ -138,14 +138,14 @@ class RunLog:
             self._dropped_bytes += dropped
 
 
-def log_tail(path: Path, count: int = 5, max_characters: int = 800) -> str:
-    """Return the last informative lines of a run's log, joined by ` | `; empty if there are none."""
+def log_tail(path: Path) -> str:
+    """Return the last five informative lines of a run's log, joined by ` | `; empty if there are none."""
     output = takewhile(lambda line: not line.startswith(STACKS_HEADING), last_lines(path, most_bytes=MAX_STACKS_BYTES))
     lines = [line.strip() for line in _informative(list(output)) if line.strip(" \t^~")]  # no carets of tracebacks
     fatal = next((number for number, line in enumerate(lines) if line.startswith(_FATAL)), None)
     if fatal is not None:
         lines = lines[: fatal + 4]  # faulthandler prints the innermost call first, then every caller down to ours
-    return " | ".join(lines[-count:])[-max_characters:]
+    return " | ".join(lines[-5:])[-800:]
 
 
 def _informative(lines: Sequence[str]) -> Iterator[str]:

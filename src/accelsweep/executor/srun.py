@@ -50,7 +50,7 @@ _COMMAND_NOT_FOUND = 127
 
 
 class Srun(Protocol):
-    """A running srun: `subprocess.Popen`, or what looks like it."""
+    """A running srun: the part of `subprocess.Popen` that we use."""
 
     @property
     def returncode(self) -> int | None:
@@ -128,7 +128,7 @@ class ProxiedSrun:
     def poll(self) -> int | None:
         """Return srun's exit code, None before its end. If the proxy is gone, srun was killed.
 
-        If the proxy was asked to stop, raise that signal here too, before anybody looks how the ranks ended: Slurm
+        If the proxy was asked to stop, raise that signal here too, before the ranks' end is examined: Slurm
         signals the ranks before a container passes the signal on, and the run would look crashed.
         """
         if self.returncode is None and select.select([self._connection], [], [], 0)[0]:

@@ -124,14 +124,20 @@ def _py_spy_dump(pid: int) -> str:
     return f"py-spy:\n{done.stdout}{done.stderr}"
 
 
-def hung_in(log: Path, steps: int) -> str:
+def describe_hang(log: Path, steps: int) -> str:
     """Return what each rank was doing when its stacks were dumped into `log`; empty where they do not tell.
 
     `steps` is the number of steps in the window that were finished by then.
     """
     ranks: dict[int, list[Frame]] = {}
     workers: dict[int, list[list[Frame]]] = {}
-    for heading, lines in _sections(last_lines(log, most_bytes=MAX_STACKS_BYTES)):
+    sections: list[tuple[re.Match[str], list[str]]] = []
+    for line in last_lines(log, most_bytes=MAX_STACKS_BYTES):
+        if (match := _SECTION.match(line)) is not None:
+            sections.append((match, []))
+        elif sections:
+            sections[-1][1].append(line)
+    for heading, lines in sections:
         frames = _main_thread(lines)
         if not heading["child"]:
             ranks[int(heading["rank"])] = frames
@@ -147,20 +153,6 @@ def hung_in(log: Path, steps: int) -> str:
         f"rank {group[0]} was {activity}" if len(group) == 1 else f"ranks {', '.join(map(str, group))} were {activity}"
         for activity, group in ranks_by_activity.items()
     )
-
-
-def _sections(lines: Sequence[str]) -> Iterator[tuple[re.Match[str], list[str]]]:
-    """Yield each heading of `_dump` with the lines below it."""
-    heading, section = None, list[str]()
-    for line in lines:
-        if (match := _SECTION.match(line)) is None:
-            section.append(line)
-            continue
-        if heading is not None:
-            yield heading, section
-        heading, section = match, []
-    if heading is not None:
-        yield heading, section
 
 
 def _main_thread(lines: Sequence[str]) -> list[Frame]:
