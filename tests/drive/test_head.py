@@ -10,7 +10,6 @@ import time
 import psutil
 import pytest
 from patience import until
-from tiny_executor import TinyBlock
 
 from accelsweep.driver.sweep_lock import end_old, held, living_head
 from accelsweep.errors import AccelsweepError
@@ -24,11 +23,6 @@ from accelsweep.records.plan import Hold
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
     return SweepFolder(tmp_path, "sweep")
-
-
-@pytest.fixture
-def tiny_block(tmp_path):
-    return TinyBlock(tmp_path / "home", tmp_path / "leases")
 
 
 def test_a_second_head_is_refused_with_the_process_of_the_first(folder):

@@ -52,12 +52,6 @@ def test_fewer_than_two_batches_give_no_line_and_a_reason(points):
     assert "fewer than two" in str(found.per_sample.reason)
 
 
-@pytest.fixture
-def tiny_block(tmp_path):
-    (tmp_path / "home").mkdir()
-    return TinyBlock(tmp_path / "home", tmp_path / "leases")
-
-
 def search(tiny_block: TinyBlock, act: str, devices: int = 1, **rules: object):
     config = {**FRONTIER, "measure": {**RULES, **rules}}
     code, output = tiny_block.plan(act, devices=devices, config=config, limits={"retries": 0}).run()

@@ -63,7 +63,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "srun").chmod(0o755)
     started: list[subprocess.Popen[str]] = []
 
-    def go() -> subprocess.Popen[str]:
+    def start_proxy() -> subprocess.Popen[str]:
         proxy = (sys.executable, "-m", "accelsweep.executor.srun")
         container = (sys.executable, "-c", INSIDE)
         command = [*proxy, *container, "-P", "-m", "accelsweep.executor", "b"]
@@ -72,7 +72,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         started.append(subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **job}, **merged))
         return started[-1]
 
-    yield go
+    yield start_proxy
     for proxy in started:
         proxy.kill()
         proxy.wait()

@@ -9,15 +9,8 @@ from pathlib import Path
 
 import pytest
 from home import TINY, Home
-from tiny_executor import TinyBlock
 
 _PROPERTY = "injected"
-
-
-@pytest.fixture
-def tiny_block(tmp_path: Path) -> TinyBlock:
-    """A sweep of its own, with locks of its own, waiting to be planned (see fakes/tiny_executor.py)."""
-    return TinyBlock(tmp_path / "home", tmp_path / "leases")
 
 
 @pytest.fixture
