@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hydra.plugins.config_source import ConfigResult
     from hydra.types import RunMode
     from omegaconf import DictConfig
-    from tiny_supervisor import Supervised
+    from tiny_executor import TinyBlock
 
 sys.path.insert(0, str(Path(__file__).parent / "fakes"))
 
@@ -43,7 +43,7 @@ SETTINGS = ("ACCELSWEEP_", "MLFLOW_")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-LONGEST_FIRST = ("slurm", "road", "simulated", "faults", "storm", "browser", "publish", "rank", "supervise", "drive")
+LONGEST_FIRST = ("slurm", "road", "simulated", "faults", "storm", "browser", "publish", "rank", "executor", "drive")
 """The rooms that take minutes: parallel workers begin with them, so that none works on when the others are done."""
 
 TOGETHER = (
@@ -118,11 +118,11 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Put the rooms that take minutes first, and tests that share something expensive into one worker.
 
-    A test with a supervisor of its own starts real processes, and waits for them.
+    Tests with an executor of their own start real processes and wait for them.
     """
     items.sort(key=_place)
     for item in items:
-        if "supervised" in item.fixturenames:
+        if "tiny_block" in item.fixturenames:
             item.add_marker(pytest.mark.real)
         if group := _group(item):
             item.add_marker(pytest.mark.xdist_group(group))
@@ -175,11 +175,11 @@ def example_sweep(tmp_path: Path) -> SweepFolder:
 
 
 @pytest.fixture
-def supervised(tmp_path: Path) -> Supervised:
-    """A sweep of its own, with locks of its own, waiting to be planned (see fakes/tiny_supervisor.py)."""
-    from tiny_supervisor import Supervised
+def tiny_block(tmp_path: Path) -> TinyBlock:
+    """A sweep of its own, with locks of its own, waiting to be planned (see fakes/tiny_executor.py)."""
+    from tiny_executor import TinyBlock
 
-    return Supervised(tmp_path / "home", tmp_path / "leases")
+    return TinyBlock(tmp_path / "home", tmp_path / "leases")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -38,7 +38,7 @@ LEAST_MEM_MB = 1500
 def _enough_memory(mem_mb: int) -> int:
     if mem_mb < LEAST_MEM_MB:
         raise ValueError(
-            f"must be at least {LEAST_MEM_MB} (each job runs two Snakemakes and a supervisor beside its runs), or null"
+            f"must be at least {LEAST_MEM_MB} (each job runs two Snakemakes and an executor beside its runs), or null"
         )
     return mem_mb
 

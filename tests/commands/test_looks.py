@@ -11,9 +11,10 @@ import pytest
 from accelsweep.config.sweep_options import LOOKS
 from accelsweep.driver.adaptive_repeats import plan_after_look
 from accelsweep.errors import InputError
-from accelsweep.executor.result_reuse import Present
+from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.measure.run_doubts import busy_cpu
 from accelsweep.planning.plan import make_plan, write_plan
+from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Run
 from accelsweep.records.run_record import Outcome, Record
 
@@ -34,6 +35,8 @@ def looked(tmp_path, example_sweep):
     home = tmp_path / "home"
     home.mkdir()
 
+    conditions = CurrentConditions(SweepFolder(home, "sweep"))
+
     def record(block, run, rate, doubts):
         config = block.configs[run.cell]
         metric = template.metrics["samples_per_second"].model_copy(update={"value": rate})
@@ -47,7 +50,7 @@ def looked(tmp_path, example_sweep):
                 "doubts": doubts,
                 "metrics": {**template.metrics, "samples_per_second": metric},
                 "wall_seconds": 30.0,
-                "fingerprint": Present(home).read(config),
+                "fingerprint": conditions.read_fingerprint(config),
             }
         )
 

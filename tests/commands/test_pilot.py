@@ -7,7 +7,7 @@ import pytest
 
 from accelsweep.driver.adaptive_repeats import plan_after_pilot, refuse_short_budget
 from accelsweep.errors import InputError
-from accelsweep.executor.result_reuse import Present
+from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.planning.plan import make_plan, write_plan
 from accelsweep.records.plan import Block
 from accelsweep.records.run_record import Outcome, Record
@@ -43,7 +43,7 @@ def measured(tmp_path, example_sweep):
                         "config": config,
                         "metrics": {**template.metrics, "samples_per_second": metric},
                         "wall_seconds": SECONDS,
-                        "fingerprint": Present(home).read(config),
+                        "fingerprint": CurrentConditions(folder).read_fingerprint(config),
                     }
                 ).write(folder.record(run.name))
         return home, plan

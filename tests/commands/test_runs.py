@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tiny_supervisor import Supervised
+from tiny_executor import TinyBlock
 
 from accelsweep.cli.runs import print_runs, retry_runs
 from accelsweep.errors import AccelsweepError, InputError
@@ -22,12 +22,12 @@ from accelsweep.records.run_record import Doubt, Outcome, Record
 pytestmark = pytest.mark.heavy
 
 
-def planned(place: Path) -> Supervised:
-    return Supervised(place / "home", place / "leases").plan("measured", "memory_on_rank_1", devices=2)
+def planned(place: Path) -> TinyBlock:
+    return TinyBlock(place / "home", place / "leases").plan("measured", "memory_on_rank_1", devices=2)
 
 
 @pytest.fixture
-def sweep(tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]) -> Supervised:
+def sweep(tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]) -> TinyBlock:
     """A sweep that a real supervisor has run, as a copy."""
     ran = once("one measured and one out of memory", lambda place: planned(place).run())
     shutil.copytree(ran, tmp_path, dirs_exist_ok=True)
@@ -62,7 +62,7 @@ def test_a_retried_run_is_measured_again_and_its_record_is_kept_as_an_attempt(sw
     first, second = (sweep.folder.record(run).read_bytes() for run in sweep.runs())
     retry_runs(sweep.home, "tiny", "out_of_memory")
     assert "1 runs re-opened" in capsys.readouterr().out
-    assert not sweep.folder.done(sweep.block.stem).exists()
+    assert not sweep.done_file.exists()
     code, output = sweep.run()
     assert code == 0, output
     assert sweep.folder.record(sweep.runs()[0]).read_bytes() == first
@@ -91,10 +91,10 @@ def test_runs_that_others_disturbed_are_measured_again_and_no_others(sweep, caps
 
 
 def test_a_run_that_took_its_supervisor_down_twice_may_be_tried_again(tmp_path):
-    fallen = Supervised(tmp_path / "home", tmp_path / "leases").plan("kill_supervisor")
+    fallen = TinyBlock(tmp_path / "home", tmp_path / "leases").plan("kill_executor")
     for _ in range(3):
         fallen.run()
-    assert "supervisor died 2 times" in fallen.record().reason
+    assert "executor died 2 times" in fallen.record().reason
     retry_runs(fallen.home, "tiny", "crashed")
     fallen.run()
     with pytest.raises(FileNotFoundError):
@@ -110,20 +110,20 @@ def test_what_needs_no_retry_is_refused_with_what_to_do_instead(sweep, outcome, 
 @pytest.mark.parametrize("host", [socket.gethostname(), "node7"])
 def test_nothing_is_re_opened_while_somebody_works_on_the_sweep(sweep, host):
     Hold(
-        block=sweep.block.stem,
+        block=sweep.name,
         host=host,
         pid=os.getpid(),
         process_started=psutil.Process().create_time(),
         since="now",
-    ).write(sweep.folder.hold(sweep.block.stem))
+    ).write(sweep.lock_file)
     with pytest.raises(AccelsweepError, match=f"process {os.getpid()} on {host}"):
         retry_runs(sweep.home, "tiny", "out_of_memory")
     assert Record.read(sweep.folder.record(sweep.runs()[1])).outcome is Outcome.out_of_memory
 
 
 def test_a_hold_that_a_dead_node_left_keeps_nothing_closed(sweep, capsys):
-    path = sweep.folder.hold(sweep.block.stem)
-    Hold(block=sweep.block.stem, host="node7", pid=1, process_started=0.0, since="then").write(path)
+    path = sweep.lock_file
+    Hold(block=sweep.name, host="node7", pid=1, process_started=0.0, since="then").write(path)
     os.utime(path, (time.time() - DEAD_AFTER_SECONDS - 5,) * 2)
     retry_runs(sweep.home, "tiny", "out_of_memory")
     assert "1 runs re-opened" in capsys.readouterr().out

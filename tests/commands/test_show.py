@@ -20,7 +20,7 @@ from accelsweep.config.setting import label
 from accelsweep.driver.finalize import print_results
 from accelsweep.driver.plan_preview import show_plan, what_is_left
 from accelsweep.errors import InputError
-from accelsweep.executor.result_reuse import Present
+from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.planning.plan import make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest, Run
@@ -103,7 +103,7 @@ def measured(tmp_path, example_sweep):
                 own = {"sweep": plan.manifest.sweep, "block": block.name, "run": name, "cell": run.cell}
                 own |= {"repeat": run.repeat, "config": configs[run.cell]}
                 own |= {"metrics": {**template.metrics, "samples_per_second": noisy}}
-                own |= {"fingerprint": Present(home).read(configs[run.cell])}
+                own |= {"fingerprint": CurrentConditions(folder).read_fingerprint(configs[run.cell])}
                 template.model_copy(update=own).write(folder.record(name))
         return plan, folder
 

@@ -118,7 +118,7 @@ def test_a_record_that_was_deleted_after_its_block_ended_is_told_apart_from_a_ru
 def test_words_of_slurm_itself_count_more_than_those_of_a_supervisor(
     example_sweep: SweepFolder, block: str, tmp_path: Path
 ) -> None:
-    Halt(block=block, why="the supervisor of its block was stopped by SIGTERM").write(example_sweep.halt(block))
+    Halt(block=block, why="the executor of its block was stopped by SIGTERM").write(example_sweep.halt(block))
     job_log = tmp_path / "113.log"
     log = logged(example_sweep, block, ENDED.format(state="TIMEOUT"), job_log)
     job_log.write_text("all is well\n")

@@ -10,7 +10,6 @@ import time
 import psutil
 import pytest
 from patience import until
-from tiny_supervisor import Supervised
 
 from accelsweep.driver.sweep_lock import end_old, held, living_head
 from accelsweep.errors import AccelsweepError
@@ -24,11 +23,6 @@ from accelsweep.records.plan import Hold
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
     return SweepFolder(tmp_path, "sweep")
-
-
-@pytest.fixture
-def supervised(tmp_path):
-    return Supervised(tmp_path / "home", tmp_path / "leases")
 
 
 def test_a_second_head_is_refused_with_the_process_of_the_first(folder):
@@ -112,13 +106,13 @@ def test_cancel_old_ends_a_head_by_a_signal_that_it_hears_and_takes_over(
     assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == sent
 
 
-def test_cancel_old_ends_a_supervisor_that_a_dead_head_left_behind(supervised):
-    supervised.plan("hang")
-    with supervised.start() as orphan:
-        until(lambda: supervised.folder.hold(supervised.block.stem).exists())
-        end_old(supervised.folder)
+def test_cancel_old_ends_a_supervisor_that_a_dead_head_left_behind(tiny_block):
+    tiny_block.plan("hang")
+    with tiny_block.start() as orphan:
+        until(tiny_block.lock_file.exists)
+        end_old(tiny_block.folder)
         assert orphan.wait() == 128 + signal.SIGTERM
-    assert not supervised.folder.hold(supervised.block.stem).exists()
+    assert not tiny_block.lock_file.exists()
 
 
 @pytest.fixture

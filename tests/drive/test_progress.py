@@ -13,7 +13,7 @@ from rich.console import Console
 
 from accelsweep.config.site import Site
 from accelsweep.driver.progress_display import FirstFailures, SweepProgress
-from accelsweep.executor.result_reuse import Present
+from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.planning.cost_estimate import ASSUMED_BETWEEN_SECONDS
 from accelsweep.records.plan import Hold, Manifest, Run
 from accelsweep.records.run_files import RunFolder
@@ -26,7 +26,7 @@ from accelsweep.worker.run_spec import RankResult
 @pytest.fixture
 def finished(example_sweep):
     """The example, as if it had been measured on this machine."""
-    present = Present(example_sweep.home)
+    present = CurrentConditions(example_sweep)
     for record in records(example_sweep):
         measured_here = record.model_copy(update={"fingerprint": present.fingerprint(record.config)})
         measured_here.write(example_sweep.record(record.run))
@@ -215,7 +215,7 @@ def hold(folder, block, run=None, since=None):
 def test_what_is_being_prepared_is_named(begun):
     progress = SweepProgress.begin(begun)
     block, run = begun_block(progress)
-    assert progress._line().startswith("preparing block 2 of 3: Snakemake starts its supervisor | about ")
+    assert progress._line().startswith("preparing block 2 of 3: Snakemake starts its executor | about ")
     hold(begun, block)
     assert progress._line().startswith("preparing block 2 of 3: libraries and data | about ")
     hold(begun, block, run)

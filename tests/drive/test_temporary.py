@@ -14,7 +14,7 @@ from accelsweep.config.site import Site
 from accelsweep.driver import background_processes
 from accelsweep.driver.background_processes import own_temporary_folder
 from accelsweep.errors import AccelsweepError, InputError
-from accelsweep.executor.outcome import check_temporary_folder
+from accelsweep.executor.preflight import check_temporary_folder
 from accelsweep.records.cleanup import sweep_up_temporary
 from accelsweep.records.file_lock import Holder, take
 from accelsweep.records.layout import SweepFolder

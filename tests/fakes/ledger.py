@@ -51,7 +51,7 @@ class HeadLedger:
         a poison run must be.
         """
         result = self.home.accelsweep(*self.command, *options)
-        if result.returncode == 1 and any("supervisor died" in str(one.reason) for one in self.records()):
+        if result.returncode == 1 and any("executor died" in str(one.reason) for one in self.records()):
             result = self.home.accelsweep(*self.command)
         assert result.returncode == 0, result.stdout + self.logs()
         self.look()

@@ -13,7 +13,7 @@ import pytest
 from filelock import FileLock
 
 from accelsweep.driver.background_processes import JOB_VARIABLES, start
-from accelsweep.executor.fork_client import surroundings
+from accelsweep.executor.fork_client import process_state
 from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.json_documents import sha256_text
 from accelsweep.records.cleanup import sweep_up_temporary, temporary_folder
@@ -62,7 +62,7 @@ def _alike() -> dict[str, str]:
 
 
 def _server(alike: str) -> str:
-    """Return the name of the server in these surroundings. It dies with the worker that started it."""
+    """Return the name of the server for this process state. It dies with the worker that started it."""
     known = _folder() / f"server-{alike}"
     with FileLock(f"{known}.lock"):
         if known.exists() and _is_there(known.read_text()):
@@ -84,5 +84,5 @@ def beside_the_server() -> dict[str, str]:
     Modules that a test imports in this process may set variables. What is started after that has another server.
     """
     names = {f"variable {name}" for name in _ALIKE}
-    alike = sorted((name, value) for name, value in surroundings().items() if name not in names)
+    alike = sorted((name, value) for name, value in process_state().items() if name not in names)
     return {**_alike(), FORK_SERVER_VARIABLE: _server(sha256_text(repr(alike))[:16])}

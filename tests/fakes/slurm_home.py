@@ -18,7 +18,7 @@ from cluster_home import REPOSITORY, ClusterHome, told, wait_for
 
 CLUSTER = REPOSITORY / "tests" / "slurm" / "cluster.sh"
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol")
-NODE = "accelsweep.executor.multi_node"
+NODE = "accelsweep.executor.node_agent"
 SITE, KINDS = CLUSTER.with_name("site.yaml"), CLUSTER.with_name("kinds.yaml")
 
 

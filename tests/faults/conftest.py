@@ -9,15 +9,8 @@ from pathlib import Path
 
 import pytest
 from home import TINY, Home
-from tiny_supervisor import Supervised
 
 _PROPERTY = "injected"
-
-
-@pytest.fixture
-def supervised(tmp_path: Path) -> Supervised:
-    """A sweep of its own, with locks of its own, waiting to be planned (see fakes/tiny_supervisor.py)."""
-    return Supervised(tmp_path / "home", tmp_path / "leases")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from ledger import mounted
 from patience import PATIENCE_SECONDS
-from tiny_supervisor import Supervised
+from tiny_executor import TinyBlock
 
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.result_reuse import audit
@@ -40,14 +40,14 @@ class Ledger:
     After a SIGKILL, temporary files and marks of the killed attempt may stay behind; otherwise nothing may.
     """
 
-    supervised: Supervised
+    tiny_block: TinyBlock
     finished: dict[str, str] = field(default_factory=dict)
     killed: bool = False
 
     def look(self) -> None:
         """Note the finished records; fail if one of those noted before changed or is gone."""
-        for run in self.supervised.runs():
-            path = self.supervised.folder.record(run)
+        for run in self.tiny_block.runs():
+            path = self.tiny_block.folder.record(run)
             if run in self.finished:
                 assert sha256_file(path) == self.finished[run], f"{run} was lost or measured again"
             elif path.exists():
@@ -58,25 +58,25 @@ class Ledger:
         """Forget runs whose record or steps the test itself damaged or deleted."""
         for run in list(self.finished):
             try:
-                record = Record.read(self.supervised.folder.record(run))
+                record = Record.read(self.tiny_block.folder.record(run))
             except (DamagedFile, FileNotFoundError):
                 del self.finished[run]
             else:
-                if steps_damage(record, self.supervised.folder.steps(run)):
+                if steps_damage(record, self.tiny_block.folder.steps(run)):
                     del self.finished[run]
 
     def complete(self) -> None:
         """Run the block to its end; check everything."""
-        code, output = self.supervised.run()
+        code, output = self.tiny_block.run()
         assert code == 0, output
         self.look()
         assert len(self.finished) == len(CELLS)
-        folder, block = self.supervised.folder, self.supervised.block.stem
+        folder, block = self.tiny_block.folder, self.tiny_block.name
         assert Done.read(folder.done(block)).records == self.finished
         assert audit(folder).reopened == ()
         assert not folder.hold(block).exists()
         assert self.killed or not [*folder.root.rglob("*.part"), *folder.root.rglob("started.json")]
-        assert processes_in(self.supervised.home) == []
+        assert processes_in(self.tiny_block.home) == []
 
 
 def processes_in(home: Path) -> list[int]:
@@ -98,34 +98,34 @@ def inject(process: subprocess.Popen[str], seconds: float, number: signal.Signal
 
 
 @pytest.fixture
-def ledger(supervised: Supervised) -> Ledger:
-    supervised.plan(*CELLS)
-    (supervised.home / "foreign").write_text("not ours")
-    return Ledger(supervised)
+def ledger(tiny_block: TinyBlock) -> Ledger:
+    tiny_block.plan(*CELLS)
+    (tiny_block.home / "foreign").write_text("not ours")
+    return Ledger(tiny_block)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_killed_supervisor_loses_no_finished_run(ledger: Ledger, seed: int) -> None:
     dice = random.Random(seed)
     ledger.killed = True
-    inject(ledger.supervised.start(), dice.uniform(0.1, SPAN_SECONDS), signal.SIGKILL)
+    inject(ledger.tiny_block.start(), dice.uniform(0.1, SPAN_SECONDS), signal.SIGKILL)
     ledger.look()
     ledger.complete()
-    assert (ledger.supervised.home / "foreign").read_text() == "not ours"
+    assert (ledger.tiny_block.home / "foreign").read_text() == "not ours"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_stopped_supervisor_loses_no_finished_run_and_leaves_no_half_written_file(
     ledger: Ledger, number: signal.Signals
 ) -> None:
-    inject(ledger.supervised.start(), random.Random(int(number)).uniform(0.2, SPAN_SECONDS), number)
+    inject(ledger.tiny_block.start(), random.Random(int(number)).uniform(0.2, SPAN_SECONDS), number)
     ledger.look()
     ledger.complete()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_killed_rank_costs_one_more_attempt_and_nothing_else(ledger: Ledger, seed: int) -> None:
-    process = ledger.supervised.start()
+    process = ledger.tiny_block.start()
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(random.Random(seed).uniform(0.3, SPAN_SECONDS))
     for rank in psutil.Process(process.pid).children():
@@ -138,12 +138,12 @@ def test_a_killed_rank_costs_one_more_attempt_and_nothing_else(ledger: Ledger, s
 @pytest.mark.parametrize("seed", range(4))
 def test_a_damaged_record_done_file_or_steps_file_is_never_used(ledger: Ledger, seed: int) -> None:
     dice = random.Random(seed)
-    ledger.supervised.run()
-    folder = ledger.supervised.folder
+    ledger.tiny_block.run()
+    folder = ledger.tiny_block.folder
     victims = [
-        folder.record(ledger.supervised.runs()[dice.randrange(len(CELLS))]),
-        folder.done(ledger.supervised.block.stem),
-        folder.steps(ledger.supervised.runs()[dice.randrange(len(CELLS))]),
+        folder.record(ledger.tiny_block.runs()[dice.randrange(len(CELLS))]),
+        folder.done(ledger.tiny_block.name),
+        folder.steps(ledger.tiny_block.runs()[dice.randrange(len(CELLS))]),
     ]
     ledger.look()
     for path in victims:
@@ -154,34 +154,34 @@ def test_a_damaged_record_done_file_or_steps_file_is_never_used(ledger: Ledger, 
             content[dice.randrange(len(content) - 1)] ^= 1 << dice.randrange(8)
         path.write_bytes(bytes(content))
     ledger.forget_damaged()
-    assert audit(folder).reopened == (ledger.supervised.block.stem,)
+    assert audit(folder).reopened == (ledger.tiny_block.name,)
     ledger.complete()
 
 
 def test_a_read_only_folder_is_a_clear_error(ledger: Ledger, tmp_path: Path) -> None:
-    ledger.supervised.run()
+    ledger.tiny_block.run()
     ledger.look()
-    folder = ledger.supervised.folder
-    folder.done(ledger.supervised.block.stem).unlink()
+    folder = ledger.tiny_block.folder
+    folder.done(ledger.tiny_block.name).unlink()
     with mounted(folder.root, "ro"):
-        code, output = ledger.supervised.run()
+        code, output = ledger.tiny_block.run()
     assert code == 1
     assert "Read-only file system" in output
     assert str(folder.root) in output
     ledger.complete()
 
 
-def test_a_full_disk_is_a_clear_error_and_not_the_runs_fault(supervised: Supervised) -> None:
-    supervised.home.mkdir(parents=True)
-    with mounted(supervised.home, "size=512k"):
-        supervised.plan(*CELLS, limits={"free_disk_bytes": 1000})
-        ledger = Ledger(supervised)
-        inject(supervised.start(), 1.0, signal.SIGTERM)
+def test_a_full_disk_is_a_clear_error_and_not_the_runs_fault(tiny_block: TinyBlock) -> None:
+    tiny_block.home.mkdir(parents=True)
+    with mounted(tiny_block.home, "size=512k"):
+        tiny_block.plan(*CELLS, limits={"free_disk_bytes": 1000})
+        ledger = Ledger(tiny_block)
+        inject(tiny_block.start(), 1.0, signal.SIGTERM)
         ledger.look()
-        ballast = supervised.home / "ballast"
+        ballast = tiny_block.home / "ballast"
         with pytest.raises(OSError, match="No space"):
             ballast.write_bytes(b"x" * 600_000)
-        code, output = supervised.run()
+        code, output = tiny_block.run()
         assert code == 1
         assert "make room" in output
         ledger.look()

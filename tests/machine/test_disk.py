@@ -11,7 +11,7 @@ from accelsweep.cli.doctor import machine_now
 from accelsweep.config.sweep_options import Limits
 from accelsweep.devices.file_system import Ability, free_inodes, lacking
 from accelsweep.errors import AccelsweepError
-from accelsweep.executor.outcome import NoRoom, check_room
+from accelsweep.executor.preflight import DiskFull, check_disk_space
 from accelsweep.json_documents import NO_HARD_LINKS, put_in_place
 
 FAKES = Path(__file__).parents[1] / "fakes"
@@ -146,7 +146,7 @@ def test_of_many_that_put_a_file_in_place_without_hard_links_one_succeeds(
 def test_a_disk_with_room_for_few_more_files_is_full_before_a_run_begins(tmp_path: Path, last_line) -> None:
     script = (
         "from pathlib import Path\nfrom accelsweep.config.sweep_options import Limits\n"
-        "from accelsweep.executor.outcome import check_room\ncheck_room(Path.cwd(), Limits())"
+        "from accelsweep.executor.preflight import check_disk_space\ncheck_disk_space(Path.cwd(), Limits())"
     )
     mount = f"mount -t tmpfs -o nr_inodes=100,size=300m tmpfs {tmp_path} && cd {tmp_path} && exec {sys.executable} -c "
     done = subprocess.run(
@@ -160,12 +160,12 @@ def test_a_disk_with_room_for_few_more_files_is_full_before_a_run_begins(tmp_pat
 def test_inodes_count_like_bytes_and_no_bound_is_asked_of_a_disk_that_knows_none(tmp_path: Path, monkeypatch) -> None:
     known = free_inodes(tmp_path)
     assert known is None or known > 0
-    monkeypatch.setattr("accelsweep.executor.outcome.free_inodes", lambda _: 20)
-    with pytest.raises(NoRoom, match="has room for 20 more files"):
-        check_room(tmp_path, Limits())
-    check_room(tmp_path, Limits(free_disk_inodes=20))
-    monkeypatch.setattr("accelsweep.executor.outcome.free_inodes", lambda _: None)
-    check_room(tmp_path, Limits())
+    monkeypatch.setattr("accelsweep.executor.preflight.free_inodes", lambda _: 20)
+    with pytest.raises(DiskFull, match="has room for 20 more files"):
+        check_disk_space(tmp_path, Limits())
+    check_disk_space(tmp_path, Limits(free_disk_inodes=20))
+    monkeypatch.setattr("accelsweep.executor.preflight.free_inodes", lambda _: None)
+    check_disk_space(tmp_path, Limits())
 
 
 def test_doctor_names_what_a_disk_lacks_and_what_follows(tmp_path: Path, monkeypatch) -> None:

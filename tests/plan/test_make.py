@@ -15,7 +15,7 @@ from accelsweep.config.sweep_options import Fleet
 from accelsweep.devices import inventory
 from accelsweep.devices.kinds import Device
 from accelsweep.errors import EXIT_INPUT, DamagedFile, InputError
-from accelsweep.executor.attempt import frozen_spec
+from accelsweep.executor.attempt import standalone_spec
 from accelsweep.installation import shipped_root
 from accelsweep.json_documents import canonical_json, sha256_text
 from accelsweep.planning.plan import make_plan, write_plan
@@ -229,7 +229,7 @@ def test_a_moved_project_keeps_its_runs_and_its_blocks(home, two_cores):
     new = make_plan(here, ["data=mnist", f"data.root={here}/sets/digits", f"+env.DATA={here}", "batch_size=32,64"])
     assert new.new_blocks == ()
     assert new.manifest.wanted_runs() == old.manifest.wanted_runs()
-    run = frozen_spec(SweepFolder(here, "sweep"), new.cells[1].name, here, "profile").config
+    run = standalone_spec(SweepFolder(here, "sweep"), new.cells[1].name, here, "profile").config
     assert (run.data["root"], run.env["DATA"]) == (f"{here}/sets/digits", str(here))
 
 

@@ -167,7 +167,7 @@ def test_each_validation_is_told_once_as_it_comes(capfd):
     )
 
 
-@pytest.mark.long  # supervise/test_watching.py ends runs over their limit, the tests above say how far one came
+@pytest.mark.long  # executor/test_monitor.py ends runs over their limit, the tests above say how far one came
 @pytest.mark.real
 def test_a_chase_that_runs_into_the_time_limit_is_timed_out_and_says_how_far_it_came(tmp_path):
     """Nothing bounds its samples, and its target cannot be reached."""

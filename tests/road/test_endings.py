@@ -122,7 +122,7 @@ class Broken(SmallCNN):
 """
 
 
-@pytest.mark.long  # supervise/test_supervisor.py charges such a run and puts it last; only here Snakemake starts again
+@pytest.mark.long  # executor/test_block.py charges such a run and puts it last; only here Snakemake starts again
 def test_a_run_that_kills_its_supervisor_is_crashed_after_two_attempts_and_all_others_are_measured(
     home: Home, last_line: Callable[[str, str], None]
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_run_that_kills_its_supervisor_is_crashed_after_two_attempts_and_all_o
     ended = {record.config.batch_size: (record.outcome, record.attempt) for record in records}
     assert ended == {16: (Outcome.measured, 1), 32: (Outcome.crashed, 3), 64: (Outcome.measured, 1)}
     last = result.stdout.splitlines()[-1]
-    assert last.startswith("crashed: 1 run: its supervisor died 2 times while it ran (attempts 1, 2)"), result.stdout
+    assert last.startswith("crashed: 1 run: its executor died 2 times while it ran (attempts 1, 2)"), result.stdout
     last_line("a run kills its supervisor twice", last)
 
 
@@ -160,7 +160,7 @@ def test_a_sweep_whose_first_two_settings_raise_alike_ends_there_and_goes_on_wit
     assert "not_run" not in result.stdout
 
 
-@pytest.mark.long  # supervise/test_supervisor.py charges each such run; only here no run of a sweep survives
+@pytest.mark.long  # executor/test_block.py charges each such run; only here no run of a sweep survives
 def test_a_sweep_all_of_whose_runs_kill_their_supervisors_ends_after_two_settings(
     home: Home, last_line: Callable[[str, str], None]
 ) -> None:

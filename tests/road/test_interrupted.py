@@ -18,9 +18,9 @@ def test_ctrl_c_keeps_finished_runs_and_the_same_command_resumes(interrupted, fi
     assert {name: after[name] for name in kept} == kept
 
 
-@pytest.mark.long  # supervise/test_supervisor.py ends blocks at a deadline; only here a command has a budget
+@pytest.mark.long  # executor/test_block.py ends blocks at a deadline; only here a command has a budget
 def test_a_spent_time_budget_starts_no_further_run_and_still_reports(continued):
-    """A second is over before the first new block begins. tests/supervise ends blocks in their midst."""
+    """A second is over before the first new block begins. tests/executor ends blocks in their midst."""
     before = continued.records("tiny")
     report = continued.path / "reports/tiny/index.html"
     report.unlink()

@@ -69,7 +69,7 @@ def test_another_batch_size_runs_only_new_blocks_with_a_fresh_baseline(continued
     assert {name: files[name] for name in old_blocks} == old_blocks
 
 
-@pytest.mark.long  # plan/test_make.py adds blocks, supervise/test_audit.py reopens one; only here a command does both
+@pytest.mark.long  # plan/test_make.py adds blocks, executor/test_result_reuse.py reopens one; here a command does both
 def test_more_repeats_add_whole_blocks_and_a_deleted_run_is_measured_again_and_nothing_else(continued):
     before = continued.records("tiny")
     victim = next(iter(before))
@@ -98,7 +98,7 @@ class Meeting(SmallCNN):
 """
 
 
-@pytest.mark.long  # supervise/test_leases.py shares a machine, analyse/test_doubts.py sees it: only here two runs meet
+@pytest.mark.long  # executor/test_device_lease.py shares a machine, analyse/test_doubts.py sees it; here two runs meet
 def test_runs_that_share_the_machine_carry_the_doubt(home):
     """Each waits for the other, so that both are there at once however slow the machine is."""
     home.module("mine", MEETING)

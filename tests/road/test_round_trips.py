@@ -12,9 +12,11 @@ from tiny_sweep import CONFIG, plan_sweep
 
 from accelsweep.analysis.collect import collect
 from accelsweep.config.setting import PLAN_KEYS, cell_name
-from accelsweep.executor.outcome import Circumstances, Conclusion, make_record
+from accelsweep.executor.outcome import Conclusion
+from accelsweep.executor.recording import Provenance, write_record
 from accelsweep.json_documents import canonical_json
 from accelsweep.records.plan import Block
+from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Fingerprint, Metric, Outcome, Record
 from accelsweep.redaction import without_secrets
 from accelsweep.worker.run_spec import RankResult, RunSpec
@@ -34,7 +36,7 @@ endings = st.sampled_from([one for one in Outcome if one is not Outcome.not_run]
 
 
 def written(folder, block, run, outcome, reason, found):
-    """The record that a supervisor would write for the run, as it is read back."""
+    """Return the record that an executor would write for the run, as it is read back."""
     spec = RunSpec(
         sweep=folder.name, block=block.name, run=run, position=0, attempt=1, config=block.configs[run.cell],
         axes=block.axes[run.cell], world_size=1, attempt_folder=str(folder.run(run.name) / "attempts" / "1"),
@@ -42,11 +44,11 @@ def written(folder, block, run, outcome, reason, found):
     spec.write(folder.root / "spec.json")
     metrics_found = {name: Metric(value=value, unit="1") for name, value in found.items()}
     result = RankResult(rank=0, outcome=outcome, reason=reason, error_kind="none", metrics=metrics_found)
-    known = Circumstances("fork", "then", 1.0, Fingerprint(hardware={}, software={}, builds={}, sources={}), {})
+    provenance = Provenance("fork", "then", Fingerprint(hardware={}, software={}, builds={}, sources={}), {})
     spec = RunSpec.read(folder.root / "spec.json")
-    make_record(spec, block.configs[run.cell], Conclusion(outcome, reason), {0: result}, known).write(
-        folder.record(run.name)
-    )
+    run_folder = RunFolder(folder.run(run.name), run.name)
+    run_folder.begin("host", "then")
+    write_record(run_folder, spec, block.configs[run.cell], Conclusion(outcome, reason), {0: result}, provenance)
     return Record.read(folder.record(run.name))
 
 

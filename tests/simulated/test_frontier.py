@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS
 
-from accelsweep.executor.batch_size_search import Bracket, largest, line_through
+from accelsweep.executor.batch_size_search import Bracket, find_largest, fit_line
 from accelsweep.records.run_record import Outcome
 
 MIB = 2**20
@@ -33,8 +33,8 @@ def test_a_memory_frontier_is_found_exactly(simulated, run, loop, headroom):
         return found.outcome is Outcome.measured
 
     truth = int(128 * (1 - headroom)) - 1
-    assert largest(fits, 4, 4096, 0.0) == Bracket(truth, truth + 1)
-    line = line_through(peaks)
+    assert find_largest(fits, 4, 4096, 0.0) == Bracket(truth, truth + 1)
+    line = fit_line(peaks)
     assert line.per_sample.value == pytest.approx(EACH, rel=0.01)
     assert abs(line.fixed.value) < EACH
 

@@ -8,7 +8,7 @@ import pytest
 
 from accelsweep.records.run_record import Outcome
 
-# supervise/test_outcomes.py has the words of such kills; only here cgroups kill in a job of a Slurm that has them
+# executor/test_outcome.py has the words of such kills; only here cgroups kill in a job of a Slurm that has them
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.usefixtures("cgroups")]
 
 HOG = """

@@ -28,7 +28,7 @@ class Contained(SmallCNN):
         assert {IS_INSIDE}
 """
 
-pytestmark = [pytest.mark.slurm, pytest.mark.long]  # supervise/test_outside.py has the parts; only here they meet
+pytestmark = [pytest.mark.slurm, pytest.mark.long]  # executor/test_srun.py has the parts; only here they meet
 
 
 def without_podman():

@@ -91,9 +91,9 @@ def test_a_run_that_takes_its_whole_job_down_keeps_no_other_run_of_its_block_fro
     assert {record.outcome for record in ended[plain]} == {Outcome.measured}, output
     assert {record.outcome for record in ended["hog.Hog"]} == {Outcome.out_of_memory}
     assert {record.outcome for record in ended["hog.Killer"]} == {Outcome.crashed}
-    assert all("its supervisor died 2 times" in record.reason for record in ended["hog.Killer"])
+    assert all("its executor died 2 times" in record.reason for record in ended["hog.Killer"])
     assert {record.attempt for record in ended[plain]} == {1}
-    assert output.splitlines()[-1].startswith("crashed: 2 runs: its supervisor died 2 times"), output
+    assert output.splitlines()[-1].startswith("crashed: 2 runs: its executor died 2 times"), output
 
 
 def test_a_job_whose_node_goes_down_goes_on_elsewhere(home):

@@ -25,7 +25,7 @@ class Stuck(SmallCNN):
 """
 
 
-@pytest.mark.long  # supervise/test_nodes.py joins the ranks of two nodes; only here srun starts them
+@pytest.mark.long  # executor/test_multi_node.py joins the ranks of two nodes; only here srun starts them
 @pytest.mark.parametrize("loop", ["lightning", "raw"])
 def test_one_sweep_compares_one_node_with_two(home, loop):
     """The ranks of both loops are started, found and gathered by the same code; only Lightning knows of nodes."""
@@ -46,7 +46,7 @@ def test_one_sweep_compares_one_node_with_two(home, loop):
     assert "gres:gpu:h100:2" in wide  # TresPerJob: one each
 
 
-@pytest.mark.long  # supervise/test_nodes.py ends ranks of two nodes; only here they are steps of a job
+@pytest.mark.long  # executor/test_multi_node.py ends ranks of two nodes; only here they are steps of a job
 @pytest.mark.parametrize(
     ("node_dies", "reason"),
     [(True, "was lost: node 1 on gpu2"), (False, "rank 2 was ended by SIGKILL")],
@@ -68,7 +68,7 @@ def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, node_dies, 
     assert not home.across_nodes()
 
 
-@pytest.mark.long  # supervise/test_nodes.py asks a node that is none; only here srun brings what it says into the log
+@pytest.mark.long  # executor/test_multi_node.py fakes srun; here the real one brings the stacks into the log
 def test_the_log_of_a_silent_run_has_the_stacks_of_both_nodes(home):
     (home.path / "stuck.py").write_text(STUCK)
     head = home.start(*TWO_NODES, "model._target_=stuck.Stuck", "limits.silence_seconds=5", "limits.retries=0")

@@ -118,7 +118,7 @@ class Rooted(Digits):
 """
 
 
-@pytest.mark.long  # three jobs, one after another; supervise/test_audit.py has the same in milliseconds
+@pytest.mark.long  # three jobs, one after another; executor/test_result_reuse.py has the same in milliseconds
 def test_on_a_cluster_too_results_are_reused_only_with_the_same_paths_and_links(home):
     for kind in ("fast", "slow"):
         (home.path / kind / "x").mkdir(parents=True)

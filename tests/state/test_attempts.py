@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny_supervisor import Supervised
+from tiny_executor import TinyBlock
 
 from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Record
@@ -16,10 +16,10 @@ class Killed(Exception):
 
 
 @pytest.fixture
-def template(supervised: Supervised) -> Record:
-    supervised.plan("measured")
-    supervised.run()
-    return supervised.record()
+def template(tiny_block: TinyBlock) -> Record:
+    tiny_block.plan("measured")
+    tiny_block.run()
+    return tiny_block.record()
 
 
 def finish(place: RunFolder, record: Record) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accelsweep.errors import DamagedFile, InputError
-from accelsweep.executor.attempt import frozen_spec
+from accelsweep.executor.attempt import standalone_spec
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Manifest
 from accelsweep.records.run_files import block_of, block_or_none, readable_blocks, readable_configs
@@ -35,7 +35,7 @@ def test_a_setting_is_found_in_a_later_block_beside_a_damaged_one(
     """One damaged block stopped `debug` and `profile` for the settings of all blocks behind it."""
     cell = cell_in(example_sweep, blocks[2])
     assert block_of(example_sweep, manifest, cell).name == blocks[2]
-    assert frozen_spec(example_sweep, cell, example_sweep.root, "debug").block == blocks[2]
+    assert standalone_spec(example_sweep, cell, example_sweep.root, "debug").block == blocks[2]
 
 
 def test_the_damaged_block_is_named_where_no_other_holds_the_setting(
@@ -47,7 +47,7 @@ def test_the_damaged_block_is_named_where_no_other_holds_the_setting(
     for name in blocks:
         example_sweep.block(name).unlink(missing_ok=True)
     with pytest.raises(DamagedFile, match=f"{blocks[0]}.json: it is missing; .* The same `accelsweep run`"):
-        frozen_spec(example_sweep, cell, example_sweep.root, "debug")
+        standalone_spec(example_sweep, cell, example_sweep.root, "debug")
 
 
 def test_a_setting_of_no_block_is_wrong_input(example_sweep: SweepFolder, manifest: Manifest) -> None:

@@ -16,7 +16,7 @@ from accelsweep.signals import answer
 
 OF_A_SWEEP = ["analysis.analyse_sweep", "report.report_files", "tracking.live_publishing", "driver.finalize"]
 OF_GRID_ENGINE = ["engines.grid_engine.status", "engines.grid_engine.submit"]
-OTHERS = ["executor.__main__", "executor.multi_node", "report.captions", "worker.main", *OF_GRID_ENGINE]
+OTHERS = ["executor.__main__", "executor.node_agent", "report.captions", "worker.main", *OF_GRID_ENGINE]
 
 
 def main_of(module: str) -> Callable[..., int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from patience import PATIENCE_SECONDS, until
-from tiny_supervisor import Supervised
+from tiny_executor import TinyBlock
 from tiny_sweep import config_with
 
 from accelsweep.errors import AccelsweepError
@@ -189,28 +189,28 @@ def test_a_hold_of_another_machine_lives_while_it_is_touched_by_the_file_systems
 
 
 def test_a_supervisor_that_was_taken_over_stops_its_run_and_records_nothing(tmp_path: Path) -> None:
-    supervised = Supervised(tmp_path / "home", tmp_path / "leases").plan("lasting", "measured")
-    hold = supervised.folder.hold(supervised.block.stem)
-    with supervised.start() as process:
+    tiny_block = TinyBlock(tmp_path / "home", tmp_path / "leases").plan("lasting", "measured")
+    hold = tiny_block.folder.hold(tiny_block.name)
+    with tiny_block.start() as process:
         until(lambda: (mine := read_hold(hold)) and mine.run)
-        newer = ELSEWHERE.model_copy(update={"block": supervised.block.stem})
+        newer = ELSEWHERE.model_copy(update={"block": tiny_block.name})
         newer.write(hold)
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert "process 77 on node7 took block" in output
     assert Hold.read(hold) == newer
-    assert not supervised.folder.record(supervised.runs()[0]).exists()
-    assert not supervised.folder.done(supervised.block.stem).exists()
+    assert not tiny_block.folder.record(tiny_block.runs()[0]).exists()
+    assert not tiny_block.folder.done(tiny_block.name).exists()
 
 
 def test_who_waits_for_the_machine_keeps_its_hold_young(tmp_path: Path) -> None:
-    supervised = Supervised(tmp_path / "home", tmp_path / "leases").plan("measured")
-    hold = supervised.folder.hold(supervised.block.stem)
+    tiny_block = TinyBlock(tmp_path / "home", tmp_path / "leases").plan("measured")
+    hold = tiny_block.folder.hold(tiny_block.name)
     machine = config_with(accelerator="cpu", devices=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
         with leased(machine, "the test", lambda _seconds: False, lambda _line: None):
-            process = supervised.start(BEAT_SECONDS="0.1")
+            process = tiny_block.start(BEAT_SECONDS="0.1")
             until(hold.exists)
             then = silent_for(hold, 1000)
             until(lambda: hold.stat().st_mtime > then + 900)

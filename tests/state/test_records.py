@@ -57,7 +57,7 @@ def test_progress_does_not_take_another_runs_record_for_a_runs_own(
     example_sweep: SweepFolder, runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It read without looking whose record it was, and called such a run measured."""
-    monkeypatch.setattr(progress_display, "standing", lambda records, *_: {record.run for record in records})
+    monkeypatch.setattr(progress_display, "reusable_runs", lambda records, *_: {record.run for record in records})
     manifest = Manifest.read(example_sweep.manifest)
     for block in manifest.blocks:
         example_sweep.done(block.name).unlink(missing_ok=True)

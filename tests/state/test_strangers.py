@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from example_sweep import build_example_sweep
-from tiny_supervisor import Supervised
+from tiny_executor import TinyBlock
 
 from accelsweep.analysis.analyse_sweep import findings_of
 from accelsweep.analysis.collect import collect
@@ -60,11 +60,11 @@ def test_the_head_and_the_readers_of_a_sweep_go_on(folder: SweepFolder, kind: st
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_block_with_strangers_in_the_places_of_its_files_is_measured_again(supervised: Supervised, kind: str) -> None:
-    supervised.plan("measured:1", "measured:2")
-    folder, block = supervised.folder, supervised.block.stem
-    assert supervised.run()[0] == 0
-    first, second = supervised.runs()
+def test_a_block_with_strangers_in_the_places_of_its_files_is_measured_again(tiny_block: TinyBlock, kind: str) -> None:
+    tiny_block.plan("measured:1", "measured:2")
+    folder, block = tiny_block.folder, tiny_block.name
+    assert tiny_block.run()[0] == 0
+    first, second = tiny_block.runs()
     for path in (
         folder.record(first),
         folder.steps(second),
@@ -74,9 +74,9 @@ def test_a_block_with_strangers_in_the_places_of_its_files_is_measured_again(sup
     ):
         replaced(path, kind)
     assert audit(folder).reopened == (block,)
-    code, output = supervised.run()
+    code, output = tiny_block.run()
     assert code == 0, output
-    assert [supervised.record(number).outcome for number in range(2)] == [Outcome.measured] * 2
+    assert [tiny_block.record(number).outcome for number in range(2)] == [Outcome.measured] * 2
     assert folder.halts() == []
 
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_supervisor import HERE, Supervised, plan_sweep, result
+from tiny_executor import HERE, TinyBlock, plan_sweep, result
 
 from accelsweep.errors import InputError
-from accelsweep.executor.launch import Launchers
+from accelsweep.executor.launch import Launcher
 from accelsweep.json_documents import FOLDER_VARIABLE
 from accelsweep.records.plan import Manifest
 from accelsweep.supervise.debug import debug_cell
@@ -18,12 +18,12 @@ from accelsweep.worker.run_spec import RunSpec
 
 
 @pytest.fixture
-def planned(supervised: Supervised, monkeypatch: pytest.MonkeyPatch) -> Supervised:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(supervised.leases))
-    return supervised.plan("measured", devices=2)
+def planned(tiny_block: TinyBlock, monkeypatch: pytest.MonkeyPatch) -> TinyBlock:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tiny_block.leases))
+    return tiny_block.plan("measured", devices=2)
 
 
-def test_rank_0_runs_in_this_process_and_leaves_nothing_behind(planned: Supervised) -> None:
+def test_rank_0_runs_in_this_process_and_leaves_nothing_behind(planned: TinyBlock) -> None:
     seen: list[tuple[int, str, RunSpec]] = []
 
     def body(spec: RunSpec) -> None:
@@ -32,7 +32,7 @@ def test_rank_0_runs_in_this_process_and_leaves_nothing_behind(planned: Supervis
 
     before = dict(os.environ)
     (cell,) = (cell.name for cell in Manifest.read(planned.folder.manifest).cells)
-    found = debug_cell(planned.folder, cell, Launchers(entry=body, spawn_command=(sys.executable, str(HERE), "--rank")))
+    found = debug_cell(planned.folder, cell, Launcher(entry=body, spawn_command=(sys.executable, str(HERE), "--rank")))
     ((process, world_size, spec),) = seen
     assert (process, world_size) == (os.getpid(), "2")
     assert found.metrics["samples_per_second"].value == 100.0
@@ -41,13 +41,13 @@ def test_rank_0_runs_in_this_process_and_leaves_nothing_behind(planned: Supervis
     assert dict(os.environ) == before
 
 
-def test_a_cell_that_no_block_holds_is_wrong_input(planned: Supervised) -> None:
+def test_a_cell_that_no_block_holds_is_wrong_input(planned: TinyBlock) -> None:
     with pytest.raises(InputError, match="holds setting 'nothing'"):
         debug_cell(planned.folder, "nothing")
 
 
-def test_a_cell_of_several_nodes_cannot_be_debugged_on_one(supervised: Supervised) -> None:
-    supervised.folder, supervised.block = plan_sweep(supervised.home, [{"act": "measured", "num_nodes": 2}])
-    (cell,) = (cell.name for cell in Manifest.read(supervised.folder.manifest).cells)
+def test_a_cell_of_several_nodes_cannot_be_debugged_on_one(tiny_block: TinyBlock) -> None:
+    tiny_block.folder, tiny_block.block_file = plan_sweep(tiny_block.home, [{"act": "measured", "num_nodes": 2}])
+    (cell,) = (cell.name for cell in Manifest.read(tiny_block.folder.manifest).cells)
     with pytest.raises(InputError, match="takes 2 nodes"):
-        debug_cell(supervised.folder, cell)
+        debug_cell(tiny_block.folder, cell)

@@ -23,7 +23,7 @@ from accelsweep.config.site import Site
 from accelsweep.devices import linux
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
-from accelsweep.executor.outcome import LONGEST_TMPDIR, too_long
+from accelsweep.executor.preflight import MAX_TMPDIR_LENGTH, tmpdir_too_long
 from accelsweep.json_documents import last_lines
 from accelsweep.records.cleanup import SHORT_PLACES, own, remove_sweep_folder, sweep_folder_name
 from accelsweep.records.layout import SweepFolder
@@ -272,7 +272,7 @@ def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | Non
     name makes it too long, and where the folder cannot be ours: None. Raises InputError where no place is short enough.
     """
     place = _place(folder)
-    if len(str(place)) > LONGEST_TMPDIR or not _emptied(folder, place):
+    if len(str(place)) > MAX_TMPDIR_LENGTH or not _emptied(folder, place):
         yield None
         return
     try:
@@ -299,11 +299,11 @@ def _place(folder: SweepFolder) -> Path:
     """Return the folder's path: below the user's TMPDIR, or below another place where that is too long for sockets."""
     name = sweep_folder_name(folder)
     usual = tempfile.gettempdir()
-    if len(usual) <= LONGEST_TMPDIR:
+    if len(usual) <= MAX_TMPDIR_LENGTH:
         return Path(usual, name)
     if (short := next((place for place in SHORT_PLACES if os.access(place, os.W_OK | os.X_OK)), None)) is None:
         raise InputError(
-            f"{too_long(usual)}. Nor can {' or '.join(SHORT_PLACES)} be written to: set TMPDIR to a shorter path"
+            f"{tmpdir_too_long(usual)}. Nor can {' or '.join(SHORT_PLACES)} be written to: set TMPDIR to a shorter path"
         )
     return Path(short, name)
 

@@ -86,13 +86,13 @@ class _Earlier(NamedTuple):
     @classmethod
     def of(cls, home: Path, plan: Plan) -> _Earlier:
         from accelsweep.driver.progress_display import time_taken
-        from accelsweep.executor.result_reuse import standing
+        from accelsweep.executor.result_reuse import reusable_runs
         from accelsweep.planning.cost_estimate import RunTime
         from accelsweep.records.run_files import readable_records
 
         folder = SweepFolder(home, plan.manifest.sweep)
         records = list(readable_records(folder, plan.manifest.wanted_runs()))
-        settled = standing(records, folder, plan.manifest.site)
+        settled = reusable_runs(records, folder, plan.manifest.site)
         return cls(len(records), settled, time_taken(folder, map(RunTime.of, records)))
 
 

@@ -24,7 +24,7 @@ from accelsweep.config.site import Site
 from accelsweep.devices.clock import Clock, monotonic
 from accelsweep.driver.console import WIDE, Terminal
 from accelsweep.errors import DamagedFile, InputError
-from accelsweep.executor.result_reuse import standing
+from accelsweep.executor.result_reuse import reusable_runs
 from accelsweep.measure.breakdown import SETTLING_STEPS, steps_of_pass
 from accelsweep.measure.window import WindowRules
 from accelsweep.planning.cost_estimate import RunTime, Took
@@ -309,7 +309,7 @@ class SweepProgress:
             self.pending[block] = list(self.finished.pop(block))
         runs = [run for block in opened for run in self.pending[block]]
         records = list(readable_records(self.folder, runs))
-        stood = standing(records, self.folder, self.site) if runs else set()
+        stood = reusable_runs(records, self.folder, self.site) if runs else set()
         self.remaining.add(records)
         self.first.measured |= any(record.run in stood and record.outcome is Outcome.measured for record in records)
         self.before |= {run: _stamp(self.folder, run) for run in runs}
@@ -414,7 +414,7 @@ class SweepProgress:
             return f"preparing {block}: libraries and data"
         if engine := engine_of(self.site):
             return f"waiting for {engine.name} to begin {block}"
-        return f"preparing {block}: Snakemake starts its supervisor"
+        return f"preparing {block}: Snakemake starts its executor"
 
     def _holds(self) -> Iterator[Hold]:
         holds = (read_hold(self.folder.hold(block)) for block in self.pending)

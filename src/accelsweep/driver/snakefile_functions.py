@@ -361,7 +361,7 @@ def sweep_of_config(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
                 refuse_unwritable(folder)
                 make_ready(folder, lambda line: print(line, file=sys.stderr))  # noqa: T201 - what Snakemake's user reads
                 _tell_of_pilot(manifest)
-            audit(folder, check_present=True)
+            audit(folder, check_conditions=True)
             if manifest.site.scheduler == "slurm":
                 read_configuration_once()
         return Sweep(folder, manifest)

@@ -134,7 +134,7 @@ class Driving:
             if code <= 0 or code == EXIT_INTERRUPTED or self.folder.stop.exists() or not (queue.forgotten or fallen):
                 return code
             for run in sorted(mark.parents[2].name for mark in fallen):
-                say(f"{run} ended its supervisor without a word: the other runs of its block come first")
+                say(f"{run} ended its executor without a word: the other runs of its block come first")
 
     def _fallen(self) -> set[Path]:
         """Return the marks of attempts whose supervisors ended without a word."""

@@ -18,7 +18,7 @@ from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.versions.trees import restore_trees
 from accelsweep.driver.console import warn
 from accelsweep.errors import AccelsweepError, InputError
-from accelsweep.executor.block_lock import end_holder, end_supervisors
+from accelsweep.executor.block_lock import end_executors, end_holder
 from accelsweep.records.cleanup import set_strangers_aside
 from accelsweep.records.file_lock import DEAD_AFTER_SECONDS, Holder, alive, living_hold, take
 from accelsweep.records.file_times import bring_all_back, clocks_that_differ
@@ -183,5 +183,5 @@ def end_old(folder: SweepFolder) -> None:
     if head is not None:
         # A head that a script started in the background ignores SIGINT. SIGTERM leaves the jobs of a detached one.
         deaf = linux.handles(head.pid, signal.SIGINT) is False
-        end_holder(head, signal.SIGTERM if deaf else signal.SIGINT, warn, patience_seconds=PATIENCE_SECONDS)
-    end_supervisors(folder, warn)
+        end_holder(head, signal.SIGTERM if deaf else signal.SIGINT, warn, kill_after_seconds=PATIENCE_SECONDS)
+    end_executors(folder, warn)

@@ -76,7 +76,7 @@ def stands(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
             return False
     except (FileNotFoundError, DamagedFile):
         return False
-    found = audit(folder, check_present=True)
+    found = audit(folder, check_conditions=True)
     return not (found.reopened or found.damaged or found.unsettled)
 
 

@@ -1,1 +1,1 @@
-"""Runs the runs of one block one after the other, in processes of their own."""
+"""Execute one block: launch its runs one after another, monitor them, and record how each one ended."""

@@ -1,24 +1,24 @@
-"""`python -m accelsweep.executor BLOCK_FILE`: the supervisor of one block, as Snakemake starts it.
+"""`python -m accelsweep.executor BLOCK_FILE`: the executor of one block, as Snakemake starts it.
 
-`--prepare sweeps/NAME` prepares the sweep's data before the first block. A fork server, where the head runs one, forks
-either with torch loaded. Otherwise this process does the work itself.
+`--prepare sweeps/NAME` prepares the sweep's data before the first block. Where the driver runs a fork server, either is
+forked from there, with torch loaded already. Otherwise this process does the work itself.
 """
 
 from __future__ import annotations
 
 import sys
 
-from accelsweep.executor.fork_client import ask
+from accelsweep.executor.fork_client import run_in_fork_server
 
 
 def main() -> int:
-    """Have it done; return the exit code."""
-    code = ask(sys.argv[1:])
+    """Have the fork server do the work, or do it here; return the exit code."""
+    code = run_in_fork_server(sys.argv[1:])
     if code is not None:
         return code
-    from accelsweep.executor.block import main as do_it_here  # after the question: it takes 0.3 s to import
+    from accelsweep.executor.block import main as run_here  # only if needed: the import takes 0.3 s
 
-    return do_it_here()
+    return run_here()
 
 
 if __name__ == "__main__":

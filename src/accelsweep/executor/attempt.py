@@ -1,4 +1,4 @@
-"""One attempt at one run: lease, launch, watch, classify, record. Whether there is another is decided elsewhere."""
+"""One attempt at one run: lease devices, launch, monitor, classify, record. Retries are the block's business."""
 
 from __future__ import annotations
 
@@ -6,292 +6,242 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import placed
-from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Limits
 from accelsweep.devices import linux
 from accelsweep.errors import InputError
-from accelsweep.executor.batch_size_search import Search
-from accelsweep.executor.device_lease import NOTHING, Lease, NotEnoughDevices, leased
+from accelsweep.executor.batch_size_search import BatchSizeSearch
+from accelsweep.executor.code_versions import CodeVersion
+from accelsweep.executor.device_lease import NO_LEASE, Lease, NotEnoughDevices, leased
 from accelsweep.executor.ipc import Signals
-from accelsweep.executor.launch import Launch, Launchers, LaunchKind, rendezvous
-from accelsweep.executor.monitor import Ending, Watch
-from accelsweep.executor.multi_node import check_job, start_across_nodes
-from accelsweep.executor.outcome import (
-    Circumstances,
-    Conclusion,
-    check_room,
-    classify,
-    ending_doubts,
-    job_log,
-    kept_rates,
-    make_record,
-    merge_steps,
+from accelsweep.executor.launch import Launch, Launcher, LaunchMethod, Ranks, children, rendezvous
+from accelsweep.executor.monitor import Ending, Monitor
+from accelsweep.executor.multi_node import check_multi_node, start_on_nodes
+from accelsweep.executor.outcome import Conclusion, conclude, ending_doubts
+from accelsweep.executor.preflight import check_disk_space
+from accelsweep.executor.recording import (
+    Provenance,
     read_results,
+    results_after_window,
     source_doubts,
+    write_record,
 )
-from accelsweep.executor.processes import LocalRanks, Ranks, RunLog, children, last_words, where_it_stood
-from accelsweep.executor.result_reuse import Present, VersionAtHand, Versions
+from accelsweep.executor.result_reuse import CurrentConditions
+from accelsweep.executor.run_log import RunLog
 from accelsweep.git import git_state
 from accelsweep.planning.resources import models_for, threads_per_rank
 from accelsweep.records.file_lock import Holder
 from accelsweep.records.layout import LOG_FILE, SweepFolder
 from accelsweep.records.plan import Block, Manifest, Run
 from accelsweep.records.run_files import RunFolder, block_of
-from accelsweep.records.run_record import Doubt, Frontier, Outcome, now
-from accelsweep.records.sweep_progress import read_progress
+from accelsweep.records.run_record import Doubt, Outcome, now
+from accelsweep.schedulers.select import this_job
 from accelsweep.worker.run_spec import RankResult, RunSpec
 
-# The processes of one attempt, from their start to the death of the last one, with their output in the log.
+
+@cache
+def _job_log() -> str | None:
+    """Return the path of this job's log, which the scheduler may have to be asked for; None outside a job."""
+    job = this_job()
+    return job.log() if job else None
 
 
-def environment_of(spec: RunSpec, lease: Lease, version: VersionAtHand | None) -> dict[str, str]:
-    """Return the variables that all ranks of an attempt have beside this process's own; those of `env` win."""
-    own = {} if version is None else version.environment
-    return {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
+def rank_environment(spec: RunSpec, lease: Lease, version: CodeVersion | None) -> dict[str, str]:
+    """Return the variables that all ranks of an attempt get on top of this process's own; the setting's `env` wins."""
+    versioned = {} if version is None else version.environment
+    return {**lease.environment, **rendezvous(spec), **versioned, **spec.config.env}
 
 
 @dataclass(frozen=True)
-class Watcher:
-    """The common part of all attempts of a supervisor. `beat` is called about once a second while ranks run.
+class RankRunner:
+    """Runs ranks to their end. `heartbeat` is called about once a second meanwhile.
 
-    `cpus` are those of a block's nodes, for ranks across nodes.
+    `cpus` is the number of CPU cores on each node, for runs across nodes.
     """
 
-    launchers: Launchers
+    launcher: Launcher
     signals: Signals
-    beat: Callable[[], None]
+    heartbeat: Callable[[], None] = lambda: None
     cpus: int = 0
 
-    def to_the_end(
-        self, spec: RunSpec, kind: LaunchKind, lease: Lease, version: VersionAtHand | None, limits: Limits
+    def run(
+        self, spec: RunSpec, method: LaunchMethod, lease: Lease, version: CodeVersion | None, limits: Limits
     ) -> Ending:
         """Start the ranks of `spec`, wait for them within `limits`, and return how they ended."""
-        before, strangers = linux.oom_kills(), children()
-        python = None if version is None else version.known.version.python
+        oom_kills_before, unrelated = linux.oom_kills(), children()
+        python = None if version is None else version.python
         with RunLog(Path(spec.attempt_folder) / LOG_FILE, limits.log_bytes) as log:
-            launch = Launch(spec, kind, environment_of(spec, lease, version), log.write_end, lease.descriptors, python)
-            ranks = self._start(launch)
+            environment = rank_environment(spec, lease, version)
+            launch = Launch(spec, method, environment, log.write_end, lease.descriptors, python)
+            ranks: Ranks = start_on_nodes(launch, self.cpus) if method == "srun" else self.launcher.start(launch)
             log.close_write_end()
-            watch = Watch(spec, ranks, limits, log, self.signals, self.beat)
             try:
-                return watch.until_the_end(before, strangers)
+                monitor = Monitor(spec, ranks, limits, log, self.signals, self.heartbeat)
+                return monitor.wait(oom_kills_before, unrelated)
             except BaseException:
                 ranks.signal(signal.SIGKILL)
                 raise
 
-    def _start(self, launch: Launch) -> Ranks:
-        if launch.kind == "srun":
-            return start_across_nodes(launch, self.cpus)
-        return LocalRanks(self.launchers.start(launch))
-
-
-_NO_STEPS = Doubt(
-    code="no_steps",
-    message="the rate was measured, but the time of each step could not be kept",
-    remedy="read run.log; without the steps nobody can tell whether the window was steady",
-)
-
 
 @dataclass(frozen=True)
-class Runner:
-    """The common parts of all attempts of a block."""
+class AttemptRunner:
+    """Makes attempts at the runs of one block, whose lock is `lock`."""
 
     folder: SweepFolder
+    manifest: Manifest
     block: Block
-    limits: Limits
-    site: Site
-    present: Present
-    launchers: Launchers
+    current: CurrentConditions
+    launcher: Launcher
     signals: Signals
-    hold: Holder
+    lock: Holder
     say: Callable[[str], None]
 
-    @cached_property
-    def versions(self) -> Versions:
-        """The versions of the sweep."""
-        return Versions(self.folder)
+    @property
+    def _limits(self) -> Limits:
+        return self.manifest.settings.limits
 
-    def attempt(self, run: Run) -> Conclusion | None:
-        """Make one attempt at `run` and leave its record; None if it was interrupted before it came to an end."""
-        config = self.block.configs[run.cell]
-        try:
-            if config.num_nodes > 1:
-                check_job(config, self.site.of_kind(self.block.resources.node_kind).jobs.container)
-                return self._on(NOTHING, run, "srun")  # each node leases its own devices
-            holder = f"process {os.getpid()} ({run.name} of {self.folder.name})"
-            with leased(config, holder, self._pause, self.say, models_for(config, self.site)) as lease:
-                return self._on(lease, run, self._kind(config))
-        except NotEnoughDevices as error:
-            return self.without_launch(run, Conclusion(Outcome.crashed, f"{socket.gethostname()}: {error}"))
-        finally:
-            self.hold.idle()
-
-    def _kind(self, config: CellConfig) -> LaunchKind:
-        version = self.versions.needed(config)
-        if version is not None and version.needs_own_interpreter:
-            return "spawn"
-        return self.launchers.kind_for(config, self.say)
-
-    def _pause(self, seconds: float) -> bool:
-        self.hold.beat()
-        return self.signals.pause(seconds)
-
-    def without_launch(self, run: Run, conclusion: Conclusion) -> Conclusion:
-        """Record a conclusion that was reached without starting anything."""
-        place = self._place(run)
-        spec = self._spec(run, place.begin(socket.gethostname(), now(), job_log()))
-        self._conclude(spec, conclusion, {}, self._circumstances(spec, "none"), [])
-        return conclusion
-
-    def _on(self, lease: Lease, run: Run, kind: LaunchKind) -> Conclusion | None:
-        check_room(self.folder.root, self.limits)
-        place = self._place(run)
-        number = place.begin(socket.gethostname(), now(), job_log())
-        try:
-            return self._measure(lease, self._spec(run, number), kind)
-        finally:
-            place.discard_half_written(number)
-            place.unmark(number)  # we are still here, so the run did not take us down
-
-    def _measure(self, lease: Lease, spec: RunSpec, kind: LaunchKind) -> Conclusion | None:
-        self.say(f"{spec.run.name}: attempt {spec.attempt} ({kind}, {spec.world_size} ranks)")
-        spec.write(spec.file())
-        known = self._circumstances(spec, kind)
-        self.hold.running(spec.run.name, known.started_at)
-        if spec.config.task == "memory_frontier":
-            return self._search(lease, spec, kind, known)
-        ending = self._processes(lease, spec, kind, self.limits)
-        results = read_results(spec, ending.reported)
-        if ending.cause == "interrupted" and len(results) < spec.world_size:
-            self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
-            return None
-        log = self._place(spec.run).log_file(spec.attempt)
-        stood = where_it_stood(log, read_progress(spec.progress()) or 0) if ending.stacks else ""
-        conclusion = classify(ending, results, last_words(log), self.limits, stood)
-        rest = ""
-        if conclusion.outcome not in (Outcome.measured, Outcome.diverged):
-            kept = kept_rates(spec, results, conclusion.reason)
-            if kept is not None:
-                rest = f"; what follows the window is not known: {conclusion.reason}"
-                results, conclusion = kept, Conclusion(Outcome.measured, None)
-        if conclusion.outcome is Outcome.crashed:
-            check_room(self.folder.root, self.limits)  # a full disk is not the run's fault
-        doubts = ending_doubts(ending, conclusion) + source_doubts(known.fingerprint, self.present.read(spec.config))
-        self._conclude(spec, conclusion, results, replace(known, wall_seconds=ending.wall_seconds), doubts, rest=rest)
-        return conclusion
-
-    def _search(self, lease: Lease, spec: RunSpec, kind: LaunchKind, known: Circumstances) -> Conclusion | None:
-        def launch(one: RunSpec, limits: Limits) -> Ending:
-            return self._processes(lease, one, kind, limits)
-
-        log = self._place(spec.run).log_file(spec.attempt)
-        found = Search(spec, self.limits, launch, log, self.say).run()
-        if found.conclusion is None:
-            self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
-            return None
-        if found.conclusion.outcome is Outcome.crashed:
-            check_room(self.folder.root, self.limits)
-        doubts = source_doubts(known.fingerprint, self.present.read(spec.config))
-        known = replace(known, wall_seconds=found.wall_seconds)
-        self._conclude(spec, found.conclusion, found.results, known, doubts, found.frontier)
-        return found.conclusion
-
-    def _processes(self, lease: Lease, spec: RunSpec, kind: LaunchKind, limits: Limits) -> Ending:
-        watcher = Watcher(self.launchers, self.signals, self.hold.beat, self.block.resources.cpus)
-        return watcher.to_the_end(spec, kind, lease, self.versions.needed(spec.config), limits)
-
-    def _conclude(
-        self,
-        spec: RunSpec,
-        conclusion: Conclusion,
-        results: Mapping[int, RankResult],
-        known: Circumstances,
-        doubts: list[Doubt],
-        frontier: Frontier | None = None,
-        rest: str = "",
-    ) -> None:
-        self.hold.confirm()
-        place = self._place(spec.run)
-        steps = place.steps_file(spec.attempt)
-        kept = merge_steps(spec, steps)
-        if conclusion.outcome is Outcome.measured and not kept and frontier is None:
-            doubts = [*doubts, _NO_STEPS]
-        config = self.block.configs[spec.run.cell]
-        record = make_record(spec, config, conclusion, results, known, doubts, steps if kept else None, frontier)
-        record.write(place.record_file(spec.attempt))
-        place.promote(spec.attempt)
-        for rank in range(spec.world_size):
-            spec.rank_steps(rank).unlink(missing_ok=True)
-            spec.rank_window(rank).unlink(missing_ok=True)
-            spec.pulse(rank).unlink(missing_ok=True)
-        self.say(f"{spec.run.name}: {conclusion.outcome} after {known.wall_seconds:.1f} s{rest}{_because(conclusion)}")
-
-    def _circumstances(self, spec: RunSpec, launcher: str) -> Circumstances:
-        """Return the present facts, just before the ranks import the user's code; the duration is added later."""
-        version = self.versions.of(spec.config)
-        git = git_state(self.folder.home if version is None else version.folder)
-        return Circumstances(launcher, now(), 0.0, self.present.read(spec.config), git)
-
-    def _place(self, run: Run) -> RunFolder:
+    def run_folder(self, run: Run) -> RunFolder:
+        """Return the folder of `run`."""
         return RunFolder(self.folder.run(run.name), run.name)
 
+    def attempt(self, run: Run) -> Conclusion | None:
+        """Make one attempt at `run` and write its record; None if it was interrupted before its end."""
+        config, site = self.block.configs[run.cell], self.manifest.site
+        try:
+            if config.num_nodes > 1:
+                check_multi_node(config, site.of_kind(self.block.resources.node_kind).jobs.container)
+                return self._attempt(NO_LEASE, run, "srun")  # each node leases its own devices
+            holder = f"process {os.getpid()} ({run.name} of {self.folder.name})"
+            with leased(config, holder, self._pause, self.say, models_for(config, site)) as lease:
+                return self._attempt(lease, run, self._launch_method(config))
+        except NotEnoughDevices as error:
+            return self.record_without_launch(run, Conclusion(Outcome.crashed, f"{socket.gethostname()}: {error}"))
+        finally:
+            self.lock.idle()
+
+    def record_without_launch(self, run: Run, conclusion: Conclusion) -> Conclusion:
+        """Record a conclusion that was reached without starting anything."""
+        spec = self._spec(run, self._begin(run))
+        self.lock.confirm()
+        config, provenance = self.block.configs[run.cell], self._provenance(spec, "none")
+        write_record(self.run_folder(run), spec, config, conclusion, {}, provenance)
+        self.say(f"{run.name}: {conclusion.outcome}: {conclusion.reason}")
+        return conclusion
+
+    def _pause(self, seconds: float) -> bool:
+        self.lock.beat()
+        return self.signals.pause(seconds)
+
+    def _launch_method(self, config: CellConfig) -> LaunchMethod:
+        version = self.current.versions.require(config)
+        if version is not None and version.needs_spawn:
+            return "spawn"
+        return self.launcher.method_for(config, self.say)
+
+    def _begin(self, run: Run) -> int:
+        return self.run_folder(run).begin(socket.gethostname(), now(), _job_log())
+
+    def _attempt(self, lease: Lease, run: Run, method: LaunchMethod) -> Conclusion | None:
+        check_disk_space(self.folder.root, self._limits)
+        number = self._begin(run)
+        try:
+            return self._measure(lease, self._spec(run, number), method)
+        finally:
+            self.run_folder(run).discard_half_written(number)
+            self.run_folder(run).unmark(number)  # we are still here, so the run did not take us down
+
+    def _measure(self, lease: Lease, spec: RunSpec, method: LaunchMethod) -> Conclusion | None:
+        self.say(f"{spec.run.name}: attempt {spec.attempt} ({method}, {spec.world_size} ranks)")
+        spec.write(spec.file())
+        provenance = self._provenance(spec, method)
+        self.lock.running(spec.run.name, provenance.started_at)
+        runner = RankRunner(self.launcher, self.signals, self.lock.beat, self.block.resources.cpus)
+        version = self.current.versions.require(spec.config)
+
+        def run_ranks(spec: RunSpec, limits: Limits) -> Ending:
+            return runner.run(spec, method, lease, version, limits)
+
+        results: Mapping[int, RankResult]
+        frontier, note, doubts = None, "", list[Doubt]()
+        if spec.config.task == "memory_frontier":
+            search = BatchSizeSearch(spec, self._limits, run_ranks, self.say)
+            conclusion, results, frontier = search.run()
+            wall_seconds = search.elapsed_seconds
+        else:
+            ending = run_ranks(spec, self._limits)
+            results, wall_seconds = read_results(spec, ending.reported), ending.wall_seconds
+            conclusion = conclude(spec, ending, results, self._limits)
+            if conclusion is not None:
+                if (measured := results_after_window(spec, results, conclusion)) is not None:
+                    note = f"; what follows the window is not known: {conclusion.reason}"
+                    results, conclusion = measured, Conclusion(Outcome.measured, None)
+                doubts = ending_doubts(ending, conclusion)
+        if conclusion is None:
+            self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
+            return None
+        if conclusion.outcome is Outcome.crashed:
+            check_disk_space(self.folder.root, self._limits)  # a full disk is not the run's fault
+        doubts += source_doubts(provenance.fingerprint, self.current.read_fingerprint(spec.config))
+        self.lock.confirm()
+        run_folder, config = self.run_folder(spec.run), self.block.configs[spec.run.cell]
+        write_record(run_folder, spec, config, conclusion, results, provenance, wall_seconds, doubts, frontier)
+        because = f": {conclusion.reason}" if conclusion.reason else ""
+        self.say(f"{spec.run.name}: {conclusion.outcome} after {wall_seconds:.1f} s{note}{because}")
+        return conclusion
+
+    def _provenance(self, spec: RunSpec, launcher: str) -> Provenance:
+        """Return the conditions now, just before the ranks import the user's code."""
+        version = self.current.versions.get(spec.config)
+        git = git_state(self.folder.home if version is None else version.folder)
+        return Provenance(launcher, now(), self.current.read_fingerprint(spec.config), git)
+
     def _spec(self, run: Run, attempt: int) -> RunSpec:
-        config = self.block.configs[run.cell]
-        return RunSpec(
-            sweep=self.folder.name,
-            block=self.block.name,
-            run=run,
-            position=self.block.runs.index(run),
-            attempt=attempt,
-            config=placed(config, self.folder.home),
-            axes=self.block.axes[run.cell],
-            world_size=config.world_size,
-            attempt_folder=str(self._place(run).attempt(attempt)),
-            threads=threads_per_rank(config, self.site),
-            ceilings=str(self.folder.ceilings(self.block.name)),
-            silence_seconds=self.limits.silence_seconds,
-            run_seconds=self.limits.run_seconds,
-            device_models=models_for(config, self.site),
-        )
+        position, attempt_folder = self.block.runs.index(run), self.run_folder(run).attempt(attempt)
+        spec = _run_spec(self.folder, self.manifest, self.block, run, attempt_folder)
+        changed = {
+            "position": position,
+            "attempt": attempt,
+            "ceilings": str(self.folder.ceilings(self.block.name)),
+            "silence_seconds": self._limits.silence_seconds,
+            "run_seconds": self._limits.run_seconds,
+        }
+        return spec.model_copy(update=changed)
 
 
-def _because(conclusion: Conclusion) -> str:
-    return f": {conclusion.reason}" if conclusion.reason else ""
-
-
-# The frozen config of one setting, as its block has it, for a run that is none of the sweep's: watched or profiled.
-
-
-def frozen_spec(
+def standalone_spec(
     folder: SweepFolder, cell: str, attempt: Path, command: str, profile_steps: int | None = None
 ) -> RunSpec:
-    """Return the spec of the first repeat of `cell`, with its files in the folder `attempt`.
+    """Return the spec of the first repeat of a setting for a run outside the sweep, with its files in `attempt`.
 
-    Raises InputError, which names the `command`, if no block of the sweep holds the cell, or if it takes several nodes.
-    Raises DamagedFile as `block_of` does.
+    Raises InputError, which names the `command`, if no block holds the setting or it takes several nodes; DamagedFile
+    as `block_of` does.
     """
     manifest = Manifest.read(folder.manifest)
     block = block_of(folder, manifest, cell)
     config = block.configs[cell]
     if config.num_nodes > 1:
         raise InputError(f"setting {cell!r} takes {config.num_nodes} nodes; {command} has this one alone")
+    run = Run.of(cell, 0, config.seed)
+    return _run_spec(folder, manifest, block, run, attempt).model_copy(update={"profile_steps": profile_steps})
+
+
+def _run_spec(folder: SweepFolder, manifest: Manifest, block: Block, run: Run, attempt_folder: Path) -> RunSpec:
+    config = block.configs[run.cell]
     return RunSpec(
         sweep=folder.name,
         block=block.name,
-        run=Run.of(cell, 0, config.seed),
+        run=run,
         position=0,
         attempt=1,
         config=placed(config, folder.home),
-        axes=block.axes[cell],
+        axes=block.axes[run.cell],
         world_size=config.world_size,
-        attempt_folder=str(attempt),
+        attempt_folder=str(attempt_folder),
         threads=threads_per_rank(config, manifest.site),
         device_models=models_for(config, manifest.site),
-        profile_steps=profile_steps,
     )

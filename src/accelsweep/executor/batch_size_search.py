@@ -1,7 +1,8 @@
-"""The tries of one search: each is a run of ranks of its own. They end with it, so the next finds a clean device.
+"""Search for the largest batch that fits, by doubling and bisecting. Each trial runs in processes of its own.
 
-A batch does not fit where its run is out of memory: by an allocator's error, a `MemoryError`, or a kill for lack of
-memory. Any other death ends the search with its reason.
+A batch does not fit if its trial runs out of memory: an allocator's error, a `MemoryError`, or a kill for lack of
+memory. Any other failure ends the search with its reason. As the processes end with the trial, the next one finds a
+clean device.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -19,26 +19,31 @@ from accelsweep.config.sweep_options import Limits
 from accelsweep.devices.kinds import Limit
 from accelsweep.devices.memory_limits import room_of_a_rank
 from accelsweep.executor.monitor import Ending
-from accelsweep.executor.outcome import Conclusion, classify, read_results
-from accelsweep.executor.processes import last_words, where_it_stood
+from accelsweep.executor.outcome import Conclusion, conclude
+from accelsweep.executor.recording import read_results
 from accelsweep.records.layout import LOG_FILE
 from accelsweep.records.metrics import MEMORY_METRICS
 from accelsweep.records.run_record import SEARCH_CONFIDENCE, Coefficient, Frontier, Metric, Outcome, Try
-from accelsweep.records.sweep_progress import read_progress
 from accelsweep.worker.run_spec import RankResult, RunSpec
 
-# The line through the peaks of the tries: what each sample takes, and what is there without any.
+_TRIAL_STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds": 0.0}
+"""Three steps: the optimiser's state exists from the first update on."""
+
+_FITS = (Outcome.measured, Outcome.diverged)
+"""A NaN loss takes as much memory as any other."""
+
+_MEMORY_DOUBTS = ("foreign_process", "swap")
 
 
 class Line(NamedTuple):
-    """Slope (bytes a sample) and intercept (bytes)."""
+    """Slope (bytes per sample) and intercept (bytes)."""
 
     per_sample: Coefficient
     fixed: Coefficient
 
 
-def line_through(points: Sequence[tuple[int, int]]) -> Line:
-    """Return the line through (samples, bytes). It takes two points with different samples, an interval a third."""
+def fit_line(points: Sequence[tuple[int, int]]) -> Line:
+    """Return the least-squares line through (samples, bytes); its confidence interval needs three points."""
     if len({samples for samples, _ in points}) < 2:
         why = "fewer than two batches that fit have a peak"
         return Line(Coefficient(value=None, reason=why), Coefficient(value=None, reason=why))
@@ -50,41 +55,36 @@ def line_through(points: Sequence[tuple[int, int]]) -> Line:
     if count < 3:
         why = "two batches give a line without an interval"
         return Line(Coefficient(value=slope, reason=why), Coefficient(value=intercept, reason=why))
-    left = math.fsum((y - intercept - slope * x) ** 2 for x, y in points) / (count - 2)
-    errors = math.sqrt(left / spread), math.sqrt(left * (1 / count + mean_x**2 / spread))
+    from accelsweep.analysis.intervals import critical_t  # imports scipy
+
+    residual = math.fsum((y - intercept - slope * x) ** 2 for x, y in points) / (count - 2)
+    t = critical_t(count - 2, SEARCH_CONFIDENCE)
+    slope_half = t * math.sqrt(residual / spread)
+    intercept_half = t * math.sqrt(residual * (1 / count + mean_x**2 / spread))
     return Line(
-        *(_with_interval(value, error, count - 2) for value, error in zip((slope, intercept), errors, strict=True))
+        Coefficient(value=slope, low=slope - slope_half, high=slope + slope_half),
+        Coefficient(value=intercept, low=intercept - intercept_half, high=intercept + intercept_half),
     )
 
 
-def _with_interval(value: float, error: float, degrees: int) -> Coefficient:
-    from accelsweep.analysis.intervals import critical_t  # scipy, which a rank has loaded before the first try
-
-    half = critical_t(degrees, SEARCH_CONFIDENCE) * error
-    return Coefficient(value=value, low=value - half, high=value + half)
-
-
-# The largest batch that fits, by doubling and bisecting. The caller says what a batch is, and tries it.
-
-
 class Bracket(NamedTuple):
-    """`fits` fits, and is 0 where not even one sample does. `too_large` does not, and is None where no batch was so."""
+    """The largest batch that `fits`, 0 without any, and the smallest that is `too_large`, None without any."""
 
     fits: int
     too_large: int | None
 
 
-def largest(fits: Callable[[int], bool], first: int, most: int, resolution: float) -> Bracket:
-    """Return the bracket of the largest batch from 1 to `most`; each batch is tried once at most.
+def find_largest(fits: Callable[[int], bool], first: int, maximum: int, resolution: float) -> Bracket:
+    """Return the bracket of the largest batch from 1 to `maximum`, trying each batch at most once.
 
-    The first try is `first`. Batches are doubled while they fit, or else halved until one does. Then the bracket is
-    halved until it is no wider than one sample, or than `resolution` of what fits.
+    Starting at `first`, double while the batch fits, or else halve until it does. Then bisect until the bracket is no
+    wider than one sample or `resolution` times what fits.
     """
     low, high = 0, None
-    batch = min(first, most)
-    while high is None and low < most:
+    batch = min(first, maximum)
+    while high is None and low < maximum:
         if fits(batch):
-            low, batch = batch, min(2 * batch, most)
+            low, batch = batch, min(2 * batch, maximum)
         else:
             high = batch
     while high is not None and low == 0 and high > 1:
@@ -96,145 +96,135 @@ def largest(fits: Callable[[int], bool], first: int, most: int, resolution: floa
     return Bracket(low, high)
 
 
-STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds": 0.0}
-"""Three steps: the optimiser's state exists from the first update on."""
-
-FITS = (Outcome.measured, Outcome.diverged)
-"""A loss that is no number takes as much memory as any other."""
-
-DOUBTED = ("foreign_process", "swap")
-"""The doubts of a try that matter to its memory."""
-
-LaunchTry = Callable[[RunSpec, Limits], Ending]
-"""Runs the ranks of a spec to their end, within limits."""
-
-
-class _Over(Exception):
-    """The search ends early: it was interrupted (`conclusion` is None), or a try ended in a way that says nothing."""
+class _EndSearch(Exception):
+    """The search was interrupted (`conclusion` is None), or a trial failed for another reason than memory."""
 
     def __init__(self, conclusion: Conclusion | None) -> None:
         super().__init__()
         self.conclusion = conclusion
 
 
-@dataclass(frozen=True)
-class Searched:
-    """The end of a search. `conclusion` is None if it was interrupted; `frontier` where no batch fits, or it failed."""
+class SearchResult(NamedTuple):
+    """`conclusion` is None if the search was interrupted; `frontier` is None unless it found a batch that fits."""
 
     conclusion: Conclusion | None
     results: Mapping[int, RankResult]
     frontier: Frontier | None
-    wall_seconds: float
 
 
-@dataclass
-class Search:
-    """One search. `log` is the run's log: a line for each try, and the output of one that ended the search."""
+class BatchSizeSearch:
+    """One search. The run's log gets a line for each trial, and the output of one that ended the search."""
 
-    spec: RunSpec
-    limits: Limits
-    launch: LaunchTry
-    log: Path
-    say: Callable[[str], None]
-    tries: list[Try] = field(default_factory=list)
-
-    def run(self) -> Searched:
-        """Try until the largest batch is known, or the limits of the run are reached."""
-        config, self._began = self.spec.config, time.monotonic()
-        measure = config.measure
-        self._room = room_of_a_rank(config.devices, measure.rank_memory_bytes)
+    def __init__(
+        self, spec: RunSpec, limits: Limits, run_ranks: Callable[[RunSpec, Limits], Ending], say: Callable[[str], None]
+    ) -> None:
+        self._spec = spec
+        self._limits = limits
+        self._run_ranks = run_ranks
+        self._say = say
+        self._folder = Path(spec.attempt_folder)
+        self._trials: list[Try] = []
         self._best: dict[int, RankResult] = {}
-        try:
-            found = largest(self._fits, config.batch_size, measure.max_batch, measure.batch_resolution)
-        except _Over as end:
-            return Searched(end.conclusion, {}, None, self._seconds)
-        finally:
-            shutil.rmtree(Path(self.spec.attempt_folder) / "tries", ignore_errors=True)
-        if found.fits == 0:
-            reason = f"not even a batch of 1 fits: {self.tries[-1].reason}"
-            return Searched(Conclusion(Outcome.out_of_memory, reason), {}, None, self._seconds)
-        frontier = self._frontier(found)
-        return Searched(Conclusion(Outcome.measured, None), self._results(frontier), frontier, self._seconds)
+        self._started = time.monotonic()
 
     @property
-    def _seconds(self) -> float:
-        return time.monotonic() - self._began
+    def elapsed_seconds(self) -> float:
+        """The seconds since the search began."""
+        return time.monotonic() - self._started
+
+    def run(self) -> SearchResult:
+        """Try batches until the largest one is known, or the run's time limit is reached."""
+        config = self._spec.config
+        measure = config.measure
+        self._room = tuple(room_of_a_rank(config.devices, measure.rank_memory_bytes))
+        try:
+            bracket = find_largest(self._fits, config.batch_size, measure.max_batch, measure.batch_resolution)
+        except _EndSearch as end:
+            return SearchResult(end.conclusion, {}, None)
+        finally:
+            shutil.rmtree(self._folder / "tries", ignore_errors=True)
+        if bracket.fits == 0:
+            reason = f"not even a batch of 1 fits: {self._trials[-1].reason}"
+            return SearchResult(Conclusion(Outcome.out_of_memory, reason), {}, None)
+        frontier = self._frontier(bracket)
+        return SearchResult(Conclusion(Outcome.measured, None), {0: self._result(frontier)}, frontier)
 
     def _fits(self, batch: int) -> bool:
-        began = time.monotonic()
-        spec = self._try(batch)
-        left = self.limits.model_copy(update={"run_seconds": max(1.0, self.limits.run_seconds - self._seconds)})
-        ending = self.launch(spec, left)
+        started = time.monotonic()
+        spec = self._trial_spec(batch)
+        left = max(1.0, self._limits.run_seconds - self.elapsed_seconds)
+        ending = self._run_ranks(spec, self._limits.model_copy(update={"run_seconds": left}))
         results = read_results(spec, ending.reported)
-        if ending.cause == "interrupted" and len(results) < spec.world_size:
-            raise _Over(None)
-        log = Path(spec.attempt_folder) / LOG_FILE
-        stood = where_it_stood(log, read_progress(spec.progress()) or 0) if ending.stacks else ""
-        conclusion = classify(ending, results, last_words(log), self.limits, stood)
-        fits = conclusion.outcome in FITS
-        self._note(batch, conclusion, results, time.monotonic() - began)
-        if not fits and (batch == 1 or conclusion.outcome is not Outcome.out_of_memory):
-            self._keep(log)
-        if not fits and conclusion.outcome is not Outcome.out_of_memory:
-            reason = f"with a batch of {batch}: {conclusion.reason}"
-            raise _Over(Conclusion(conclusion.outcome, reason, again=conclusion.again))
-        if fits:
+        conclusion = conclude(spec, ending, results, self._limits)
+        if conclusion is None:
+            raise _EndSearch(None)
+        self._log_trial(batch, conclusion, results, time.monotonic() - started)
+        if conclusion.outcome in _FITS:
             self._best = results
-        return fits
+            return True
+        out_of_memory = conclusion.outcome is Outcome.out_of_memory
+        if batch == 1 or not out_of_memory:
+            with (self._folder / LOG_FILE).open("ab") as log:
+                log.write((Path(spec.attempt_folder) / LOG_FILE).read_bytes())
+        if not out_of_memory:
+            reason = f"with a batch of {batch}: {conclusion.reason}"
+            raise _EndSearch(Conclusion(conclusion.outcome, reason, retryable=conclusion.retryable))
+        return False
 
-    def _try(self, batch: int) -> RunSpec:
-        config = self.spec.config
-        tried = config.changed(batch_size=batch, measure={**config.measure.model_dump(), **STEPS})
-        folder = Path(self.spec.attempt_folder) / "tries" / str(batch)
+    def _trial_spec(self, batch: int) -> RunSpec:
+        config = self._spec.config
+        config = config.changed(batch_size=batch, measure={**config.measure.model_dump(), **_TRIAL_STEPS})
+        folder = self._folder / "tries" / str(batch)
         folder.mkdir(parents=True)
-        changed = {"config": tried, "attempt_folder": str(folder), "room": tuple(self._room)}
-        spec = self.spec.model_copy(update=changed)
+        changed = {"config": config, "attempt_folder": str(folder), "room": self._room}
+        spec = self._spec.model_copy(update=changed)
         spec.write(spec.file())
         return spec
 
-    def _note(self, batch: int, conclusion: Conclusion, results: Mapping[int, RankResult], seconds: float) -> None:
-        fits, peaks = conclusion.outcome in FITS, [_value(result, "peak_rank_bytes") for result in results.values()]
+    def _log_trial(self, batch: int, conclusion: Conclusion, results: Mapping[int, RankResult], seconds: float) -> None:
+        fits, reason = conclusion.outcome in _FITS, conclusion.reason
+        peaks = [_value(result, "peak_rank_bytes") for result in results.values()]
         known = [int(peak) for peak in peaks if peak is not None]
-        peak = max(known) if fits and len(known) == self.spec.world_size else None
-        self.tries.append(Try(batch_size=batch, fits=fits, seconds=seconds, peak_bytes=peak, reason=conclusion.reason))
-        words = "fits" + (f", peak {peak / 2**20:,.1f} MiB" if peak is not None else "")
-        line = f"batch {batch}: {words if fits else conclusion.reason} ({seconds:.1f} s)"
-        self.say(f"{self.spec.run.name}: {line}")
-        with self.log.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+        peak = max(known) if fits and len(known) == self._spec.world_size else None
+        self._trials.append(Try(batch_size=batch, fits=fits, seconds=seconds, peak_bytes=peak, reason=reason))
+        fit = "fits" if peak is None else f"fits, peak {peak / 2**20:,.1f} MiB"
+        line = f"batch {batch}: {fit if fits else reason} ({seconds:.1f} s)"
+        self._say(f"{self._spec.run.name}: {line}")
+        with (self._folder / LOG_FILE).open("a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
 
-    def _keep(self, log: Path) -> None:
-        """Add the output of a try that failed to the run's log."""
-        with self.log.open("ab") as file:
-            file.write(log.read_bytes())
-
-    def _frontier(self, found: Bracket) -> Frontier:
-        points = [(one.batch_size, one.peak_bytes) for one in self.tries if one.peak_bytes is not None]
+    def _frontier(self, bracket: Bracket) -> Frontier:
+        line = fit_line(
+            [(trial.batch_size, trial.peak_bytes) for trial in self._trials if trial.peak_bytes is not None]
+        )
         limits = [result.metrics["memory_limit_bytes"] for result in self._best.values()]
         tightest = min(limits, key=lambda limit: limit.value or 0.0)
-        rows, line = _value(self._best[0], "epoch_samples"), line_through(points)
+        rows = _value(self._best[0], "epoch_samples")
         return Frontier(
-            largest=found.fits,
-            too_large=found.too_large,
-            limit=cast(Limit, tightest.scope),  # which a rank named, and which is checked here
+            largest=bracket.fits,
+            too_large=bracket.too_large,
+            limit=cast(Limit, tightest.scope),  # validated by Frontier
             limit_bytes=None if tightest.value is None else int(tightest.value),
-            headroom=self.spec.config.measure.headroom,
-            tries=tuple(self.tries),
+            headroom=self._spec.config.measure.headroom,
+            tries=tuple(self._trials),
             bytes_per_sample=line.per_sample,
             fixed_bytes=line.fixed,
             rows=None if rows is None else int(rows),
         )
 
-    def _results(self, frontier: Frontier) -> dict[int, RankResult]:
-        """Return rank 0's result with the largest batch, with the metrics of the search in the place of a window's."""
+    def _result(self, frontier: Frontier) -> RankResult:
+        """Return rank 0's result at the largest batch, with the search's metrics and memory only: no rates."""
         first = self._best[0]
-        kept = {
-            name: first.metrics[name] for name in MEMORY_METRICS if name in first.metrics
-        }  # so few steps give no rate
-        found = {**frontier_metrics(frontier, self.spec.config), **kept}
-        doubts = tuple(doubt for doubt in first.doubts if doubt.code in DOUBTED)
-        done = {"metrics": found, "doubts": doubts, "outcome": Outcome.measured, "reason": None, "error_kind": "none"}
-        return {0: first.model_copy(update={**done, "traceback": None})}
+        memory = {name: first.metrics[name] for name in MEMORY_METRICS if name in first.metrics}
+        changed = {
+            "outcome": Outcome.measured,
+            "reason": None,
+            "error_kind": "none",
+            "traceback": None,
+            "metrics": {**_frontier_metrics(frontier, self._spec.config), **memory},
+            "doubts": tuple(doubt for doubt in first.doubts if doubt.code in _MEMORY_DOUBTS),
+        }
+        return first.model_copy(update=changed)
 
 
 def _value(result: RankResult, name: str) -> float | None:
@@ -242,35 +232,34 @@ def _value(result: RankResult, name: str) -> float | None:
     return None if metric is None else metric.value
 
 
-def frontier_metrics(frontier: Frontier, config: CellConfig) -> dict[str, Metric]:
+def _frontier_metrics(frontier: Frontier, config: CellConfig) -> dict[str, Metric]:
     """Return the metrics of a search: the largest batch, the first that is too large, and the line's coefficients."""
-    peak = max((one.peak_bytes or 0 for one in frontier.tries if one.batch_size == frontier.largest), default=0)
-    free = f"{frontier.headroom:.0%} of the free memory kept free"
+    peak = max((trial.peak_bytes or 0 for trial in frontier.tries if trial.batch_size == frontier.largest), default=0)
+    at_least = (
+        "" if frontier.too_large is not None else f"at least, up to measure.max_batch={config.measure.max_batch}; "
+    )
     repeated = frontier.rows is not None and frontier.largest * config.world_size > frontier.rows
     rows = f"; the {frontier.rows} rows of the data repeated" if repeated else ""
-    least = "" if frontier.too_large is not None else f"at least, up to measure.max_batch={config.measure.max_batch}; "
-    scope, lined = f"{least}per rank, {free}{rows}", "a line through the tries' peaks"
+    scope = f"{at_least}per rank, {frontier.headroom:.0%} of the free memory kept free{rows}"
+    too_large = Metric(value=None, unit="samples", reason="no batch up to measure.max_batch is too large")
+    if frontier.too_large is not None:
+        too_large = Metric(value=float(frontier.too_large), unit="samples", scope="per rank", provenance="counted")
     limit = Metric(value=None, unit="B", reason="not read", scope=frontier.limit)
     if frontier.limit_bytes is not None:
         limit = Metric(value=float(frontier.limit_bytes), unit="B", scope=frontier.limit, provenance="limit")
+    fit = "a line through the tries' peaks"
     return {
         "largest_batch": Metric(value=float(frontier.largest), unit="samples", scope=scope, provenance="counted"),
-        "too_large_batch": _too_large(frontier),
-        "bytes_per_sample": _coefficient(frontier.bytes_per_sample.value, frontier.bytes_per_sample.reason, lined),
-        "fixed_bytes": _coefficient(frontier.fixed_bytes.value, frontier.fixed_bytes.reason, lined),
+        "too_large_batch": too_large,
+        "bytes_per_sample": _bytes(frontier.bytes_per_sample.value, frontier.bytes_per_sample.reason, fit),
+        "fixed_bytes": _bytes(frontier.fixed_bytes.value, frontier.fixed_bytes.reason, fit),
         "memory_limit_bytes": limit,
-        "peak_rank_bytes": _coefficient(float(peak) if peak else None, "the allocator keeps no peak", "counter"),
+        "peak_rank_bytes": _bytes(float(peak) if peak else None, "the allocator keeps no peak", "counter"),
     }
 
 
-def _too_large(frontier: Frontier) -> Metric:
-    if frontier.too_large is None:
-        return Metric(value=None, unit="samples", reason="no batch up to measure.max_batch is too large")
-    return Metric(value=float(frontier.too_large), unit="samples", scope="per rank", provenance="counted")
-
-
-def _coefficient(value: float | None, why_not: str | None, provenance: str) -> Metric:
+def _bytes(value: float | None, reason: str | None, provenance: str) -> Metric:
     scope = "fullest rank"
     if value is None:
-        return Metric(value=None, unit="B", reason=why_not or "not known", scope=scope)
+        return Metric(value=None, unit="B", reason=reason or "not known", scope=scope)
     return Metric(value=value, unit="B", scope=scope, provenance=provenance)

@@ -1,4 +1,4 @@
-"""One block from beginning to end: skip runs that stand, measure the rest in order, write the file for Snakemake."""
+"""Execute one block: skip reusable results, measure the other runs in order, write the done file for Snakemake."""
 
 from __future__ import annotations
 
@@ -8,257 +8,33 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from accelsweep.devices import linux
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, InputError
-from accelsweep.executor.attempt import Runner
-from accelsweep.executor.block_lock import held
+from accelsweep.executor.attempt import AttemptRunner
+from accelsweep.executor.block_lock import block_lock
 from accelsweep.executor.ipc import Interrupted, Signals
-from accelsweep.executor.launch import Launchers
-from accelsweep.executor.outcome import Conclusion, check_room, check_temporary_folder, lack_of_memory, refusal
+from accelsweep.executor.launch import Launcher
+from accelsweep.executor.outcome import Conclusion, memory_failure
+from accelsweep.executor.preflight import check_disk_space, check_temporary_folder, disk_error_message
 from accelsweep.executor.prepare_data import prepare
-from accelsweep.executor.result_reuse import Present
+from accelsweep.executor.result_reuse import CurrentConditions, needs_planning
 from accelsweep.json_documents import remove, sha256_file
-from accelsweep.records.file_lock import Holder, command_began
+from accelsweep.records.file_lock import command_began
 from accelsweep.records.file_times import bring_back
 from accelsweep.records.layout import SweepFolder, planned_sweep
 from accelsweep.records.plan import Block, Done, Manifest, Run
-from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Outcome, steps_damage
 from accelsweep.records.stop_reasons import Halt, Why
 from accelsweep.redaction import masked
 from accelsweep.signals import answer, parser_for
 from accelsweep.significant_digits import escaped
 
-# Whatever ends a supervisor before its runs are measured is kept beside its block, for `records.stop_reasons` to tell.
+_MAX_EXECUTOR_DEATHS = 2
 
-
-@contextlib.contextmanager
-def halting(folder: SweepFolder, block: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Leave a halt for any error that ends the with-block, and raise it.
-
-    Raises AccelsweepError for an OSError by which the disk refused.
-    """
-    try:
-        yield
-    except AccelsweepError as error:
-        leave_halt(folder, block, str(error), say)
-        raise
-    except OSError as error:
-        message = refusal(error, folder.root)
-        leave_halt(folder, block, message or _failed(folder, block, error), say)
-        if message is None:
-            raise
-        raise AccelsweepError(message) from None
-    except Exception as error:
-        leave_halt(folder, block, _failed(folder, block, error), say)
-        raise
-
-
-def _failed(folder: SweepFolder, block: str, error: Exception) -> str:
-    words = " ".join(f"{type(error).__name__}: {error}".split())
-    return Why.failed.format(error=words, log=folder.log(block).relative_to(folder.home))
-
-
-def leave_halt(folder: SweepFolder, block: str, why: str, say: Callable[[str], None]) -> None:
-    """Keep `why` the supervisor of a block ends early; say so where even that cannot be written."""
-    try:
-        Halt(block=block, why=masked(why)).write(folder.halt(block))
-    except OSError as error:
-        say(f"this could not be kept for `status` and the report: {error}")
-
-
-_MOST_FALLS = 2
-
-_FOLDER_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A block, its plan, and those of its runs that the plan wants, in the order of the block."""
-
-    folder: SweepFolder
-    block: Block
-    manifest: Manifest
-    wanted: tuple[Run, ...]
-
-
-def read_assignment(block_file: Path) -> Assignment:
-    """Return the assignment in `sweeps/NAME/blocks/B.json` and the manifest beside it.
-
-    Raises DamagedFile for a damaged file, with the remedy; InputError if the path is not a block's.
-    """
-    folder = SweepFolder.of_block(block_file)
-    path = folder.block(block_file.stem)
-    try:
-        block, manifest = Block.read(path), Manifest.read(folder.manifest)
-    except DamagedFile as error:
-        raise DamagedFile(error.path, f"{error.why}; the same `accelsweep run` writes it anew") from None
-    if block.name != path.stem or not all(_FOLDER_NAME.fullmatch(run.name) for run in block.runs):
-        raise DamagedFile(
-            path, f"its contents are those of block {block.name!r}; the same `accelsweep run` writes it anew"
-        )
-    planned = {entry.name: entry.runs for entry in manifest.blocks}
-    if block.name not in planned:
-        raise InputError(
-            f"{block_file}: revision {manifest.revision} of the plan has no such block; plan the sweep again"
-        )
-    wanted = tuple(run for run in block.runs if run.name in planned[block.name])
-    return Assignment(folder, block, manifest, wanted)
-
-
-def supervise(
-    block_file: Path, *, say: Callable[[str], None], launchers: Launchers | None = None, cancel_old: bool = False
-) -> int:
-    """Give every wanted run of a block a record and write the block's done file; return the exit code.
-
-    0 when that is done, 1 when the sweep's stop file or limits.block_seconds ended it early, 128 + N after signal N.
-    Finished runs are kept. Whatever the reason for an early end is, a halt tells it (`records.stop_reasons`).
-    """
-    folder, signals = SweepFolder.of_block(block_file), Signals()
-    with halting(folder, block_file.stem, say):
-        job = read_assignment(block_file)
-        check_room(folder.root, job.manifest.settings.limits)
-        check_temporary_folder()
-        with signals.caught():
-            why = _measure(job, signals, say, launchers or Launchers(), cancel_old=cancel_old)
-    if why is None:
-        return EXIT_OK
-    leave_halt(folder, job.block.name, why, say)
-    say(f"{why}; every finished run is kept")
-    return EXIT_INCOMPLETE if signals.stop is None else 128 + signals.stop
-
-
-def _measure(
-    job: Assignment, signals: Signals, say: Callable[[str], None], launchers: Launchers, *, cancel_old: bool
-) -> str | None:
-    """Measure the block while holding it; return None, or why not each of its runs has a record."""
-    try:
-        with held(job.folder, job.block.name, signals.pause, say, cancel_old=cancel_old) as hold:
-            remove(job.folder.halt(job.block.name))
-            return _Supervisor(job, signals, hold, say, launchers).measure_all()
-    except Interrupted:
-        return _stopped(signals)
-
-
-def _fallen(place: RunFolder) -> Conclusion | None:
-    """Return the conclusion on a run that took its supervisor down and is not started again; None if it may be."""
-    falls = place.took_down()
-    memory = lack_of_memory([place.job_log(number) for number in falls])
-    if memory is not None:
-        return Conclusion(
-            Outcome.out_of_memory, f"{memory.engine} ended its job for lack of memory: {memory.text} ({memory.key})"
-        )
-    if len(falls) >= _MOST_FALLS:
-        listed = ", ".join(map(str, falls))
-        return Conclusion(Outcome.crashed, f"its supervisor died {len(falls)} times while it ran (attempts {listed})")
-    return None
-
-
-def _stopped(signals: Signals) -> str:
-    assert signals.stop is not None, "nothing else interrupts a run or a wait"
-    return Why.stopped.format(signal=signals.stop.name)
-
-
-class _Supervisor:
-    def __init__(
-        self, job: Assignment, signals: Signals, hold: Holder, say: Callable[[str], None], launchers: Launchers
-    ) -> None:
-        self._job = job
-        self._signals = signals
-        self._hold = hold
-        self._say = say
-        self._launchers = launchers
-        self._present = Present(job.folder.home, job.folder.name, since=command_began(job.folder))
-        self._began = 0.0
-
-    def measure_all(self) -> str | None:
-        """Measure what does not stand; return None when every wanted run has a record, else why not."""
-        pending = sorted((run for run in self._job.wanted if not self._stands(run)), key=self._risk)
-        self._say(f"block {self._job.block.name}: {len(self._job.wanted)} runs wanted, {len(pending)} to measure")
-        if pending:
-            linux.adopt_orphans()
-            runner = self._runner()
-            self._began = time.monotonic()  # so that however short the limit, one run is measured
-            for run in pending:
-                if (why := self._why_stop()) is not None:
-                    return why
-                if self._signals.stop is not None or not self._settle(runner, run):
-                    return _stopped(self._signals)
-        self._write_done()
-        return None
-
-    def _risk(self, run: Run) -> tuple[int, bool]:
-        """Return the sort key of a pending run: a run that took a supervisor down must not keep others from their turn.
-
-        New runs come first, then those that ended without an answer before, and last those that ended a supervisor.
-        """
-        place = RunFolder(self._job.folder.run(run.name), run.name)
-        return len(place.took_down()), place.record() is not None
-
-    def _why_stop(self) -> str | None:
-        folder = self._job.folder
-        if folder.stop.exists():
-            return Why.budget_spent.format(stop=folder.stop.relative_to(folder.home))
-        limit = self._job.manifest.settings.limits.block_seconds
-        if limit is not None and time.monotonic() - self._began >= limit:
-            return Why.block_spent.format(seconds=limit)
-        return None
-
-    def _runner(self) -> Runner:
-        job = self._job
-        return Runner(
-            folder=job.folder,
-            block=job.block,
-            limits=job.manifest.settings.limits,
-            site=job.manifest.site,
-            present=self._present,
-            launchers=self._launchers,
-            signals=self._signals,
-            hold=self._hold,
-            say=self._say,
-        )
-
-    def _stands(self, run: Run) -> bool:
-        self._hold.beat()
-        place = RunFolder(self._job.folder.run(run.name), run.name)
-        for damaged in place.recover():
-            self._say(f"{run.name}: {damaged}; it is measured again")
-        record = place.record()
-        if record is None:
-            return False
-        damage = steps_damage(record, self._job.folder.steps(run.name))
-        why = str(damage) if damage is not None else self._present.why_again(record)
-        if why is not None:
-            self._say(f"{run.name}: measured again, because {why}")
-        return why is None
-
-    def _settle(self, runner: Runner, run: Run) -> bool:
-        """Attempt `run` until its conclusion is final; return False if it was interrupted."""
-        fallen = _fallen(RunFolder(self._job.folder.run(run.name), run.name))
-        if fallen is not None:
-            runner.without_launch(run, fallen)
-            return True
-        for retries_left in reversed(range(self._job.manifest.settings.limits.retries + 1)):
-            conclusion = runner.attempt(run)
-            if conclusion is None:
-                return False
-            if not conclusion.again or retries_left == 0 or self._signals.stop is not None:
-                break
-            self._say(f"{run.name}: tried again (limits.retries)")
-        return True
-
-    def _write_done(self) -> None:
-        job = self._job
-        records = {run.name: sha256_file(job.folder.record(run.name)) for run in job.wanted}
-        Done(block=job.block.name, records=records).write(job.folder.done(job.block.name))
-        bring_back([job.folder.block(job.block.name)], job.folder.root)  # else Snakemake drops the done file as too old
-
-
-# The command line of a supervisor, in a process of its own or in one that the fork server forked.
+_RUN_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
 def say(line: str) -> None:
@@ -266,29 +42,189 @@ def say(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {escaped(masked(line))}", flush=True)  # noqa: T201 - this is the block's log
 
 
-def _head_line() -> None:
-    """Begin this command's part of the log, which holds those of earlier commands too."""
-    when = time.strftime("%Y-%m-%d %H:%M:%S")
-    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - this is the block's log
+def _read_plan(block_file: Path) -> tuple[Block, Manifest]:
+    """Return the block in `sweeps/NAME/blocks/B.json` and the sweep's manifest.
+
+    Raises DamagedFile for a damaged file, with the remedy; InputError if the path is not a planned block's.
+    """
+    folder = SweepFolder.of_block(block_file)
+    path = folder.block(block_file.stem)
+    try:
+        block, manifest = Block.read(path), Manifest.read(folder.manifest)
+    except DamagedFile as error:
+        raise needs_planning(error) from None
+    if block.name != path.stem or not all(_RUN_NAME.fullmatch(run.name) for run in block.runs):
+        raise needs_planning(DamagedFile(path, f"its contents are those of block {block.name!r}"))
+    if all(planned.name != block.name for planned in manifest.blocks):
+        raise InputError(
+            f"{block_file}: revision {manifest.revision} of the plan has no such block; plan the sweep again"
+        )
+    return block, manifest
+
+
+def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> int:
+    """Give every wanted run of a block a record and write the block's done file; return the exit code.
+
+    0 when that is done, 1 when the sweep's stop file or limits.block_seconds ended it early, 128 + N after signal N.
+    Finished runs are kept. Whenever it ends early, a stop reason is left beside the block (`records.stop_reasons`).
+    """
+    folder, signals = SweepFolder.of_block(block_file), Signals()
+    with _errors_as_stop_reasons(folder, block_file.stem):
+        block, manifest = _read_plan(block_file)
+        check_disk_space(folder.root, manifest.settings.limits)
+        check_temporary_folder()
+        with signals.caught():
+            try:
+                with block_lock(folder, block.name, signals.pause, say, cancel_old=cancel_old) as lock:
+                    remove(folder.halt(block.name))
+                    current = CurrentConditions(folder, since=command_began(folder))
+                    runner = AttemptRunner(folder, manifest, block, current, launcher, signals, lock, say)
+                    why = _BlockExecutor(runner).measure_all()
+            except Interrupted:
+                why = _stopped(signals)
+    if why is None:
+        return EXIT_OK
+    _write_stop_reason(folder, block.name, why)
+    say(f"{why}; every finished run is kept")
+    return EXIT_INCOMPLETE if signals.stop is None else 128 + signals.stop
+
+
+@contextlib.contextmanager
+def _errors_as_stop_reasons(folder: SweepFolder, block: str) -> Iterator[None]:
+    """Leave a stop reason for any error in the with-block, and raise it: AccelsweepError where the disk refused."""
+    try:
+        yield
+    except Exception as error:
+        disk = disk_error_message(error, folder.root) if isinstance(error, OSError) else None
+        why = str(error) if isinstance(error, AccelsweepError) else disk
+        if why is None:
+            message = " ".join(f"{type(error).__name__}: {error}".split())
+            why = Why.failed.format(error=message, log=folder.log(block).relative_to(folder.home))
+        _write_stop_reason(folder, block, why)
+        if disk is not None:
+            raise AccelsweepError(disk) from None
+        raise
+
+
+def _write_stop_reason(folder: SweepFolder, block: str, why: str) -> None:
+    try:
+        Halt(block=block, why=masked(why)).write(folder.halt(block))
+    except OSError as error:
+        say(f"this could not be written for `status` and the report: {error}")
+
+
+def _stopped(signals: Signals) -> str:
+    assert signals.stop is not None, "nothing else interrupts a run or a wait"
+    return Why.stopped.format(signal=signals.stop.name)
+
+
+class _BlockExecutor:
+    """Goes through the runs of a block that the plan still wants, in the block's order."""
+
+    def __init__(self, runner: AttemptRunner) -> None:
+        self._runner = runner
+        self._folder, self._block, self._say = runner.folder, runner.block.name, runner.say
+        self._limits = runner.manifest.settings.limits
+        (planned,) = (planned for planned in runner.manifest.blocks if planned.name == self._block)
+        self._wanted = [run for run in runner.block.runs if run.name in planned.runs]
+
+    def measure_all(self) -> str | None:
+        """Measure what is not reusable; return None when every wanted run has a record, else why not."""
+        pending = sorted((run for run in self._wanted if not self._is_reusable(run)), key=self._risk)
+        self._say(f"block {self._block}: {len(self._wanted)} runs wanted, {len(pending)} to measure")
+        if pending:
+            linux.adopt_orphans()
+            started = time.monotonic()  # only now: however short the limit, one run is measured
+            for run in pending:
+                if (why := self._why_stop(started)) is not None:
+                    return why
+                if self._runner.signals.stop is not None or not self._measure(run):
+                    return _stopped(self._runner.signals)
+        self._write_done()
+        return None
+
+    def _risk(self, run: Run) -> tuple[int, bool]:
+        """Return the sort key of a pending run: new runs, then failed ones, then those that killed an executor.
+
+        A run that kills its executor must not keep others from their turn.
+        """
+        run_folder = self._runner.run_folder(run)
+        return len(run_folder.took_down()), run_folder.record() is not None
+
+    def _why_stop(self, started: float) -> str | None:
+        folder, limit = self._folder, self._limits.block_seconds
+        if folder.stop.exists():
+            return Why.budget_spent.format(stop=folder.stop.relative_to(folder.home))
+        if limit is not None and time.monotonic() - started >= limit:
+            return Why.block_spent.format(seconds=limit)
+        return None
+
+    def _is_reusable(self, run: Run) -> bool:
+        self._runner.lock.beat()
+        run_folder = self._runner.run_folder(run)
+        for damaged in run_folder.recover():
+            self._say(f"{run.name}: {damaged}; it is measured again")
+        record = run_folder.record()
+        if record is None:
+            return False
+        damage = steps_damage(record, self._folder.steps(run.name))
+        why = str(damage) if damage is not None else self._runner.current.why_rerun(record)
+        if why is not None:
+            self._say(f"{run.name}: measured again, because {why}")
+        return why is None
+
+    def _measure(self, run: Run) -> bool:
+        """Attempt `run` until its conclusion is final; return False if it was interrupted."""
+        if (conclusion := self._killed_executors(run)) is not None:
+            self._runner.record_without_launch(run, conclusion)
+            return True
+        for retries_left in reversed(range(self._limits.retries + 1)):
+            conclusion = self._runner.attempt(run)
+            if conclusion is None:
+                return False
+            if not conclusion.retryable or retries_left == 0 or self._runner.signals.stop is not None:
+                break
+            self._say(f"{run.name}: tried again (limits.retries)")
+        return True
+
+    def _killed_executors(self, run: Run) -> Conclusion | None:
+        """Return the conclusion on a run that took executors down too often to start it again; None if it may start."""
+        run_folder = self._runner.run_folder(run)
+        attempts = run_folder.took_down()
+        memory = memory_failure([run_folder.job_log(number) for number in attempts])
+        if memory is not None:
+            reason = f"{memory.engine} ended its job for lack of memory: {memory.text} ({memory.key})"
+            return Conclusion(Outcome.out_of_memory, reason)
+        if len(attempts) >= _MAX_EXECUTOR_DEATHS:
+            numbers = ", ".join(map(str, attempts))
+            reason = f"its executor died {len(attempts)} times while it ran (attempts {numbers})"
+            return Conclusion(Outcome.crashed, reason)
+        return None
+
+    def _write_done(self) -> None:
+        records = {run.name: sha256_file(self._folder.record(run.name)) for run in self._wanted}
+        Done(block=self._block, records=records).write(self._folder.done(self._block))
+        block_file = self._folder.block(self._block)
+        bring_back([block_file], self._folder.root)  # else Snakemake deletes the done file as older than its input
 
 
 def _prepare(root: Path) -> None:
-    del sys.argv[1:]  # a module that reads them as it is imported would take ours for the user's
-    os.environ.pop("PYTHONSAFEPATH", None)  # it was for Snakemake, and not for what the user's code starts
+    del sys.argv[1:]  # a module of the user's that parses them at import must not see ours
+    os.environ.pop("PYTHONSAFEPATH", None)  # it was meant for Snakemake, not for what the user's code starts
     print(f"{len(prepare(planned_sweep(root)))} data modules are ready")  # noqa: T201 - the answer
 
 
-def main(launchers: Launchers | None = None) -> int:
-    """Read the command line, do what it says, return the exit code. `launchers` replaces how ranks are started."""
-    parser = parser_for("executor", "Supervise one block, or prepare the data of a sweep.")
+def main(launcher: Launcher | None = None) -> int:
+    """Run the command line of an executor; return the exit code. `launcher` replaces how ranks are started."""
+    parser = parser_for("executor", "Execute one block, or prepare the data of a sweep.")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("block_file", type=Path, nargs="?", help="sweeps/NAME/blocks/BLOCK.json")
     what.add_argument("--prepare", type=Path, metavar="sweeps/NAME", help="prepare the data of a sweep instead")
-    parser.add_argument("--cancel-old", action="store_true", help="end a supervisor that works on this block already")
+    parser.add_argument("--cancel-old", action="store_true", help="end an executor that works on this block already")
     arguments = parser.parse_args()
     if arguments.prepare:
         return answer(lambda: _prepare(arguments.prepare))
-    _head_line()
-    return answer(
-        lambda: supervise(arguments.block_file, say=say, launchers=launchers, cancel_old=arguments.cancel_old), tell=say
-    )
+    when = time.strftime("%Y-%m-%d %H:%M:%S")
+    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log holds earlier commands too
+    launcher = launcher or Launcher()
+    return answer(lambda: execute_block(arguments.block_file, launcher, cancel_old=arguments.cancel_old), tell=say)

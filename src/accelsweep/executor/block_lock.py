@@ -1,7 +1,6 @@
-"""The hold on a block: a file beside it, so that a second supervisor waits for the first and never runs beside it.
+"""The lock on a block: a second executor waits for the first one, or ends it (`--cancel-old`).
 
-`holding` takes and keeps holds, and `living` tells which ones count. Here a supervisor waits for another one, or ends
-it.
+The lock file itself is `records.file_lock`'s.
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ from accelsweep.records.file_lock import Holder, alive, living_hold, take
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Hold
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
-_CANCEL_SECONDS = 60.0
+_KILL_AFTER_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def held(
+def block_lock(
     folder: SweepFolder, block: str, pause: Pause, say: Callable[[str], None], *, cancel_old: bool = False
 ) -> Iterator[Holder]:
-    """Take the hold on `block` for the length of the with-block; wait for a living holder, or end it (`cancel_old`).
+    """Hold the lock on `block` within the block; wait for a living holder, or end it with `cancel_old`.
 
     Raises Interrupted if `pause(seconds)` returns True, AccelsweepError if a holder cannot be ended from here.
     """
-    told = asked_at = None
+    announced = signalled_at = None
     while isinstance(holder := take(folder.hold(block), block), Hold):
-        if cancel_old and (asked_at is None or time.monotonic() > asked_at + _CANCEL_SECONDS):
-            _cancel(holder, signal.SIGTERM if asked_at is None else signal.SIGKILL, say)
-            asked_at = time.monotonic()
-        elif not cancel_old and told != holder.pid:
+        if cancel_old and (signalled_at is None or time.monotonic() > signalled_at + _KILL_AFTER_SECONDS):
+            _send_signal(holder, signal.SIGTERM if signalled_at is None else signal.SIGKILL, say)
+            signalled_at = time.monotonic()
+        elif not cancel_old and announced != holder.pid:
             where = f"process {holder.pid} on {holder.host} since {holder.since}"
             say(f"block {block} is being run by {where}; waiting for it")
-            told = holder.pid
-        if pause(_LOOK_SECONDS):
+            announced = holder.pid
+        if pause(_POLL_SECONDS):
             raise Interrupted
     try:
         yield holder
@@ -50,40 +49,44 @@ def held(
 
 
 def end_holder(
-    hold: Hold, first: signal.Signals, say: Callable[[str], None], *, patience_seconds: float = _CANCEL_SECONDS
+    hold: Hold,
+    first: signal.Signals,
+    say: Callable[[str], None],
+    *,
+    kill_after_seconds: float = _KILL_AFTER_SECONDS,
 ) -> None:
-    """End a hold's process on this host: signal `first`, SIGKILL after `patience_seconds`; return when it is gone."""
-    for number, patience in ((first, patience_seconds), (signal.SIGKILL, _CANCEL_SECONDS)):
+    """End a lock's holder on this host: signal `first`, SIGKILL after `kill_after_seconds`; return once it is gone."""
+    for number, timeout in ((first, kill_after_seconds), (signal.SIGKILL, _KILL_AFTER_SECONDS)):
         if not alive(hold):
             return
-        _cancel(hold, number, say)
-        deadline = time.monotonic() + patience
+        _send_signal(hold, number, say)
+        deadline = time.monotonic() + timeout
         while alive(hold) and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS / 5)
+            time.sleep(_POLL_SECONDS / 5)
     if alive(hold):
         raise AccelsweepError(f"process {hold.pid} works on {hold.block} and cannot be ended; end it by hand")
 
 
-def end_supervisors(folder: SweepFolder, say: Callable[[str], None]) -> None:
-    """End all supervisors of the sweep's blocks on this host; name those on other hosts, which are waited for."""
+def end_executors(folder: SweepFolder, say: Callable[[str], None]) -> None:
+    """End all executors of the sweep's blocks on this host; name those on other hosts, which will be waited for."""
     for path in folder.holds():
         hold = living_hold(path)
         if hold is None:
             continue
         if alive(hold) is None:
-            say(f"{_elsewhere(hold)}; until then it is waited for")
+            say(f"{_on_other_host(hold)}; until then it is waited for")
         else:
             end_holder(hold, signal.SIGTERM, say)
 
 
-def _cancel(holder: Hold, number: signal.Signals, say: Callable[[str], None]) -> None:
+def _send_signal(holder: Hold, number: signal.Signals, say: Callable[[str], None]) -> None:
     if alive(holder) is None:
-        raise AccelsweepError(_elsewhere(holder))
+        raise AccelsweepError(_on_other_host(holder))
     say(f"sending {number.name} to process {holder.pid}, which works on block {holder.block} (--cancel-old)")
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(holder.pid).send_signal(number)  # psutil checks that no other process has this number now
+        psutil.Process(holder.pid).send_signal(number)  # psutil refuses if the process id was reused
 
 
-def _elsewhere(hold: Hold) -> str:
+def _on_other_host(hold: Hold) -> str:
     cancel = f"scancel {hold.job}" if hold.job else f"kill {hold.pid} on {hold.host}"
     return f"block {hold.block} is being run on {hold.host}; --cancel-old works on one machine: {cancel}"

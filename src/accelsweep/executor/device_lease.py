@@ -1,9 +1,9 @@
-"""The right to time a run on this machine: locks on a node-local path, held while any process of a run lives.
+"""Leases of this machine and its devices: `flock` on a node-local path, held while any process of a run lives.
 
-A lock belongs to the open file, and a run's processes inherit it. When the supervisor is killed, an orphan still holds
-its devices. The whole machine is one slot, because two timed runs on one machine disturb each other, whatever devices
-they use. A cell that sets `measure.concurrency` above 1 shares the slot with cells of the same kind; the analysis marks
-runs that overlapped. Nothing is ever locked on the sweep's own file system, which may be a shared one.
+A run's processes inherit the locked descriptors, so after SIGKILL of the executor an orphan still holds its devices.
+The machine as a whole is one lock, because timed runs disturb each other whatever devices they use. Settings with
+`measure.concurrency` above 1 share it among themselves; the analysis marks runs that overlapped. Nothing is locked on
+the sweep's own file system, which may be a network one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from accelsweep.errors import AccelsweepError
 from accelsweep.executor.ipc import Interrupted, Pause
 from accelsweep.json_documents import lease_folder, lock
 
-_LOOK_SECONDS = 0.05
+_RETRY_SECONDS = 0.05
 
 
 class NotEnoughDevices(AccelsweepError):
-    """A setting asks for more devices than this machine shows."""
+    """A setting needs more devices than this machine has."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The resources of a run: devices by name, if those of its kind are handed out, and the lock descriptors."""
+    """Leased devices by name (none where devices of this kind are not leased one by one), and the lock descriptors."""
 
     accelerator: str
     names: tuple[str, ...]
@@ -38,78 +38,75 @@ class Lease:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that show the run only its own devices, and none to a run that asked for none."""
+        """The variables that make only these devices visible to the run; none for a CPU run."""
         return inventory.variables(self.accelerator, self.names)
 
 
-NOTHING = Lease("cpu", (), ())
-"""The lease of a process that starts no rank here."""
+NO_LEASE = Lease("cpu", (), ())
+"""For an executor that starts no ranks on its own node."""
 
 
 @contextmanager
 def leased(
     config: CellConfig, holder: str, pause: Pause, say: Callable[[str], None], models: Sequence[str] = ()
 ) -> Iterator[Lease]:
-    """Hold the machine, and the devices that the cell `config` asks for, for the length of the block.
+    """Hold the machine and the devices that `config` asks for within the block.
 
-    `holder` is shown to others that wait; `say` gets the reason for waiting once. `models` are those that the devices
-    may be of; empty for any. Raises NotEnoughDevices, and Interrupted if `pause` says that the supervisor is to stop.
+    `holder` is what others that wait are shown; `say` gets the reason for waiting, once. `models` restricts the device
+    models; empty for any. Raises NotEnoughDevices, and Interrupted if `pause` returns True.
     """
-    wanted = _wanted_devices(config.accelerator, config.devices, models)
-    told = False
+    candidates = _candidates(config.accelerator, config.devices, models)
+    waiting = False
     with ExitStack() as stack:
-        while (lease := _try_all(stack, wanted, holder, shared=config.measure.shared)) is None:
-            if not told:
-                say(f"waiting for the machine: {_other_holder()} is timing a run on it")
-                told = True
-            if pause(_LOOK_SECONDS):
+        while (lease := _try_lease(stack, config, candidates, holder)) is None:
+            if not waiting:
+                other = (lease_folder() / "machine").read_text("utf-8", "replace") or "another process"
+                say(f"waiting for the machine: {other} is timing a run on it")
+                waiting = True
+            if pause(_RETRY_SECONDS):
                 raise Interrupted
         yield lease
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """`count` of the `candidates` (name -> identity)."""
+def _candidates(accelerator: str, count: int, models: Sequence[str]) -> Mapping[str, str] | None:
+    """Return the identities of the devices to choose from by name; None where this kind is not leased one by one."""
+    kind = inventory.kind_of(accelerator)
+    visible = kind.named()
+    if visible is None:
+        return None
+    model_of = kind.models()
+    candidates = {
+        name: identity
+        for name, identity in visible.items()
+        if name in model_of and (not models or any(meant(model, model_of[name]) for model in models))
+    }
+    if count > len(candidates):
+        wanted = f" of the model {' or '.join(models)}" if models else ""
+        others = f" ({', '.join(sorted(set(model_of.values())))})" if models and model_of else ""
+        raise NotEnoughDevices(
+            f"the run needs {count} {accelerator.upper()} devices{wanted}; this machine shows "
+            f"{len(candidates)}{others}, fewer than its site's inventory states"
+        )
+    return candidates
 
-    accelerator: str
-    candidates: Mapping[str, str]
-    count: int
 
-
-def _try_all(stack: ExitStack, wanted: _Wanted, holder: str, *, shared: bool) -> Lease | None:
-    # All or nothing: two runs that each keep some devices and wait for more could wait for each other for ever.
+def _try_lease(stack: ExitStack, config: CellConfig, candidates: Mapping[str, str] | None, holder: str) -> Lease | None:
+    # All or nothing: two runs that each keep some devices while they wait for more would deadlock.
+    wanted = 0 if candidates is None else config.devices
     with ExitStack() as trial:
-        machine = _try_lock(trial, "machine", holder, shared=shared)
+        machine = _try_lock(trial, "machine", holder, shared=config.measure.shared)
         if machine is None:
             return None
-        held: dict[str, int] = {}
-        for name, identity in wanted.candidates.items():
-            lock = f"{wanted.accelerator}-{identity}"
-            if len(held) < wanted.count and (descriptor := _try_lock(trial, lock, holder)) is not None:
-                held[name] = descriptor
-        if len(held) < wanted.count:
+        locked: dict[str, int] = {}
+        for name, identity in (candidates or {}).items():
+            if len(locked) == wanted:
+                break
+            if (descriptor := _try_lock(trial, f"{config.accelerator}-{identity}", holder)) is not None:
+                locked[name] = descriptor
+        if len(locked) < wanted:
             return None
         stack.enter_context(trial.pop_all())
-        return Lease(wanted.accelerator, tuple(held), (machine, *held.values()))
-
-
-def _wanted_devices(accelerator: str, count: int, models: Sequence[str]) -> _Wanted:
-    """Return the devices that a run of `count` devices leases: none by name if those of its kind are not handed out."""
-    kind = inventory.kind_of(accelerator)
-    shown = kind.named()
-    if shown is None:
-        return _Wanted(accelerator, {}, 0)
-    found = kind.models()
-    fitting = {name for name, model in found.items() if not models or any(meant(one, model) for one in models)}
-    candidates = {name: identity for name, identity in shown.items() if name in fitting}
-    if count > len(candidates):
-        of = f" of the model {' or '.join(models)}" if models else ""
-        others = f" ({', '.join(sorted(set(found.values())))})" if models and found else ""
-        raise NotEnoughDevices(
-            f"the run needs {count} {accelerator.upper()} devices{of}; this machine shows {len(candidates)}{others}, "
-            "fewer than its site's inventory states"
-        )
-    return _Wanted(accelerator, candidates, count)
+        return Lease(config.accelerator, tuple(locked), (machine, *locked.values()))
 
 
 def _try_lock(stack: ExitStack, name: str, holder: str, *, shared: bool = False) -> int | None:
@@ -123,7 +120,3 @@ def _try_lock(stack: ExitStack, name: str, holder: str, *, shared: bool = False)
     os.truncate(descriptor, 0)
     os.pwrite(descriptor, holder.encode("utf-8", "replace"), 0)
     return descriptor
-
-
-def _other_holder() -> str:
-    return (lease_folder() / "machine").read_text("utf-8", "replace") or "another process"

@@ -1,4 +1,8 @@
-"""The job's side: it asks for a supervisor, hands signals on to it, and ends with its exit code."""
+"""Ask the fork server for an executor, forward signals to it, and return its exit code.
+
+A fork inherits what a fresh interpreter would read anew, so the server serves only clients whose process environment
+(variables, limits, cores, interpreter) equals its own.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +16,32 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from accelsweep.devices.linux import MEMBERSHIP, allowed_cores
 from accelsweep.errors import EXIT_INCOMPLETE
-from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, STOPPING, address, receive, same_user, send, send_streams
+from accelsweep.executor.ipc import (
+    FORK_SERVER_VARIABLE,
+    STOP_SIGNALS,
+    address,
+    receive,
+    same_user,
+    send,
+    send_descriptors,
+)
 
-# The inheritance of a process from its starter. A fork server answers only those who have what it has itself.
-
-_FREE = re.compile(
+_IGNORED_VARIABLES = re.compile(
     r"(ACCELSWEEP|MLFLOW|SNAKEMAKE)_.*|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|TMP|TEMP|TMPDIR|TEMPDIR|PYTHONSAFEPATH"
 )
-"""The variables that no library heeds when it is imported, or that the interpreter's flags show: they may differ."""
+"""Variables that no library reads at import, or that the interpreter's flags reflect: these may differ."""
 
-Inherited = dict[str, str]
+ProcessState = dict[str, str]
 
 
-def surroundings() -> Inherited:
-    """Return what this process inherited and what libraries may have heeded at their import, by its name in words."""
-    variables = {f"variable {name}": value for name, value in os.environ.items() if not _FREE.fullmatch(name)}
+def process_state() -> ProcessState:
+    """Return what a fork of this process inherits and libraries may have read at import, by a readable name."""
+    variables = {
+        f"variable {name}": value for name, value in os.environ.items() if not _IGNORED_VARIABLES.fullmatch(name)
+    }
     limits = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
     return {
         **variables,
@@ -45,14 +56,14 @@ def surroundings() -> Inherited:
 
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Return the names of what is not the same in both."""
+    """Return the names of the entries that differ."""
     return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
-def ask(arguments: Sequence[str]) -> int | None:
-    """Have a supervisor forked for `python -m accelsweep.executor ARGUMENTS`; return its exit code when it has ended.
+def run_in_fork_server(arguments: Sequence[str]) -> int | None:
+    """Have the fork server run `python -m accelsweep.executor ARGUMENTS`; return the exit code.
 
-    None if there is no fork server, or if it refuses: then this process has to be the supervisor itself.
+    None if there is no fork server or it refuses: then the caller has to be the executor itself.
     """
     name = os.environ.get(FORK_SERVER_VARIABLE)
     if not name or sys.platform != "linux":
@@ -60,34 +71,31 @@ def ask(arguments: Sequence[str]) -> int | None:
     with socket.socket(socket.AF_UNIX) as server:
         try:
             server.connect(address(name))
-            answer = _answer(server, arguments) if same_user(server) else None
+            if not same_user(server):
+                return None
+            send_descriptors(server)
+            request = {"arguments": list(arguments), "cwd": str(Path.cwd()), "path": sys.path}
+            send(server, {**request, "environment": dict(os.environ), "process_state": process_state()})
+            reply = receive(server)
         except OSError:
             return None
-        if answer is None:
+        if reply is None:
             return None
-        if "pid" in answer:
-            return _wait(server, int(answer["pid"]))
-    sys.stderr.write(f"this process imports torch itself, because the fork server has {answer['refused']}\n")
+        if "pid" in reply:
+            return _wait(server, int(reply["pid"]))
+    sys.stderr.write(f"this process imports torch itself, because the fork server has {reply['refused']}\n")
     return None
 
 
-def _answer(server: socket.socket, arguments: Sequence[str]) -> dict[str, Any] | None:
-
-    send_streams(server)
-    environment = {"environment": dict(os.environ), "surroundings": surroundings()}
-    send(server, {"arguments": list(arguments), "cwd": str(Path.cwd()), "path": sys.path, **environment})
-    return receive(server)
-
-
-def _wait(server: socket.socket, supervisor: int) -> int:
-    def hand_on(number: int, _frame: FrameType | None) -> None:
+def _wait(server: socket.socket, executor: int) -> int:
+    def forward(number: int, _frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(supervisor, number)
+            os.kill(executor, number)
 
-    for number in STOPPING:
-        signal.signal(number, hand_on)
-    ended = receive(server)
-    if ended is None:
-        sys.stderr.write(f"the supervisor, process {supervisor}, was killed\n")
+    for number in STOP_SIGNALS:
+        signal.signal(number, forward)
+    exit_message = receive(server)
+    if exit_message is None:
+        sys.stderr.write(f"the executor, process {executor}, was killed\n")
         return EXIT_INCOMPLETE
-    return int(ended["code"])
+    return int(exit_message["code"])

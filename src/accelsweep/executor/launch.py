@@ -1,9 +1,9 @@
-"""The start of a run's ranks: forked from a supervisor that has torch loaded already, or as fresh interpreters.
+"""Start the processes of a run's ranks, signal them and reap them: forked with torch loaded, or fresh interpreters.
 
-Either way all ranks of a run form one process group, die with the supervisor, and write to the run's log. They get the
-environment variables of torchrun. A fork is safe because the parent never imports the user's code, never runs an
-operation and never touches CUDA. Nor has it a thread that survives a trial fork. NumPy's and SciPy's OpenBLAS start
-threads when they are imported and end them, in the parent, whenever it forks. Any other thread makes us spawn instead.
+All ranks of a run form one process group, die with the executor, write to the run's log, and get the environment
+variables of torchrun. Forking is safe because the parent never imports user code, runs no torch operation, never
+touches CUDA, and has no threads after a trial fork (NumPy's and SciPy's OpenBLAS threads end at the first one).
+Otherwise ranks are spawned.
 """
 
 from __future__ import annotations
@@ -16,42 +16,43 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NoReturn
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn, Protocol
+
+import psutil
 
 from accelsweep.config.schema import CellConfig
 from accelsweep.devices import linux
 from accelsweep.executor.ipc import Signals
+from accelsweep.executor.run_log import RunLog
+from accelsweep.executor.stack_traces import dump_stacks
 from accelsweep.schedulers.protocol import INTERFACE_VARIABLE
 from accelsweep.schedulers.slurm import node_name
 from accelsweep.worker.run_spec import RunSpec
 
 RankEntry = Callable[[RunSpec], None]
 
-LaunchKind = Literal["fork", "spawn", "srun"]
-"""The ways to start ranks; `srun` starts one process on each node, which forks or spawns that node's ranks."""
+LaunchMethod = Literal["fork", "spawn", "srun"]
+"""How ranks are started; `srun` starts one process on each node, which forks or spawns that node's ranks."""
 
 SPAWN_COMMAND = (sys.executable, "-P", "-m", "accelsweep.worker.main")
-"""The fresh interpreter that runs one rank; the path of the spec is added.
-
-`-P`, as for every interpreter of ours in the user's folder: what we import is never a file of the user's.
-"""
+"""The command of a spawned rank, without the path of its spec. `-P`: the user's files must not shadow ours."""
 
 
 class UnsafeFork(Exception):
-    """A forked run could hang here or find a broken CUDA; the message names the state of the supervisor."""
+    """A forked run could hang or find a broken CUDA; the message says why."""
 
 
 def run_rank(spec: RunSpec) -> None:
-    """Run one rank of `spec` with accelsweep's own code, imported only now."""
+    """Run one rank of `spec`."""
     from accelsweep.worker import main
 
     main.run_rank(spec)
 
 
 def preload() -> None:
-    """Import torch, Lightning and our own code, never the user's, so that forked ranks need not."""
+    """Import torch, Lightning and our own worker code, never the user's, so that forked ranks need not."""
     from accelsweep.worker import main
 
     main.preload()
@@ -61,9 +62,9 @@ def prepare_to_fork(preload: Callable[[], None] = preload) -> None:
     """Call `preload` and make sure that forking from here is safe. Raises UnsafeFork if it is not."""
     if sys.platform != "linux":
         raise UnsafeFork(f"forking a process with torch loaded is not safe on {sys.platform}")
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a call of CUDA itself would break CUDA in every child
-    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # pyarrow's allocator would start a thread
-    gc.disable()  # modules stay: to look for garbage while they load takes a sixth of the time that they take
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a CUDA call here would break CUDA in every child
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # for pyarrow's allocator
+    gc.disable()  # collecting during imports takes a sixth of their time and frees nothing
     try:
         preload()
     finally:
@@ -71,31 +72,90 @@ def prepare_to_fork(preload: Callable[[], None] = preload) -> None:
     if "torch" in sys.modules:
         from accelsweep.devices.inventory import kinds
 
-        if used := [name for name, kind in kinds().items() if kind.initialised()]:
-            raise UnsafeFork(f"{', '.join(used)} was initialised by an import")
-    _trial_fork()
+        if initialised := [name for name, kind in kinds().items() if kind.initialised()]:
+            raise UnsafeFork(f"{', '.join(initialised)} was initialised by an import")
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
     if len(linux.thread_names()) > 1:
         raise UnsafeFork(f"an import left threads behind: {', '.join(linux.thread_names())}")
     gc.collect()
     gc.freeze()  # keeps the collector from copying the shared pages in every child
 
 
-def _trial_fork() -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
+class Ranks(Protocol):
+    """The processes of a run's ranks, on one node or several."""
+
+    exit_codes: dict[int, int | None]
+    """The exit code of each ended rank, negative for the signal that ended it, None if the rank was lost."""
+
+    lost: dict[int, str]
+    """Where each lost rank was."""
+
+    oom_kills: int
+    """Kills for lack of memory on other nodes, counted there."""
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether no process of the run is left to wait for."""
+
+    def poll(self) -> None:
+        """Update `exit_codes` without waiting."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send SIGTERM or SIGKILL to all remaining ranks."""
+
+    def dump_stacks(self, log: RunLog, wait: Callable[[float], None]) -> bool:
+        """Write the stacks of all remaining ranks to `log`; return whether any could be asked. `wait` sleeps."""
+
+
+@dataclass
+class LocalRanks:
+    """Ranks that are child processes of this one, the leader of their process group first, numbered from `first` on."""
+
+    processes: list[int]
+    first: int = 0
+    exit_codes: dict[int, int | None] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    oom_kills: int = 0
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether all have been reaped."""
+        return len(self.exit_codes) == len(self.processes)
+
+    def running(self) -> dict[int, int]:
+        """Return the process ids of those that have not been reaped, by rank."""
+        numbered = enumerate(self.processes, self.first)
+        return {rank: pid for rank, pid in numbered if rank not in self.exit_codes}
+
+    def poll(self) -> None:
+        """Reap those that have ended."""
+        for rank, pid in self.running().items():
+            reaped, status = os.waitpid(pid, os.WNOHANG)
+            if reaped:
+                self.exit_codes[rank] = os.waitstatus_to_exitcode(status)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the group. Its id cannot have been reused while one of its processes is not reaped."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.processes[0], number)
+
+    def dump_stacks(self, log: RunLog, wait: Callable[[float], None]) -> bool:
+        """Ask one after another."""
+        return dump_stacks(self.running(), log, wait)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The common arguments of one attempt's ranks: spec, environment (with `rendezvous`), log and lease descriptors.
+    """What the ranks of one attempt have in common: spec, environment (with `rendezvous`), log and lease descriptors.
 
-    `python` is the interpreter that ranks are spawned with, None for this process's own.
+    `python` is the interpreter for spawned ranks; None for this process's own.
     """
 
     spec: RunSpec
-    kind: LaunchKind
+    method: LaunchMethod
     environment: Mapping[str, str]
     log: int
     leases: tuple[int, ...] = ()
@@ -103,8 +163,8 @@ class Launch:
 
 
 @dataclass
-class Launchers:
-    """The start of ranks: a forked one calls `entry`, a fresh interpreter runs `spawn_command`.
+class Launcher:
+    """Starts ranks: a fork calls `entry`, a fresh interpreter runs `spawn_command`.
 
     `safe` says whether this process may fork them; None until it has prepared itself.
     """
@@ -114,10 +174,10 @@ class Launchers:
     preload: Callable[[], None] = preload
     safe: bool | None = None
 
-    def kind_for(self, config: CellConfig, say: Callable[[str], None]) -> LaunchKind:
-        """Return how a cell's ranks are started; `say` is told if a fork was wanted but would not be safe."""
+    def method_for(self, config: CellConfig, say: Callable[[str], None]) -> LaunchMethod:
+        """Return how to start a setting's ranks; `say` gets the reason if a fork was wanted but is not safe."""
         if config.launcher == "spawn" or config.env:
-            return "spawn"  # variables such as OMP_NUM_THREADS are read when libraries load: too late in a fork
+            return "spawn"  # variables such as OMP_NUM_THREADS are read at import: too late in a fork
         if self.safe is None:
             try:
                 prepare_to_fork(self.preload)
@@ -127,72 +187,68 @@ class Launchers:
                 self.safe = False
         return "fork" if self.safe else "spawn"
 
-    def start(self, launch: Launch, ranks: range | None = None) -> list[int]:
-        """Start `ranks` (all of them by default) in one new process group; return their process ids, its leader first.
-
-        A rank's place on its node follows from LOCAL_WORLD_SIZE in the launch's environment.
-        """
+    def start(self, launch: Launch, ranks: range | None = None) -> LocalRanks:
+        """Start `ranks` (by default all) in one new process group."""
+        ranks = range(launch.spec.world_size) if ranks is None else ranks
         sys.stdout.flush()
         sys.stderr.flush()
+        local_size = int(launch.environment["LOCAL_WORLD_SIZE"])
         processes: list[int] = []
         try:
-            for rank in range(launch.spec.world_size) if ranks is None else ranks:
-                local_rank = rank % int(launch.environment["LOCAL_WORLD_SIZE"])
-                environment = {**launch.environment, "RANK": str(rank), "LOCAL_RANK": str(local_rank)}
-                processes.append(self._fork(launch, environment, processes[:1]))
+            for rank in ranks:
+                numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank % local_size)}
+                group = processes[0] if processes else 0
+                processes.append(self._fork(launch, {**launch.environment, **numbers}, group))
         except OSError:
             for process in processes:
                 os.kill(process, signal.SIGKILL)
                 os.waitpid(process, 0)
             raise
-        return processes
+        return LocalRanks(processes, ranks.start)
 
-    def _fork(self, launch: Launch, environment: Mapping[str, str], leader: list[int]) -> int:
+    def _fork(self, launch: Launch, environment: Mapping[str, str], group: int) -> int:
         parent = os.getpid()
-        with Signals.held_back():  # until the child has its own handlers: the supervisor's would lose a signal
+        with Signals.blocked():  # until the child has its own handlers: the executor's would swallow a signal
             child = os.fork()
             if child == 0:
-                self._live(launch, environment, leader[0] if leader else 0, parent)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # the child does the same; either may be first
-            os.setpgid(child, leader[0] if leader else child)
+                self._run_child(launch, environment, group, parent)
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # parent and child race; either may be first
+            os.setpgid(child, group or child)
         return child
 
-    def _live(self, launch: Launch, environment: Mapping[str, str], group: int, parent: int) -> NoReturn:
+    def _run_child(self, launch: Launch, environment: Mapping[str, str], group: int, parent: int) -> NoReturn:
         code = 1
         try:
             os.setpgid(0, group)
             linux.die_with_parent(parent)
             linux.volunteer_for_oom_kill()
-            _use_streams(launch.log)
+            _redirect_streams(launch.log)
             Signals.reset_in_child()
             os.environ.update(environment)
-            if launch.kind == "spawn":
-                _become(self.spawn_command, launch)
+            if launch.method == "spawn":
+                for lease in launch.leases:
+                    os.set_inheritable(lease, True)
+                program = launch.python or self.spawn_command[0]
+                arguments = [program, *self.spawn_command[1:], str(launch.spec.file())]
+                unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+                os.execve(program, arguments, unbuffered)  # noqa: S606 - arguments, no shell
             code = call(self.entry, launch.spec)
-        except BaseException:  # noqa: BLE001 - whatever happens, a forked child must never return into the supervisor
+        except BaseException:  # noqa: BLE001 - whatever happens, a forked child must never return into the executor
             traceback.print_exc()
         finally:
             os._exit(code)
 
 
-def _become(command: Sequence[str], launch: Launch) -> NoReturn:
-    for lease in launch.leases:
-        os.set_inheritable(lease, True)
-    fresh = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
-    program = launch.python or command[0]
-    os.execve(program, [program, *command[1:], str(launch.spec.file())], fresh)  # noqa: S606 - arguments, no shell
-
-
 def call(entry: RankEntry, spec: RunSpec) -> int:
-    """Call `entry` as the main program of this process; return its exit code. Its own errors go to stderr."""
+    """Call `entry` as this process's main program; return its exit code. Its exceptions go to stderr."""
     faulthandler.enable()
     code = 0
     try:
         entry(spec)
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        sys.stderr.write(f"the run called sys.exit({end.code!r})\n")
-    except BaseException:  # noqa: BLE001 - the traceback is all that this process can still say
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        sys.stderr.write(f"the run called sys.exit({error.code!r})\n")
+    except BaseException:  # noqa: BLE001 - the traceback is all that this process can still report
         traceback.print_exc()
         code = 1
     sys.stdout.flush()
@@ -200,9 +256,8 @@ def call(entry: RankEntry, spec: RunSpec) -> int:
     return code
 
 
-def _use_streams(log: int) -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+def _redirect_streams(log: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
     sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
@@ -210,30 +265,47 @@ def _use_streams(log: int) -> None:
 
 
 def rendezvous(spec: RunSpec) -> dict[str, str]:
-    """Return the environment with which the ranks of `spec` find each other, on this machine or from its node on.
+    """Return the variables by which the ranks of `spec` find each other, with this node as the master.
 
-    Between nodes INTERFACE_VARIABLE may name the network interface.
+    INTERFACE_VARIABLE may name the network interface between nodes.
     """
-    nodes = spec.config.num_nodes
-    found = {
+    several_nodes = spec.config.num_nodes > 1
+    with socket.socket() as listener:
+        listener.bind(("" if several_nodes else "127.0.0.1", 0))
+        free_port = int(listener.getsockname()[1])
+    variables = {
         "WORLD_SIZE": str(spec.world_size),
         "LOCAL_WORLD_SIZE": str(spec.config.devices),
         "NODE_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1" if nodes == 1 else node_name(),
-        "MASTER_PORT": str(_free_port("127.0.0.1" if nodes == 1 else "")),
+        "MASTER_ADDR": node_name() if several_nodes else "127.0.0.1",
+        "MASTER_PORT": str(free_port),
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
-    if nodes > 1:
-        interface = os.environ.get(INTERFACE_VARIABLE)
-        return found | ({"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {})
-    if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
-        found["GLOO_SOCKET_IFNAME"] = (
-            "lo"  # otherwise gloo looks this host's name up, and hangs where it does not resolve
-        )
-    return found
+    if several_nodes:
+        if interface := os.environ.get(INTERFACE_VARIABLE):
+            variables |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    elif sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
+        variables["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo looks up the host's name, and hangs if it does not resolve
+    return variables
 
 
-def _free_port(address: str) -> int:
-    with socket.socket() as listener:
-        listener.bind((address, 0))
-        return int(listener.getsockname()[1])
+def children() -> frozenset[int]:
+    """Return the process ids of this process's children."""
+    return frozenset(child.pid for child in psutil.Process().children())
+
+
+def kill_leftovers(unrelated: frozenset[int]) -> None:
+    """Kill and reap what the ranks left behind (loader workers, daemons) and we adopted; spare `unrelated` children."""
+    while left := [child for child in psutil.Process().children(recursive=True) if _is_leftover(child, unrelated)]:
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        for pid in children() - unrelated:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _is_leftover(process: psutil.Process, unrelated: frozenset[int]) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return not ({process.pid, *(parent.pid for parent in process.parents())} & unrelated)
+    return False

@@ -1,4 +1,4 @@
-"""From the start of a run's processes to the death of the last one: time limits, dead ranks, politeness, then force."""
+"""Monitor a run's ranks until the last one has ended: time limits, the watchdog, dead ranks, SIGTERM before SIGKILL."""
 
 from __future__ import annotations
 
@@ -12,80 +12,71 @@ from accelsweep.config.sweep_options import Limits
 from accelsweep.devices import linux
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.ipc import Signals
-from accelsweep.executor.processes import Ranks, RunLog, end_leftovers
+from accelsweep.executor.launch import Ranks, kill_leftovers
+from accelsweep.executor.run_log import RunLog
 from accelsweep.records.sweep_progress import Heard
 from accelsweep.worker.run_spec import RankResult, RunSpec
 
-# Ranks without a step: how long each has been silent, told from the signs of life in its `records.sweep_progress`.
+_WATCHDOG_SECONDS = 10.0
 
-_WATCHDOG_LOOK_SECONDS = 10.0
+_POLL_SECONDS = 1.0
 
+_PEER_REPORT_SECONDS = 3.0
+"""How long the peers of a dead rank may still report what they saw."""
 
-@dataclass
-class _Ear:
-    """The last news of one rank: its steps at the last look, and the seconds since they changed."""
+_TEARDOWN_SECONDS = 10.0
+"""How long ranks may take to exit once all results are on disk."""
 
-    pulse: Heard
-    steps: int = 0
-    silent_seconds: float = 0.0
+_GRACE_AFTER_DEATH_SECONDS = 5.0  # with _PEER_REPORT_SECONDS: a group whose rank died is gone within 10 s
 
-    def listen(self, seconds: float) -> None:
-        steps = self.pulse.steps
-        self.silent_seconds = self.silent_seconds + seconds if steps and steps == self.steps else 0.0
-        self.steps = steps
+Cause = Literal["interrupted", "time_limit", "stalled", "rank_ended", "hung_teardown"]
+"""Why the executor ended a run that did not end by itself."""
 
 
-class Silence:
-    """The ranks on this node. Files that another node maps into its memory show nothing here.
+class Watchdog:
+    """Finds the ranks of this node that have finished no step for too long.
 
-    Where one of the others hangs, the next exchange silences these.
+    Heartbeats are files in mapped memory, so those of remote ranks are not visible here. A remote hang shows at the
+    next collective, where the local ranks stall too.
     """
 
     def __init__(self, spec: RunSpec, limit_seconds: float | None) -> None:
-        """A rank may be without a step for `limit_seconds`; None lets all be."""
-        self._ears = {rank: _Ear(Heard(spec.pulse(rank))) for rank in range(spec.config.devices)}
+        """`limit_seconds` is the longest time without a step; None disables the watchdog."""
+        self._heartbeats = {rank: Heard(spec.pulse(rank)) for rank in range(spec.config.devices)}
+        self._steps = dict.fromkeys(self._heartbeats, 0)
+        self._stalled_seconds = dict.fromkeys(self._heartbeats, 0.0)
         self._limit = float("inf") if limit_seconds is None else limit_seconds
-        self._interval = min(_WATCHDOG_LOOK_SECONDS, self._limit / 10)
-        self._looked_at: float | None = None
+        self._interval = min(_WATCHDOG_SECONDS, self._limit / 10)
+        self._checked_at: float | None = None
 
-    def broken_by(self, now: float) -> frozenset[int]:
-        """Return the ranks that have been silent for too long at `now` (monotonic seconds)."""
-        if self._looked_at is None:
-            self._looked_at = now
-        passed = now - self._looked_at
-        if passed < self._interval:
+    def stalled(self, now: float) -> frozenset[int]:
+        """Return the ranks that have been stalled for too long at `now` (monotonic seconds)."""
+        if self._checked_at is None:
+            self._checked_at = now
+        elapsed = now - self._checked_at
+        if elapsed < self._interval:
             return frozenset()
-        self._looked_at = now
-        for ear in self._ears.values():
-            ear.listen(min(passed, self._interval + 2.0))
-        return frozenset(rank for rank, ear in self._ears.items() if ear.silent_seconds >= self._limit)
-
-
-Cause = Literal["interrupted", "time_limit", "silence", "rank_ended", "lingering"]
-"""The reason why the supervisor ended a run that did not end by itself."""
-
-REPORT_SECONDS = 3.0
-"""The time in which the peers of a rank that ended early may still report their own view."""
-
-LINGER_SECONDS = 10.0
-"""The time within which ranks exit after all results are on disk."""
-
-_GRACE_AFTER_DEATH_SECONDS = 5.0  # with REPORT_SECONDS: a group whose rank died is gone within 10 s
-
-_LOOK_SECONDS = 1.0
+        self._checked_at = now
+        elapsed = min(elapsed, self._interval + 2.0)  # a suspended job wakes up together with its executor
+        for rank, heartbeat in self._heartbeats.items():
+            steps = heartbeat.steps
+            stalled = steps != 0 and steps == self._steps[rank]
+            self._stalled_seconds[rank] = self._stalled_seconds[rank] + elapsed if stalled else 0.0
+            self._steps[rank] = steps
+        return frozenset(rank for rank, seconds in self._stalled_seconds.items() if seconds >= self._limit)
 
 
 @dataclass(frozen=True)
 class Ending:
-    """The ending of a run's processes.
+    """How a run's processes ended.
 
-    `statuses` are exit codes by rank, negative for the signal that ended one, None for a rank that was `lost` with its
-    node. `reported` are the ranks whose results stood before we sent any signal (later ones describe our signal).
-    `signalled` are those that were alive when we sent it. `lost` says where a rank without a status was. `silent` are
-    those that had been without a step for too long. `stacks` says whether the log has the stacks of the ranks.
+    `exit_codes` are by rank, negative for a signal, None for a rank that was `lost` with its node (which says where it
+    was). `reported` are the ranks whose results were on disk before we sent any signal; later ones describe our signal.
+    `signalled` are the ranks that were alive then. `stalled` are those without a step for too long. `stacks` says
+    whether the ranks' stacks are in the log.
     """
 
-    statuses: tuple[int | None, ...]
+    exit_codes: tuple[int | None, ...]
     cause: Cause | None
     reported: frozenset[int]
     signalled: frozenset[int]
@@ -93,13 +84,13 @@ class Ending:
     oom_kills: int
     wall_seconds: float
     lost: Mapping[int, str] = field(default_factory=dict)
-    silent: frozenset[int] = frozenset()
+    stalled: frozenset[int] = frozenset()
     stacks: bool = False
 
 
 @dataclass
-class Watch:
-    """The ranks of one run, from their start on. `tick` is called about once a second while they run."""
+class Monitor:
+    """Watches the ranks of one run from their start on. `tick` is called about once a second."""
 
     spec: RunSpec
     ranks: Ranks
@@ -107,87 +98,82 @@ class Watch:
     log: RunLog
     signals: Signals
     tick: Callable[[], None] = lambda: None
-    clock: Callable[[], float] = time.monotonic
 
-    def until_the_end(self, oom_kills_before: int, strangers: frozenset[int]) -> Ending:
-        """Wait for all ranks, end them where the rules say so, and end the processes that they leave behind.
-
-        `strangers` are children of this process that do not belong to the run.
-        """
-        self._begin()
-        while not self.ranks.gone:
-            self._decide()
-            self._wait(self._next_look())
-            self.log.pump()
-            self.ranks.look()
-            self.tick()
-        wall_seconds = self.clock() - self._started
-        end_leftovers(strangers)
-        reported = self._reported if self._signalled_at is not None else self._results()
-        return Ending(
-            statuses=tuple(self.ranks.statuses[rank] for rank in range(self.spec.world_size)),
-            cause=self._cause if self._signalled_at is not None else self._unasked(),
-            reported=reported,
-            signalled=self._signalled,
-            ignored_sigterm=self._killed,
-            oom_kills=linux.oom_kills() - oom_kills_before + self.ranks.oom_kills,
-            wall_seconds=wall_seconds,
-            lost=self.ranks.lost,
-            silent=self._silent,
-            stacks=self._stacks,
-        )
-
-    def _unasked(self) -> Cause | None:
-        """Return why all ranks ended before we asked them to: whoever stops us may have stopped them sooner."""
-        return None if self.signals.stop is None else "interrupted"
-
-    def _begin(self) -> None:
-        self._started = self.clock()
+    def __post_init__(self) -> None:
+        self._started = time.monotonic()
         self._cause: Cause | None = None
         self._signal_at = float("inf")
         self._signalled_at: float | None = None
         self._signalled: frozenset[int] = frozenset()
         self._reported: frozenset[int] = frozenset()
         self._killed = self._stacks = False
-        self._silence = Silence(self.spec, self.limits.silence_seconds)
-        self._silent: frozenset[int] = frozenset()
+        self._watchdog = Watchdog(self.spec, self.limits.silence_seconds)
+        self._stalled: frozenset[int] = frozenset()
         self._failures: dict[int, bool] = {}
 
-    def _decide(self) -> None:
-        now = self.clock()
-        cause, patience = self._why_end(now)
-        if cause is not None and now + patience < self._signal_at and self._signalled_at is None:
-            self._cause, self._signal_at = cause, now + patience
+    def wait(self, oom_kills_before: int, unrelated: frozenset[int]) -> Ending:
+        """Wait for all ranks, end them where a rule says so, and kill the processes that they leave behind.
+
+        `unrelated` are children of this process that do not belong to the run.
+        """
+        while not self.ranks.all_ended:
+            self._check()
+            self._sleep(self._poll_seconds())
+            self.log.pump()
+            self.ranks.poll()
+            self.tick()
+        wall_seconds = time.monotonic() - self._started
+        kill_leftovers(unrelated)
+        if self._signalled_at is None:
+            # ended by themselves, or by whoever is stopping us: Slurm signals ranks before a container passes it on
+            self._reported = self._with_result()
+            self._cause = None if self.signals.stop is None else "interrupted"
+        return Ending(
+            exit_codes=tuple(self.ranks.exit_codes[rank] for rank in range(self.spec.world_size)),
+            cause=self._cause,
+            reported=self._reported,
+            signalled=self._signalled,
+            ignored_sigterm=self._killed,
+            oom_kills=linux.oom_kills() - oom_kills_before + self.ranks.oom_kills,
+            wall_seconds=wall_seconds,
+            lost=self.ranks.lost,
+            stalled=self._stalled,
+            stacks=self._stacks,
+        )
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        cause, delay = self._why_end(now)
+        if cause is not None and now + delay < self._signal_at and self._signalled_at is None:
+            self._cause, self._signal_at = cause, now + delay
         if self._signalled_at is None and now >= self._signal_at:
-            self._reported = self._results()
-            self._signalled = self._alive()
-            if self._cause in ("time_limit", "silence"):
-                self._stacks = self.ranks.write_stacks(self.log, self._wait)
-            self._signalled_at = self.clock()
+            self._reported = self._with_result()
+            self._signalled = frozenset(range(self.spec.world_size)) - self.ranks.exit_codes.keys()
+            if self._cause in ("time_limit", "stalled"):
+                self._stacks = self.ranks.dump_stacks(self.log, self._sleep)
+            self._signalled_at = time.monotonic()
             self.ranks.signal(signal.SIGTERM)
         elif self._signalled_at is not None and now >= self._signalled_at + self._grace():
             self._killed = True
             self.ranks.signal(signal.SIGKILL)
 
     def _why_end(self, now: float) -> tuple[Cause | None, float]:
+        """Return why to end the run, and the seconds to wait before that."""
         if self.signals.stop is not None:
             return "interrupted", 0.0
         if self._cause == "rank_ended":
             return None, 0.0
         if now - self._started >= self.limits.run_seconds:
             return "time_limit", 0.0
-        reported = self._results()
-        if self.ranks.statuses.keys() - reported or any(self._failed(rank) for rank in reported):
-            return "rank_ended", REPORT_SECONDS
-        if self._cause is None and len(reported) == self.spec.world_size:
-            return "lingering", LINGER_SECONDS
-        if silent := self._silence.broken_by(now) - reported:
-            self._silent = silent
-            return "silence", 0.0
+        with_result = self._with_result()
+        if self.ranks.exit_codes.keys() - with_result or any(self._failed(rank) for rank in with_result):
+            return "rank_ended", _PEER_REPORT_SECONDS
+        if self._cause is None and len(with_result) == self.spec.world_size:
+            return "hung_teardown", _TEARDOWN_SECONDS
+        if stalled := self._watchdog.stalled(now) - with_result:
+            self._stalled = stalled
+            return "stalled", 0.0
         return None, 0.0
-
-    def _wait(self, seconds: float) -> None:
-        self.signals.wait(seconds, self.log.descriptors())
 
     def _failed(self, rank: int) -> bool:
         if rank not in self._failures:
@@ -197,19 +183,19 @@ class Watch:
                 self._failures[rank] = True
         return self._failures[rank]
 
+    def _with_result(self) -> frozenset[int]:
+        return frozenset(rank for rank in range(self.spec.world_size) if self.spec.rank_result(rank).exists())
+
     def _grace(self) -> float:
         grace = self.limits.stop_grace_seconds
         return min(grace, _GRACE_AFTER_DEATH_SECONDS) if self._cause == "rank_ended" else grace
 
-    def _next_look(self) -> float:
+    def _poll_seconds(self) -> float:
         if self._cause is None:
-            return min(_LOOK_SECONDS, self._started + self.limits.run_seconds - self.clock())
+            return min(_POLL_SECONDS, self._started + self.limits.run_seconds - time.monotonic())
         if self._signalled_at is None:
-            return min(_LOOK_SECONDS, self._signal_at - self.clock())
-        return max(0.01, min(_LOOK_SECONDS, self._signalled_at + self._grace() - self.clock()))
+            return min(_POLL_SECONDS, self._signal_at - time.monotonic())
+        return max(0.01, min(_POLL_SECONDS, self._signalled_at + self._grace() - time.monotonic()))
 
-    def _alive(self) -> frozenset[int]:
-        return frozenset(range(self.spec.world_size)) - self.ranks.statuses.keys()
-
-    def _results(self) -> frozenset[int]:
-        return frozenset(rank for rank in range(self.spec.world_size) if self.spec.rank_result(rank).exists())
+    def _sleep(self, seconds: float) -> None:
+        self.signals.wait(seconds, self.log.descriptors())

@@ -1,7 +1,8 @@
-"""An srun, for a supervisor that can call it and for one that cannot.
+"""Start srun for a run on several nodes: directly, or from inside a container through a proxy on the host.
 
-In a container there is none: the program, its plugins and munge's socket belong to the host. A supervisor there asks
-the process that stays outside, and signals it, over a socket (see outside.py).
+A container has no srun: the program, its plugins and munge's socket belong to the host. So the job starts the container
+by `python -m accelsweep.executor.srun CONTAINER... -P -m MODULE BLOCK`. This proxy stays outside, starts an srun for
+each request of the executor inside, and passes signals on (docs/design/0013-several-nodes.md).
 """
 
 from __future__ import annotations
@@ -25,25 +26,31 @@ from accelsweep.devices import linux
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.device_lease import NotEnoughDevices
 from accelsweep.executor.ipc import (
-    OUTSIDE_VARIABLE,
+    SRUN_PROXY_VARIABLE,
     Signals,
     address,
     receive,
-    receive_streams,
+    receive_descriptors,
     same_user,
     send,
-    send_streams,
+    send_descriptors,
 )
 from accelsweep.json_documents import Frozen, first_wrong
 from accelsweep.schedulers.select import this_job
 from accelsweep.signals import answer
 
 SRUN_END_SECONDS = 20.0
-"""An srun ends by itself once it has killed its step; after so long it is killed."""
+"""How long srun may take to end its step before it is killed."""
+
+_POLL_SECONDS = 60.0  # whatever matters wakes us earlier
+
+_REQUEST_TIMEOUT_SECONDS = 10.0
+
+_COMMAND_NOT_FOUND = 127
 
 
 class Srun(Protocol):
-    """The process that stands for all that srun starts: `subprocess.Popen`, or what looks like it."""
+    """A running srun: the part of `subprocess.Popen` that we use."""
 
     @property
     def returncode(self) -> int | None:
@@ -56,41 +63,41 @@ class Srun(Protocol):
         """Send a signal, unless it has ended."""
 
 
-class SrunWish(Frozen):
-    """The command to start: `program`, Python's arguments, once on each of `nodes`, with `cpus` CPU cores.
+class SrunRequest(Frozen):
+    """Start Python with `arguments` once on each of `nodes`, with `cpus` CPU cores and the job's own variables.
 
-    `environment` is added to the job's own.
+    `environment` is added to these.
     """
 
     nodes: int
     cpus: int
-    program: tuple[str, ...]
+    arguments: tuple[str, ...]
     environment: dict[str, str]
 
 
-def start_srun(wish: SrunWish, python: Sequence[str], log: int) -> subprocess.Popen[bytes]:
-    """Start srun with the words that start `python` on a node, and `log` for its output. It dies with this process."""
+def start_srun(request: SrunRequest, python: Sequence[str], log: int) -> subprocess.Popen[bytes]:
+    """Start srun with the words that start `python` on a node, output to `log`. It dies with this process."""
     job = this_job()
-    command = None if job is None else job.across_nodes(wish.nodes, wish.cpus, python)
+    command = None if job is None else job.across_nodes(request.nodes, request.cpus, python)
     if command is None:
-        raise AccelsweepError(f"nothing here starts ranks on {wish.nodes} nodes: this is no Slurm job")
+        raise AccelsweepError(f"nothing here starts ranks on {request.nodes} nodes: this is no Slurm job")
     return subprocess.Popen(
-        [*command, *wish.program],
-        env={**os.environ, **wish.environment},
+        [*command, *request.arguments],
+        env={**os.environ, **request.environment},
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
         process_group=0,
-        preexec_fn=partial(linux.die_with_parent, os.getpid()),  # noqa: PLW1509 - a supervisor has one thread
+        preexec_fn=partial(linux.die_with_parent, os.getpid()),  # noqa: PLW1509 - an executor has one thread
     )
 
 
-def reach() -> socket.socket:
-    """Return a connection to the process outside. Raises NotEnoughDevices with the key that mends it otherwise."""
-    name = os.environ.get(OUTSIDE_VARIABLE)
+def connect_to_proxy() -> socket.socket:
+    """Return a connection to the srun proxy. Raises NotEnoughDevices, with the remedy, where there is none."""
+    name = os.environ.get(SRUN_PROXY_VARIABLE)
     if name is None:
         raise NotEnoughDevices(
-            f"site.slurm.container has to hand the job's variables on, and {OUTSIDE_VARIABLE} is not set here "
+            f"site.slurm.container has to hand the job's variables on, and {SRUN_PROXY_VARIABLE} is not set here "
             "(podman: --env-host)"
         )
     connection = socket.socket(socket.AF_UNIX)
@@ -107,135 +114,122 @@ def reach() -> socket.socket:
     return connection
 
 
-class SrunOutside:
-    """An srun that the process outside the container starts and watches. It ends with this process."""
+class ProxiedSrun:
+    """An srun that the proxy starts and watches. It ends with this process."""
 
-    def __init__(self, wish: SrunWish, log: int) -> None:
-        """Ask for it. Raises NotEnoughDevices as `reach` does."""
+    def __init__(self, request: SrunRequest, log: int) -> None:
+        """Send the request. Raises NotEnoughDevices as `connect_to_proxy` does."""
         self.returncode: int | None = None
-        self._connection = reach()
-        with contextlib.suppress(OSError):  # whoever is gone by now is noticed at the first `poll`
-            send_streams(self._connection, (log,))
-            send(self._connection, wish.model_dump())
+        self._connection = connect_to_proxy()
+        with contextlib.suppress(OSError):  # a dead proxy is noticed at the first `poll`
+            send_descriptors(self._connection, (log,))
+            send(self._connection, request.model_dump())
 
     def poll(self) -> int | None:
-        """Return srun's exit code, None before its end. Where nobody outside is left, it was killed.
+        """Return srun's exit code, None before its end. If the proxy is gone, srun was killed.
 
-        If the process outside was asked to stop, this process is asked, too, before it looks how the ranks ended. A
-        container hands a signal on after Slurm has ended the ranks by it: they would seem to have crashed.
+        If the proxy was asked to stop, raise that signal here too, before the ranks' end is examined: Slurm
+        signals the ranks before a container passes the signal on, and the run would look crashed.
         """
         if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
-            answer = receive(self._connection) or {"code": -signal.SIGKILL}
+            reply = receive(self._connection) or {"code": -signal.SIGKILL}
             self._connection.close()
-            self.returncode = int(answer["code"])
-            if stop := answer.get("stop"):
+            self.returncode = int(reply["code"])
+            if stop := reply.get("stop"):
                 signal.raise_signal(int(stop))
         return self.returncode
 
     def send_signal(self, sig: int, /) -> None:
-        """Have a signal sent to srun."""
+        """Have the proxy send srun a signal."""
         if self.returncode is None:
             with contextlib.suppress(OSError):
                 send(self._connection, {"signal": int(sig)})
 
 
-# A container's way to other nodes: `python -m accelsweep.executor.srun CONTAINER... -P -m MODULE BLOCK`.
-
-_WAIT_SECONDS = 60.0  # whatever matters wakes us before
-
-_PATIENCE_SECONDS = 10.0
-
-_NOT_STARTED = 127  # a shell's code for a command that it cannot start
-
-
 def main() -> int:
-    """Start the container and serve its supervisor until its end; return its exit code."""
+    """Start the container, serve the executor inside until its end, and return its exit code."""
     command, signals = sys.argv[1:], Signals()
-    name = f"accelsweep-outside-{secrets.token_hex(16)}"
+    name = f"accelsweep-srun-{secrets.token_hex(16)}"
     with signals.caught(), socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address(name))
         listener.listen()
         listener.setblocking(False)
-        inside = subprocess.Popen(
+        container = subprocess.Popen(
             command,
-            env={**os.environ, OUTSIDE_VARIABLE: name},
+            env={**os.environ, SRUN_PROXY_VARIABLE: name},
             preexec_fn=partial(linux.die_with_parent, os.getpid()),  # noqa: PLW1509 - there is one thread
         )
-        code = _Outside(inside, command[:-4], signals).serve(listener)
+        code = _Proxy(container, command[:-4], signals).serve(listener)
     return code if code >= 0 else 128 - code
 
 
 @dataclass
-class _Outside:
-    """`inside` is the container's process, and `python` the words that start Python in another one."""
+class _Proxy:
+    """`python` is the command that starts Python in another such container."""
 
-    inside: subprocess.Popen[bytes]
+    container: subprocess.Popen[bytes]
     python: Sequence[str]
     signals: Signals
-    _told: bool = field(default=False, init=False)
+    _stop_forwarded: bool = field(default=False, init=False)
 
     def serve(self, listener: socket.socket) -> int:
-        """Start what the supervisor asks for, one srun at a time; return its exit code when it has ended."""
-        while (code := self.inside.poll()) is None:
+        """Serve one request at a time; return the container's exit code once it has ended."""
+        while (code := self.container.poll()) is None:
             self._wait(listener)
             with contextlib.suppress(BlockingIOError):
                 connection, _ = listener.accept()
                 with connection:
-                    self._answer(connection)
+                    self._serve_request(connection)
         return code
 
     def _wait(self, connection: socket.socket) -> None:
-        """Sleep until something happens; hand a wish to stop on to the supervisor, once."""
-        self.signals.wait(_WAIT_SECONDS, [connection.fileno()])
-        if self.signals.stop is not None and not self._told:
-            self.inside.send_signal(self.signals.stop)
-            self._told = True
+        """Sleep until something happens; forward a stop signal to the executor, once."""
+        self.signals.wait(_POLL_SECONDS, [connection.fileno()])
+        if self.signals.stop is not None and not self._stop_forwarded:
+            self.container.send_signal(self.signals.stop)
+            self._stop_forwarded = True
 
-    def _answer(self, connection: socket.socket) -> None:
-        connection.settimeout(_PATIENCE_SECONDS)
+    def _serve_request(self, connection: socket.socket) -> None:
+        connection.settimeout(_REQUEST_TIMEOUT_SECONDS)
         log: list[int] = []
         try:
             if not same_user(connection):
                 return
-            log = receive_streams(connection)
-            asked = receive(connection)
-            if asked is not None and log and (code := self._to_the_end(asked, log[0], connection)) is not None:
-                send(connection, {"code": code, "stop": self.signals.stop})  # the container may be later with it
-        except OSError as error:  # of a supervisor that has gone, which asks no more
-            sys.stderr.write(f"the supervisor in the container is gone: {error}\n")
+            log = receive_descriptors(connection)
+            request = receive(connection)
+            if request is not None and log and (code := self._run_srun(request, log[0], connection)) is not None:
+                send(connection, {"code": code, "stop": self.signals.stop})  # the container may pass it on later
+        except OSError as error:
+            sys.stderr.write(f"the executor in the container is gone: {error}\n")
         finally:
-            for descriptor in log:  # after the code: the end of its log wakes the supervisor
+            for descriptor in log:  # after the reply: the end of its log wakes the executor
                 os.close(descriptor)
 
-    def _to_the_end(self, asked: dict[str, object], log: int, connection: socket.socket) -> int | None:
-        """Start srun and return its exit code; None if whoever asked for it has gone before its end."""
+    def _run_srun(self, request: dict[str, object], log: int, connection: socket.socket) -> int | None:
+        """Start srun and return its exit code; None if the executor went away before its end."""
         try:
-            srun = start_srun(SrunWish.model_validate(asked), self.python, log)
+            srun = start_srun(SrunRequest.model_validate(request), self.python, log)
         except ValidationError as error:
-            os.write(log, f"the container asked for no srun that can be started: {first_wrong(error)}\n".encode())
-            return _NOT_STARTED
+            os.write(log, f"the container sent an invalid request for srun: {first_wrong(error)}\n".encode())
+            return _COMMAND_NOT_FOUND
         except (AccelsweepError, OSError) as error:
             os.write(log, f"{error}\n".encode())
-            return _NOT_STARTED
+            return _COMMAND_NOT_FOUND
         while srun.poll() is None:
             self._wait(connection)
-            heard = bool(select.select([connection], [], [], 0)[0])
-            message = receive(connection) if heard else None
+            readable = bool(select.select([connection], [], [], 0)[0])
+            message = receive(connection) if readable else None
             if message is not None:
                 srun.send_signal(int(message["signal"]))
-            elif heard or self.inside.poll() is not None:
-                _end(srun)
+            elif readable or self.container.poll() is not None:
+                srun.terminate()
+                try:
+                    srun.wait(SRUN_END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    srun.kill()
+                    srun.wait()
                 return None
         return srun.returncode
-
-
-def _end(srun: subprocess.Popen[bytes]) -> None:
-    srun.terminate()
-    try:
-        srun.wait(SRUN_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        srun.kill()
-        srun.wait()
 
 
 if __name__ == "__main__":

@@ -42,14 +42,14 @@ class Why(StrEnum):
     disk_refused = "{where}: {error}; make the folder writable or make room on its disk"
     budget_spent = "the time budget was spent before it began ({stop} stands)"
     block_spent = "the {seconds:g} s of its block (limits.block_seconds) were spent before it began"
-    stopped = "the supervisor of its block was stopped by {signal}"
-    failed = "the supervisor of its block failed ({error}); {log} has more"
+    stopped = "the executor of its block was stopped by {signal}"
+    failed = "the executor of its block failed ({error}); {log} has more"
     died = (
-        "the supervisor of its block, process {pid} on {host}, ended without a word{during}: it was killed, or the "
+        "the executor of its block, process {pid} on {host}, ended without a word{during}: it was killed, or the "
         "machine was"
     )
     brought_down = (
-        "runs of the first two settings ended their supervisors without a word ({runs}), and nothing was measured: the "
+        "runs of the first two settings ended their executors without a word ({runs}), and nothing was measured: the "
         "cause may be in the code that they run, or too little memory. Mend it, or measure the rest with --keep-going"
     )
     alike = (

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator, Mapping
 
 from accelsweep.errors import InputError
-from accelsweep.executor.attempt import environment_of, frozen_spec
+from accelsweep.executor.attempt import rank_environment, standalone_spec
+from accelsweep.executor.code_versions import CodeVersion, CodeVersions
 from accelsweep.executor.device_lease import Lease, leased
-from accelsweep.executor.launch import Launch, Launchers
-from accelsweep.executor.result_reuse import VersionAtHand, Versions
+from accelsweep.executor.launch import Launch, Launcher
 from accelsweep.records.cleanup import temporary_folder
 from accelsweep.records.layout import SweepFolder
 from accelsweep.worker.run_spec import RankResult, RunSpec
@@ -21,33 +21,32 @@ from accelsweep.worker.run_spec import RankResult, RunSpec
 _FIRST_RANK = {"RANK": "0", "LOCAL_RANK": "0"}
 
 
-def debug_cell(folder: SweepFolder, cell: str, launchers: Launchers | None = None) -> RankResult:
+def debug_cell(folder: SweepFolder, cell: str, launcher: Launcher | None = None) -> RankResult:
     """Run the first repeat of `cell` here and return rank 0's result; its files lie in a folder that is deleted then.
 
     There is no time limit. Other ranks are fresh interpreters that print to this terminal too and end with rank 0.
     Raises InputError if no block of the sweep holds the cell, or if it takes several nodes.
     """
-    launchers = launchers or Launchers()
+    launcher = launcher or Launcher()
     with temporary_folder("debugging") as attempt:
-        spec = frozen_spec(folder, cell, attempt, "debug")
+        spec = standalone_spec(folder, cell, attempt, "debug")
         spec.write(spec.file())
         holder, models = f"process {os.getpid()} (debugging {cell})", spec.device_models
         with leased(spec.config, holder, _pause, _say, models) as lease:
-            _run(spec, lease, launchers, Versions(folder).needed(spec.config))
+            _run(spec, lease, launcher, CodeVersions(folder).require(spec.config))
         return RankResult.read(spec.rank_result(0))
 
 
-def _run(spec: RunSpec, lease: Lease, launchers: Launchers, version: VersionAtHand | None) -> None:
-    if version is not None and version.known.version.python is not None:
-        raise InputError(f"debug runs in this environment: give the command with {version.known.version.python}")
-    shared = environment_of(spec, lease, version)
+def _run(spec: RunSpec, lease: Lease, launcher: Launcher, version: CodeVersion | None) -> None:
+    if version is not None and version.python is not None:
+        raise InputError(f"debug runs in this environment: give the command with {version.python}")
+    shared = rank_environment(spec, lease, version)
     sys.stderr.flush()
-    peers = launchers.start(
-        Launch(spec, "spawn", shared, sys.stderr.fileno(), lease.descriptors), range(1, spec.world_size)
-    )
+    launch = Launch(spec, "spawn", shared, sys.stderr.fileno(), lease.descriptors)
+    peers = launcher.start(launch, range(1, spec.world_size)).processes
     try:
         with _environment({**shared, **_FIRST_RANK}):
-            launchers.entry(spec)
+            launcher.entry(spec)
     except BaseException:
         for peer in peers:
             os.kill(peer, signal.SIGKILL)

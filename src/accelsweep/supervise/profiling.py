@@ -15,13 +15,15 @@ from pathlib import Path
 from accelsweep.config.sweep_options import Limits
 from accelsweep.core.recorded.profiles import SettingProfile
 from accelsweep.errors import AccelsweepError
-from accelsweep.executor.attempt import Watcher, frozen_spec
+from accelsweep.executor.attempt import RankRunner, standalone_spec
+from accelsweep.executor.code_versions import CodeVersions
 from accelsweep.executor.device_lease import Lease, leased
 from accelsweep.executor.ipc import Interrupted, Signals
-from accelsweep.executor.launch import Launchers
-from accelsweep.executor.outcome import check_room, classify, read_results
-from accelsweep.executor.processes import last_words
-from accelsweep.executor.result_reuse import Present, Versions
+from accelsweep.executor.launch import Launcher
+from accelsweep.executor.outcome import conclude
+from accelsweep.executor.preflight import check_disk_space
+from accelsweep.executor.recording import read_results
+from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.json_documents import sha256_file
 from accelsweep.records.layout import LOG_FILE, SweepFolder
 from accelsweep.records.plan import Manifest
@@ -35,7 +37,7 @@ class NotProfiled(AccelsweepError):
 
 
 def profile_setting(
-    folder: SweepFolder, cell: str, steps: int, say: Callable[[str], None], launchers: Launchers | None = None
+    folder: SweepFolder, cell: str, steps: int, say: Callable[[str], None], launcher: Launcher | None = None
 ) -> SettingProfile:
     """Profile `steps` steps of `cell` and keep the result, in the place of an earlier one of this cell.
 
@@ -43,19 +45,19 @@ def profile_setting(
     NotProfiled where its run failed, and KeyboardInterrupt.
     """
     signals, limits = Signals(), Manifest.read(folder.manifest).settings.limits
-    check_room(folder.root, limits)
+    check_disk_space(folder.root, limits)
     folder.profiles.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=folder.profiles) as attempt,
         signals.caught(),
     ):
-        spec = frozen_spec(folder, cell, Path(attempt), "profile", profile_steps=steps)
+        spec = standalone_spec(folder, cell, Path(attempt), "profile", profile_steps=steps)
         spec.write(spec.file())
-        started, fingerprint = now(), Present(folder.home, folder.name).read(spec.config)
+        started, fingerprint = now(), CurrentConditions(folder).read_fingerprint(spec.config)
         holder = f"process {os.getpid()} (profiling {cell} of {folder.name})"
         try:
             with leased(spec.config, holder, signals.pause, say, spec.device_models) as lease:
-                result = _run(folder, spec, lease, Watcher(launchers or Launchers(), signals, lambda: None), limits)
+                result = _run(folder, spec, lease, RankRunner(launcher or Launcher(), signals), limits)
         except Interrupted:
             raise KeyboardInterrupt from None
         assert result.profile is not None, "rank 0 was asked for a profile"
@@ -75,17 +77,16 @@ def profile_setting(
     return found
 
 
-def _run(folder: SweepFolder, spec: RunSpec, lease: Lease, watcher: Watcher, limits: Limits) -> RankResult:
+def _run(folder: SweepFolder, spec: RunSpec, lease: Lease, runner: RankRunner, limits: Limits) -> RankResult:
     """Return rank 0's result. Its output is kept, whatever the end."""
-    version = Versions(folder).needed(spec.config)
-    ending = watcher.to_the_end(spec, "spawn", lease, version, limits)
+    ending = runner.run(spec, "spawn", lease, CodeVersions(folder).require(spec.config), limits)
+    results = read_results(spec, ending.reported)
+    conclusion = conclude(spec, ending, results, limits)
     log = folder.profile(spec.run.cell) / LOG_FILE
     log.parent.mkdir(exist_ok=True)
     shutil.move(Path(spec.attempt_folder) / LOG_FILE, log)
-    results = read_results(spec, ending.reported)
-    if ending.cause == "interrupted" and len(results) < spec.world_size:
+    if conclusion is None:
         raise Interrupted
-    conclusion = classify(ending, results, last_words(log), limits)
     if conclusion.outcome is not Outcome.measured:
         raise NotProfiled(
             f"no profile of setting {spec.run.cell}: {conclusion.outcome}: {conclusion.reason}; see {log}"

@@ -1,4 +1,4 @@
-"""Who may time something now: one run per machine, kept by orphans, given up by the dead."""
+"""Device leases: one timed run per machine, held by orphans too, released by the dead."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Put boards with these UUIDs into the machine, none of them granted by anybody."""
+    """Put GPUs with these UUIDs into the machine, with no CUDA_VISIBLE_DEVICES set."""
 
     def put(*uuids: str, **models: str) -> None:
         boards = [*map(FakeGpu, uuids), *(FakeGpu(uuid, model) for uuid, model in models.items())]
@@ -48,14 +48,14 @@ def refuse(line: str) -> None:
 
 
 def quiet(_line: str) -> None:
-    """Hear nothing."""
+    """Ignore the line."""
 
 
 def lease(config: dict[str, Any], **changes: Any) -> Any:
     return leased(config_with(**config, **changes), "me", give_up, quiet)
 
 
-def test_a_run_is_shown_devices_of_the_models_that_it_may_use_and_of_no_other(gpus: Any) -> None:
+def test_a_run_gets_only_devices_of_the_models_that_it_may_use(gpus: Any) -> None:
     gpus(one="NVIDIA A100-SXM4-80GB", two="NVIDIA H100 80GB HBM3", three="NVIDIA A100-SXM4-80GB")
     both = config_with(accelerator="cuda:a100", devices=2)
     with leased(both, "me", give_up, quiet, ("NVIDIA A100",)) as found:
@@ -76,22 +76,22 @@ def test_two_timed_runs_never_share_the_machine_whatever_devices_they_use() -> N
         pass
 
 
-def test_who_waits_is_told_once_who_times_a_run() -> None:
-    told: list[str] = []
-    looks = iter([False, False, True])
-    waiting = leased(config_with(**CPU), "me", lambda _seconds: next(looks), told.append)
+def test_a_waiting_run_says_once_which_run_is_being_timed() -> None:
+    lines: list[str] = []
+    polls = iter([False, False, True])
+    waiting = leased(config_with(**CPU), "me", lambda _seconds: next(polls), lines.append)
     with leased(config_with(**CPU), "process 7 (run x)", give_up, refuse), pytest.raises(Interrupted), waiting:
         pass
-    assert told == ["waiting for the machine: process 7 (run x) is timing a run on it"]
+    assert lines == ["waiting for the machine: process 7 (run x) is timing a run on it"]
 
 
-def test_cells_with_concurrency_share_the_machine_with_their_like_only() -> None:
+def test_settings_with_concurrency_share_the_machine_only_among_themselves() -> None:
     shared = {"measure": {"concurrency": 2}}
     with lease(CPU, **shared), lease(CPU, **shared), pytest.raises(Interrupted), lease(CPU):
         pass
 
 
-def test_devices_are_given_to_one_run_at_a_time(gpus: Any) -> None:
+def test_a_device_is_leased_to_one_run_at_a_time(gpus: Any) -> None:
     gpus("GPU-a", "GPU-b")
     one = {"accelerator": "cuda", "devices": 1, "measure": {"concurrency": 4}}
     with lease(one) as first, lease(one) as second:
@@ -101,22 +101,22 @@ def test_devices_are_given_to_one_run_at_a_time(gpus: Any) -> None:
             pass
 
 
-def test_a_cell_that_needs_two_devices_does_not_keep_one_while_it_waits(gpus: Any) -> None:
+def test_a_run_that_needs_two_devices_holds_neither_while_it_waits(gpus: Any) -> None:
     gpus("GPU-a", "GPU-b")
     one = {"accelerator": "cuda", "devices": 1, "measure": {"concurrency": 4}}
     free_meanwhile = []
 
-    def look(_seconds: float) -> bool:
+    def pause(_seconds: float) -> bool:
         with lease(one) as other:
             free_meanwhile.append(other.names)
         return True
 
-    with lease(one), pytest.raises(Interrupted), leased(config_with(**{**one, "devices": 2}), "me", look, quiet):
+    with lease(one), pytest.raises(Interrupted), leased(config_with(**{**one, "devices": 2}), "me", pause, quiet):
         pass
     assert free_meanwhile == [("1",)]
 
 
-def test_more_devices_than_there_are_is_said_at_once(gpus: Any) -> None:
+def test_a_request_for_too_many_devices_fails_at_once(gpus: Any) -> None:
     gpus("GPU-a", "GPU-b")
     too_many = lease({"accelerator": "cuda", "devices": 4})
     with pytest.raises(NotEnoughDevices, match="the run needs 4 CUDA devices; this machine shows 2"), too_many:
@@ -129,7 +129,7 @@ def test_a_cpu_run_sees_no_cuda_device(gpus: Any) -> None:
         assert held.environment == {"CUDA_VISIBLE_DEVICES": ""}
 
 
-def test_an_orphan_keeps_the_lease_until_it_ends() -> None:
+def test_an_orphan_holds_the_lease_until_it_ends() -> None:
     with lease(CPU) as held:
         orphan = subprocess.Popen(["sleep", "1000"], pass_fds=held.descriptors)
     try:
@@ -142,7 +142,7 @@ def test_an_orphan_keeps_the_lease_until_it_ends() -> None:
         pass
 
 
-def test_a_waiting_run_starts_when_the_other_ends() -> None:
+def test_a_waiting_run_starts_when_the_other_one_ends() -> None:
     with lease(CPU) as held:
         other = subprocess.Popen(["sleep", "0.3"], pass_fds=held.descriptors)
 
@@ -156,21 +156,21 @@ def test_a_waiting_run_starts_when_the_other_ends() -> None:
     other.wait()
 
 
-def test_a_folder_that_others_could_write_to_is_refused(folder: Path) -> None:
+def test_a_lease_folder_that_others_can_write_to_is_refused(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(AccelsweepError, match=FOLDER_VARIABLE):
         lease_folder()
 
 
-def test_a_link_to_somewhere_else_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_lease_folder_that_is_a_symbolic_link_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "target").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "target")
     with pytest.raises(AccelsweepError, match="only you can write to"):
         lease_folder()
 
 
-def test_the_devices_that_a_scheduler_granted_are_the_only_ones(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_devices_granted_by_a_scheduler_are_leased(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus("GPU-a", "GPU-b", "GPU-c")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-a")
     with lease({"accelerator": "cuda", "devices": 2}) as held:
@@ -181,7 +181,7 @@ def test_the_devices_that_a_scheduler_granted_are_the_only_ones(gpus: Any, monke
         pass
 
 
-def test_one_device_is_one_lock_by_whatever_name_it_was_granted(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_has_one_lock_whatever_name_it_was_granted_by(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus("GPU-a", "GPU-b")
     one = {"accelerator": "cuda", "devices": 1, "measure": {"concurrency": 2}}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")

@@ -1,6 +1,6 @@
-"""A supervisor in a container has srun started outside it, over a socket.
+"""An executor in a container has srun started by the proxy proxy.
 
-Ordinary processes stand for the container and for srun here; tests/slurm has a real one of each.
+The container and srun are ordinary processes here; tests/slurm has real ones.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from patience import PATIENCE_SECONDS, until
 from tiny_sweep import config_with
 
 from accelsweep.executor.device_lease import NotEnoughDevices
-from accelsweep.executor.ipc import OUTSIDE_VARIABLE
-from accelsweep.executor.multi_node import check_job
+from accelsweep.executor.ipc import SRUN_PROXY_VARIABLE
+from accelsweep.executor.multi_node import check_multi_node
 
 SRUN = """\
 #!/bin/sh
-# stands for srun: starts what comes behind its options, once
+# a fake srun: runs the command behind its options once
 echo "$@" >> srun.log
 while [ "${1#--}" != "$1" ]; do shift; done
 exec "$@"
@@ -32,15 +32,15 @@ exec "$@"
 INSIDE = """\
 import os, signal, sys, time
 from pathlib import Path
-from accelsweep.executor.srun import SrunOutside, SrunWish
+from accelsweep.executor.srun import ProxiedSrun, SrunRequest
 
-if sys.argv[1] == "-P":  # the supervisor; the ranks have another program
+if sys.argv[1] == "-P":  # the executor; ranks have another program
     signal.signal(signal.SIGUSR1, lambda *_: print("asked to stop", flush=True))
-    if Path("deaf").exists() and os.fork():  # then this process is the container, and hands no signal on
+    if Path("blocks-signals").exists() and os.fork():  # then this process is the container
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
-    rank = SrunWish(nodes=2, cpus=3, program=("rank",), environment={"MASTER_PORT": "29500"})
-    srun = SrunOutside(rank, 1)
+    request = SrunRequest(nodes=2, cpus=3, arguments=("rank",), environment={"MASTER_PORT": "29500"})
+    srun = ProxiedSrun(request, 1)
     signal.signal(signal.SIGTERM, lambda *_: srun.send_signal(signal.SIGUSR1))
     while srun.poll() is None:
         time.sleep(0.02)
@@ -58,27 +58,27 @@ Start = Callable[[], subprocess.Popen[str]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start the process outside, with a supervisor that has one srun started and ends one code above it."""
+    """Start the proxy, with an executor that requests one srun and exits with its code plus one."""
     (tmp_path / "srun").write_text(SRUN)
     (tmp_path / "srun").chmod(0o755)
     started: list[subprocess.Popen[str]] = []
 
-    def go() -> subprocess.Popen[str]:
-        outside = (sys.executable, "-m", "accelsweep.executor.srun")
+    def start_proxy() -> subprocess.Popen[str]:
+        proxy = (sys.executable, "-m", "accelsweep.executor.srun")
         container = (sys.executable, "-c", INSIDE)
-        command = [*outside, *container, "-P", "-m", "accelsweep.executor", "b"]
+        command = [*proxy, *container, "-P", "-m", "accelsweep.executor", "b"]
         job = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
         merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         started.append(subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **job}, **merged))
         return started[-1]
 
-    yield go
-    for outside in started:
-        outside.kill()
-        outside.wait()
+    yield start_proxy
+    for proxy in started:
+        proxy.kill()
+        proxy.wait()
 
 
-def test_ranks_are_started_outside_in_the_same_container_and_their_end_is_told_inside(start, tmp_path):
+def test_ranks_are_started_in_containers_of_their_own_and_their_exit_code_reaches_the_executor(start, tmp_path):
     output, _ = start().communicate(timeout=PATIENCE_SECONDS)
     assert output == "a rank with port 29500 in job 7\nsrun ended with 3\n"
     before, after = (tmp_path / "srun.log").read_text().split(INSIDE)
@@ -87,52 +87,52 @@ def test_ranks_are_started_outside_in_the_same_container_and_their_end_is_told_i
     assert after == " rank\n"
 
 
-def test_a_wish_to_stop_goes_to_the_supervisor_and_from_there_to_srun(start, tmp_path):
+def test_a_stop_signal_goes_to_the_executor_and_from_there_to_srun(start, tmp_path):
     (tmp_path / "lasting").touch()
-    outside = start()
+    proxy = start()
     until((tmp_path / "rank").exists)
-    outside.terminate()
-    output, _ = outside.communicate(timeout=PATIENCE_SECONDS)
+    proxy.terminate()
+    output, _ = proxy.communicate(timeout=PATIENCE_SECONDS)
     assert "srun ended with 5" in output
-    assert outside.returncode == 6
+    assert proxy.returncode == 6
 
 
-def test_a_supervisor_whose_container_hands_no_signal_on_hears_of_it_with_the_end_of_its_ranks(start, tmp_path):
-    """Slurm ends all ranks and asks the process outside; podman, whose helper Slurm ends too, hands nothing on."""
+def test_an_executor_whose_container_blocks_signals_gets_them_with_the_end_of_its_ranks(start, tmp_path):
+    """Slurm signals all ranks and the proxy; podman, whose helper is signalled too, passes nothing on."""
     (tmp_path / "lasting").touch()
-    (tmp_path / "deaf").touch()
-    outside = start()
+    (tmp_path / "blocks-signals").touch()
+    proxy = start()
     until((tmp_path / "rank").exists)
     until((tmp_path / "rank").read_text)
     rank = int((tmp_path / "rank").read_text())
-    outside.send_signal(signal.SIGUSR1)
+    proxy.send_signal(signal.SIGUSR1)
     os.kill(rank, signal.SIGUSR1)
-    output, _ = outside.communicate(timeout=PATIENCE_SECONDS)
+    output, _ = proxy.communicate(timeout=PATIENCE_SECONDS)
     assert "asked to stop\nsrun ended with 5" in output
 
 
-def test_srun_ends_with_the_supervisor_that_asked_for_it(start, tmp_path):
+def test_srun_ends_with_the_executor_that_requested_it(start, tmp_path):
     (tmp_path / "lasting").touch()
-    outside = start()
+    proxy = start()
     until((tmp_path / "rank").exists)
     until((tmp_path / "rank").read_text)
     rank = psutil.Process(int((tmp_path / "rank").read_text()))
-    (inside,) = (child for child in psutil.Process(outside.pid).children() if child.pid != rank.pid)
+    (inside,) = (child for child in psutil.Process(proxy.pid).children() if child.pid != rank.pid)
     inside.kill()
-    assert outside.wait(PATIENCE_SECONDS) == 128 + signal.SIGKILL
+    assert proxy.wait(PATIENCE_SECONDS) == 128 + signal.SIGKILL
     assert not rank.is_running()
 
 
-def test_a_container_that_cannot_be_started_is_one_line(tmp_path):
-    outside = [sys.executable, "-m", "accelsweep.executor.srun", str(tmp_path / "apptainer"), "python3"]
+def test_a_container_that_cannot_be_started_is_a_one_line_error(tmp_path):
+    proxy = [sys.executable, "-m", "accelsweep.executor.srun", str(tmp_path / "apptainer"), "python3"]
     ended = subprocess.run(
-        [*outside, "-P", "-m", "accelsweep.executor", "b"], capture_output=True, text=True, check=False
+        [*proxy, "-P", "-m", "accelsweep.executor", "b"], capture_output=True, text=True, check=False
     )
     assert ended.returncode == 1
     assert ended.stderr == f"error: [Errno 2] No such file or directory: '{tmp_path}/apptainer'\n"
 
 
-def test_nobody_outside_is_told_with_the_key_that_mends_it(monkeypatch):
-    monkeypatch.setenv(OUTSIDE_VARIABLE, "nobody")
+def test_a_missing_proxy_is_an_error_with_the_key_that_fixes_it(monkeypatch):
+    monkeypatch.setenv(SRUN_PROXY_VARIABLE, "nobody")
     with pytest.raises(NotEnoughDevices, match=r"site\.slurm\.container has to leave the host's network to it"):
-        check_job(config_with(num_nodes=2), container="podman run image")
+        check_multi_node(config_with(num_nodes=2), container="podman run image")

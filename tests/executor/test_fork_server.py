@@ -1,4 +1,4 @@
-"""A block's supervisor is forked from a process with torch loaded, and is to its job what the job's own would be."""
+"""An executor forked by the fork server behaves as the job's own process would."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tiny_sweep import CONFIG, plan_sweep
 
 from accelsweep.driver.background_processes import JOB_VARIABLES
 from accelsweep.executor import ipc
-from accelsweep.executor.fork_client import differences, surroundings
+from accelsweep.executor.fork_client import differences, process_state
 from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.json_documents import FOLDER_VARIABLE
 from accelsweep.records.file_lock import living_hold
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Outcome, Record
 
-LASTING = {
+ENDLESS = {
     "model": {"_target_": "mine.Slow"},
     "measure": {**CONFIG["measure"], "min_steps": 100_000, "max_steps": 100_000},
 }
@@ -43,11 +43,11 @@ class Slow(SmallCNN):
         return super().training_step(batch, batch_index)
 """
 
-TELLING = """\
+PRINTS_FOLDER = """\
 import tempfile
 from accelsweep.workloads.image_models import SmallCNN
 
-class Telling(SmallCNN):
+class PrintsFolder(SmallCNN):
     def __init__(self, *arguments, **options):
         print("its files lie in", tempfile.gettempdir())
         super().__init__(*arguments, **options)
@@ -55,7 +55,7 @@ class Telling(SmallCNN):
 
 
 class Job:
-    """`python -m accelsweep.executor ARGUMENTS`, as Snakemake starts it beside a fork server."""
+    """`python -m accelsweep.executor ARGUMENTS`, as Snakemake starts it next to a fork server."""
 
     def __init__(self, home: Path, *arguments: object, server: str | None = None, **variables: str) -> None:
         home.mkdir(exist_ok=True)
@@ -70,30 +70,30 @@ class Job:
         )
 
     def end(self) -> tuple[int, str]:
-        """Wait for the end; return the exit code and all output."""
+        """Wait for the end; return the exit code and the output."""
         output, _ = self.process.communicate(timeout=PATIENCE_SECONDS)
         return self.process.returncode, output
 
 
 @pytest.fixture
-def working(tmp_path: Path) -> Iterator[tuple[Job, SweepFolder, psutil.Process]]:
-    """A job, its sweep, and the supervisor that was forked for it and measures a run without end."""
+def running(tmp_path: Path) -> Iterator[tuple[Job, SweepFolder, psutil.Process]]:
+    """A job, its sweep, and the executor that was forked for it, which measures a run without end."""
     home = tmp_path / "home"
-    folder, block = plan_sweep(home, [LASTING])
+    folder, block = plan_sweep(home, [ENDLESS])
     (home / "mine.py").write_text(SLOW)
     job = Job(home, block)
     until(lambda: job.process.poll() is not None or list(folder.root.glob("runs/*/attempts/1/progress*")))
     assert job.process.poll() is None, job.end()
-    hold = living_hold(folder.hold(block.stem))
-    assert hold is not None
-    assert hold.pid != job.process.pid
-    yield job, folder, psutil.Process(hold.pid)
+    lock = living_hold(folder.hold(block.stem))
+    assert lock is not None
+    assert lock.pid != job.process.pid
+    yield job, folder, psutil.Process(lock.pid)
     job.process.kill()
     job.process.communicate()
 
 
 @pytest.mark.real
-def test_a_block_is_measured_with_the_users_own_modules_and_the_code_comes_back(tmp_path: Path) -> None:
+def test_a_forked_executor_measures_with_the_users_modules_and_returns_its_exit_code(tmp_path: Path) -> None:
     home = tmp_path / "home"
     folder, block = plan_sweep(home, [{"model": {"_target_": "mine.Slow"}}])
     (home / "mine.py").write_text(SLOW)
@@ -106,11 +106,11 @@ def test_a_block_is_measured_with_the_users_own_modules_and_the_code_comes_back(
 
 
 @pytest.mark.real
-def test_the_jobs_own_temporary_folder_is_the_supervisors(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_forked_executor_uses_the_jobs_temporary_folder(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     home = tmp_path / "home"
-    folder, block = plan_sweep(home, [{"model": {"_target_": "mine.Telling"}}])
-    (home / "mine.py").write_text(TELLING)
-    own = tempfile.mkdtemp(dir="/tmp")  # as short as sockets need it, which a test's own folder is not
+    folder, block = plan_sweep(home, [{"model": {"_target_": "mine.PrintsFolder"}}])
+    (home / "mine.py").write_text(PRINTS_FOLDER)
+    own = tempfile.mkdtemp(dir="/tmp")  # sockets need a shorter path than a test's own folder has
     request.addfinalizer(partial(shutil.rmtree, own))
     code, output = Job(home, block, TMPDIR=own).end()
     assert (code, "imports torch itself" in output) == (0, False), output
@@ -119,7 +119,7 @@ def test_the_jobs_own_temporary_folder_is_the_supervisors(tmp_path: Path, reques
 
 
 @pytest.mark.real
-def test_data_is_prepared_by_a_fork_too(tmp_path: Path) -> None:
+def test_data_is_prepared_in_a_fork_too(tmp_path: Path) -> None:
     home = tmp_path / "home"
     plan_sweep(home, [{"model": {"_target_": "mine.Slow"}}])
     (home / "mine.py").write_text(SLOW)
@@ -127,7 +127,7 @@ def test_data_is_prepared_by_a_fork_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_wrong_input_is_answered_on_the_jobs_own_streams_with_its_own_code(tmp_path: Path) -> None:
+def test_wrong_input_is_reported_on_the_jobs_streams_with_its_exit_code(tmp_path: Path) -> None:
     code, output = Job(tmp_path, "sweeps/none/blocks/b.json").end()
     assert code == 2
     assert "sweeps/none/blocks/b.json" in output
@@ -137,66 +137,68 @@ def test_wrong_input_is_answered_on_the_jobs_own_streams_with_its_own_code(tmp_p
 
 
 @pytest.mark.real
-def test_a_signal_for_the_job_is_one_for_its_supervisor(
-    working: tuple[Job, SweepFolder, psutil.Process],
+def test_a_signal_to_the_job_is_forwarded_to_its_executor(
+    running: tuple[Job, SweepFolder, psutil.Process],
 ) -> None:
-    job, folder, supervisor = working
+    job, folder, executor = running
     job.process.send_signal(signal.SIGINT)
     code, output = job.end()
     assert code == 128 + signal.SIGINT, output
     assert "SIGINT" in output
-    until(lambda: not supervisor.is_running())  # it exits when it has told its code
+    until(lambda: not executor.is_running())  # it exits after it has sent its code
     assert not list(folder.holds())
 
 
 @pytest.mark.real
-def test_a_supervisor_ends_politely_with_its_job(working: tuple[Job, SweepFolder, psutil.Process]) -> None:
-    job, folder, supervisor = working
-    ranks = supervisor.children()
+def test_an_executor_shuts_down_cleanly_when_its_job_is_killed(
+    running: tuple[Job, SweepFolder, psutil.Process],
+) -> None:
+    job, folder, executor = running
+    ranks = executor.children()
     job.process.kill()
-    until(lambda: not supervisor.is_running())
+    until(lambda: not executor.is_running())
     assert not [rank for rank in ranks if rank.is_running()]
     assert not list(folder.holds())
 
 
 @pytest.mark.real
-def test_a_supervisor_that_is_killed_is_told_by_its_job(working: tuple[Job, SweepFolder, psutil.Process]) -> None:
-    job, _, supervisor = working
-    supervisor.kill()
+def test_a_job_reports_that_its_executor_was_killed(running: tuple[Job, SweepFolder, psutil.Process]) -> None:
+    job, _, executor = running
+    executor.kill()
     code, output = job.end()
     assert code == 1
-    assert f"the supervisor, process {supervisor.pid}, was killed" in output
+    assert f"the executor, process {executor.pid}, was killed" in output
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"])
-def test_a_job_in_other_surroundings_supervises_by_itself_and_says_why(tmp_path: Path, variable: str) -> None:
+def test_a_job_with_another_process_environment_runs_by_itself_and_says_why(tmp_path: Path, variable: str) -> None:
     code, output = Job(tmp_path, "--wrong", **{variable: "7"}).end()
     assert code == 2
-    assert f"the fork server has other surroundings: variable {variable}\n" in output
+    assert f"the fork server has another process environment: variable {variable}\n" in output
 
 
 @pytest.mark.real
-def test_what_is_no_question_does_not_end_the_server(tmp_path: Path) -> None:
+def test_an_invalid_request_does_not_end_the_server(tmp_path: Path) -> None:
     name = beside_the_server()[FORK_SERVER_VARIABLE]
-    for said in (b"", b"no JSON\n", b"{}\n", b"[1]\n"):
-        with socket.socket(socket.AF_UNIX) as asking:
-            asking.connect(address(name))
-            ipc.send_streams(asking)
-            asking.sendall(said)
-            asking.shutdown(socket.SHUT_WR)
-            assert ipc.receive(asking) is None, said
+    for request in (b"", b"no JSON\n", b"{}\n", b"[1]\n"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(address(name))
+            ipc.send_descriptors(client)
+            client.sendall(request)
+            client.shutdown(socket.SHUT_WR)
+            assert ipc.receive(client) is None, request
     code, output = Job(tmp_path, "--wrong").end()
     assert (code, "imports torch itself" in output) == (2, False), output
 
 
 @pytest.mark.real
-def test_a_job_whose_server_is_gone_supervises_by_itself(tmp_path: Path) -> None:
+def test_a_job_without_its_server_runs_by_itself(tmp_path: Path) -> None:
     assert Job(tmp_path, "--wrong", server="accelsweep-nobody").end()[0] == 2
 
 
 @pytest.mark.real
-def test_a_job_whose_server_dies_before_it_answers_supervises_by_itself(tmp_path: Path) -> None:
+def test_a_job_whose_server_dies_before_it_replies_runs_by_itself(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address("accelsweep-dying"))
         listener.listen()
@@ -205,13 +207,13 @@ def test_a_job_whose_server_dies_before_it_answers_supervises_by_itself(tmp_path
         assert job.end()[0] == 2
 
 
-def test_surroundings_differ_by_what_a_fork_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = surroundings()
+def test_the_process_state_covers_what_a_fork_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = process_state()
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.setenv("ACCELSWEEP_SOMETHING", "heeded by nobody's import")
+    monkeypatch.setenv("ACCELSWEEP_SOMETHING", "read by no library")
     umask = os.umask(0o077)
     try:
-        assert differences(before, surroundings()) == ["umask", "variable OMP_NUM_THREADS"]
+        assert differences(before, process_state()) == ["umask", "variable OMP_NUM_THREADS"]
     finally:
         os.umask(umask)
 
@@ -223,8 +225,8 @@ def test_only_processes_of_the_same_user_are_served(monkeypatch: pytest.MonkeyPa
     assert not ipc.same_user(ours)
 
 
-def test_of_two_messages_that_come_at_once_each_is_received_by_itself() -> None:
-    """A supervisor that ends at once says so right behind its number."""
+def test_two_messages_in_one_packet_are_received_one_by_one() -> None:
+    """An executor that ends at once sends its exit code right after its process id."""
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
         ipc.send(theirs, {"pid": 7})
@@ -232,7 +234,7 @@ def test_of_two_messages_that_come_at_once_each_is_received_by_itself() -> None:
         assert [ipc.receive(ours), ipc.receive(ours)] == [{"pid": 7}, {"code": 2}]
 
 
-def test_a_message_arrives_whole_in_however_many_pieces_and_a_death_is_no_message() -> None:
+def test_a_message_in_many_pieces_arrives_whole_and_a_truncated_one_is_none() -> None:
     ours, theirs = socket.socketpair()
     long = {"arguments": ["x" * 1_000_000]}
     sender = threading.Thread(target=ipc.send, args=(theirs, long))

@@ -1,4 +1,4 @@
-"""The real thing: torch and Lightning through the supervisor's own command, forked and spawned."""
+"""Real runs with torch and Lightning through the executor's command line, forked and spawned."""
 
 from __future__ import annotations
 
@@ -16,71 +16,71 @@ from accelsweep.records.run_record import Outcome
 pytestmark = pytest.mark.real
 
 
-def test_forked_and_spawned_runs_on_one_and_two_ranks_are_measured_alike(tmp_path: Path) -> None:
-    cells = [
+def test_forked_and_spawned_runs_on_one_and_two_ranks_give_the_same_records(tmp_path: Path) -> None:
+    settings = [
         {"launcher": "fork", "devices": 1, "loop": "lightning"},
         {"launcher": "fork", "devices": 1, "loop": "lightning", "env": {"TOKENIZERS_PARALLELISM": "false"}},
         {"launcher": "fork", "devices": 2, "loop": "lightning"},
     ]
-    folder, block = plan_sweep(tmp_path / "home", cells)
-    records, said = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS, fresh=True)
-    assert "not safe" not in said
-    for record, cell in zip(records, cells, strict=True):
+    folder, block = plan_sweep(tmp_path / "home", settings)
+    records, output = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS, fresh=True)
+    assert "not safe" not in output
+    for record, setting in zip(records, settings, strict=True):
         assert (record.outcome, record.reason) == (Outcome.measured, None)
         assert record.effective is not None
-        launcher = "spawn" if "env" in cell else cell["launcher"]  # variables must be set before libraries load
-        assert (record.effective.launcher, record.effective.world_size) == (launcher, cell["devices"])
+        launcher = "spawn" if "env" in setting else setting["launcher"]  # variables must be set before libraries load
+        assert (record.effective.launcher, record.effective.world_size) == (launcher, setting["devices"])
         steps = pyarrow.parquet.read_table(folder.steps(record.run)).to_pydict()
-        assert set(steps["rank"]) == set(range(int(str(cell["devices"]))))
+        assert set(steps["rank"]) == set(range(int(str(setting["devices"]))))
     forked, spawned = records[0].effective, records[1].effective
     assert forked is not None
     assert spawned is not None
-    ignored = {"launcher", "window_steps"}  # how many steps fit into the window is the machine's affair
+    ignored = {"launcher", "window_steps"}  # the number of steps in the window depends on the machine
     assert forked.model_dump(exclude=ignored) == spawned.model_dump(exclude=ignored)
     losses = [record.metrics["final_train_loss"].value for record in records]
     assert all(loss is not None for loss in losses)
 
 
-HOLDS = """
+ALLOCATING = """
 import torch, lightning.pytorch as pl
 
-class Holds(pl.LightningModule):
+class Allocating(pl.LightningModule):
     def __init__(self):
         super().__init__()
         self.layer = torch.nn.Linear(1, 1)
 
     def training_step(self, batch, number):
-        held = torch.ones(len(batch[0]), 2**18)  # a MiB a sample, until the step ends
-        return self.layer(held[:, :1]).mean()
+        buffer = torch.ones(len(batch[0]), 2**18)  # 1 MiB per sample, until the step ends
+        return self.layer(buffer[:, :1]).mean()
 """
 
 
-def test_the_largest_batch_within_a_limit_of_memory_is_that_of_the_arithmetic(tmp_path: Path) -> None:
-    """A module that takes a MiB a sample, on one rank and on two, each with 300 MB of its own."""
+def test_the_largest_batch_within_a_memory_limit_matches_the_arithmetic(tmp_path: Path) -> None:
+    """A model that takes 1 MiB per sample, on one rank and on two, each with 300 MB."""
     home = tmp_path / "home"
     home.mkdir()
-    (home / "holds.py").write_text(HOLDS)
+    (home / "allocating.py").write_text(ALLOCATING)
     measure = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200}
     measure |= {"rank_memory_bytes": 300_000_000, "headroom": 0.2, "batch_resolution": 0.05}
-    common = {"task": "memory_frontier", "model": {"_target_": "holds.Holds"}, "measure": measure}
+    common = {"task": "memory_frontier", "model": {"_target_": "allocating.Allocating"}, "measure": measure}
     folder, block = plan_sweep(home, [{**common, "devices": count, "batch_size": 100} for count in (1, 2)])
     for record in measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)[0]:
         assert (record.outcome, record.reason) == (Outcome.measured, None)
-        found = record.frontier
-        assert found is not None
-        assert (found.limit, found.limit_bytes) == ("measure.rank_memory_bytes", 240_000_000)
-        assert found.bytes_per_sample.value == pytest.approx(2**20, rel=0.05)
-        assert found.fixed_bytes.value is not None
-        truth = (240_000_000 - found.fixed_bytes.value) / 2**20
-        assert found.largest == pytest.approx(truth, rel=0.1)
-        assert 180 < found.largest < 229, "240 MB hold 228 such samples and nothing else"
+        frontier = record.frontier
+        assert frontier is not None
+        assert (frontier.limit, frontier.limit_bytes) == ("measure.rank_memory_bytes", 240_000_000)
+        assert frontier.bytes_per_sample.value == pytest.approx(2**20, rel=0.05)
+        assert frontier.fixed_bytes.value is not None
+        expected = (240_000_000 - frontier.fixed_bytes.value) / 2**20
+        assert frontier.largest == pytest.approx(expected, rel=0.1)
+        assert 180 < frontier.largest < 229, "240 MB hold at most 228 samples"
         assert record.effective is not None
-        assert record.effective.batch_size == found.largest
+        assert record.effective.batch_size == frontier.largest
 
 
-@pytest.mark.long  # two searches of up to ten tries; a shard too many fails tests/rank/test_fully_sharded.py sooner
-def test_two_processes_that_share_a_model_out_have_room_for_a_larger_batch_than_one(tmp_path: Path) -> None:
-    """The model takes 30 MB, and training it three times that: a limit of 150 MB leaves little to a batch."""
+@pytest.mark.long  # two searches of up to ten trials; tests/rank/test_fully_sharded.py finds most faults sooner
+def test_a_model_sharded_over_two_processes_leaves_room_for_a_larger_batch(tmp_path: Path) -> None:
+    """The model takes 30 MB, and training it three times that: a limit of 150 MB leaves little for a batch."""
     home = tmp_path / "home"
     home.mkdir()
     measure = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200}
@@ -92,13 +92,13 @@ def test_two_processes_that_share_a_model_out_have_room_for_a_larger_batch_than_
     trainer = yaml.safe_load((shipped_root() / "conf" / "trainer" / "fsdp_parts.yaml").read_text())
     sharded = {"strategy": trainer["strategy"]}
     folder, block = plan_sweep(home, [{**common, "devices": 1}, {**common, "devices": 2, "trainer": sharded}])
-    found = {}
+    largest = {}
     for record in measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)[0]:
         assert (record.outcome, record.reason) == (Outcome.measured, None)
         assert record.frontier is not None
         assert record.effective is not None
-        found[record.effective.strategy] = record.frontier.largest
-    assert found["fsdp"] > 1.3 * found["single_device"]
+        largest[record.effective.strategy] = record.frontier.largest
+    assert largest["fsdp"] > 1.3 * largest["single_device"]
 
 
 FAILING_LATER = """
@@ -147,8 +147,8 @@ class FailingHooks(Failing):
 """
 
 
-def test_a_run_whose_window_is_measured_is_measured_whatever_fails_later(tmp_path: Path, last_line) -> None:
-    """Each record keeps its rate and its steps, has the reason in place of the quality, and is not tried again."""
+def test_a_run_that_fails_after_its_window_is_measured(tmp_path: Path, last_line) -> None:
+    """Each record has its rate and its steps, the failure as the reason of the missing quality, and is not retried."""
     measure = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200}
     measure |= {"quality_samples": 64, "quality_metric": "val_accuracy", "probe_steps": 2}
     hooks = {
@@ -164,7 +164,7 @@ def test_a_run_whose_window_is_measured_is_measured_whatever_fails_later(tmp_pat
         "dies": "after the window: it was ended by SIGSEGV (segmentation fault)",
         "lasts": "after the window: it ran longer than 12 s (limits.run_seconds)",
     }
-    cells = [
+    settings = [
         *({"loop": "lightning", "model": {"_target_": "failing_later.FailingHooks", "how": how}} for how in hooks),
         *({"loop": "raw", "model": {"_target_": "failing_later.Failing", "how": how}} for how in inside),
         {"loop": "lightning", "devices": 2, "model": {"_target_": "failing_later.Failing", "how": "validation"}},
@@ -178,12 +178,12 @@ def test_a_run_whose_window_is_measured_is_measured_whatever_fails_later(tmp_pat
     home = tmp_path / "home"
     home.mkdir()
     (home / "failing_later.py").write_text(FAILING_LATER)
-    told = [*hooks.values(), *inside.values(), f"after the window: rank 0: {inside['validation'][18:]}"]
-    told.append(inside["validation"])
+    reasons = [*hooks.values(), *inside.values(), f"after the window: rank 0: {inside['validation'][18:]}"]
+    reasons.append(inside["validation"])
     limits = {"run_seconds": 12.0, "stop_grace_seconds": 1.0, "retries": 2}
-    folder, block = plan_sweep(home, [{"measure": measure} | cell for cell in cells], limits=limits)
-    records, said = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)
-    for record, why in zip(records, told, strict=True):
+    folder, block = plan_sweep(home, [{"measure": measure} | setting for setting in settings], limits=limits)
+    records, output = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)
+    for record, why in zip(records, reasons, strict=True):
         assert (record.outcome, record.reason, record.attempt) == (Outcome.measured, None, 1)
         assert record.metrics["samples_per_second"].value is not None
         assert record.metrics["quality"].value is None
@@ -192,13 +192,13 @@ def test_a_run_whose_window_is_measured_is_measured_whatever_fails_later(tmp_pat
         assert pyarrow.parquet.read_table(folder.steps(record.run)).num_rows > 0
         assert not list(folder.run(record.run).rglob("*.window.json"))
         last_line("a failure after the window", str(record.metrics["quality"].reason))
-    assert "measured after" in said
-    assert "; what follows the window is not known: TypeError: Got unsupported ScalarType BFloat16" in said
+    assert "measured after" in output
+    assert "; what follows the window is not known: TypeError: Got unsupported ScalarType BFloat16" in output
     assert records[-1].metrics["time_to_target_seconds"].reason == records[-1].metrics["quality"].reason
-    silent = [record for record in records if record.config.model.get("how") in ("dies", "lasts")]
+    killed = [record for record in records if record.config.model.get("how") in ("dies", "lasts")]
     for record in records:
-        reason = record.metrics["quality"].reason if record in silent else None
-        assert record.metrics["forward_share"].reason == reason, "a rank that can speak keeps what came in between"
+        reason = record.metrics["quality"].reason if record in killed else None
+        assert record.metrics["forward_share"].reason == reason, "a rank that could report kept what it measured"
 
 
 LOCKED = """
@@ -220,13 +220,13 @@ class Locked(pl.LightningDataModule):
         super().__init__()
         self.batch_size = batch_size
     def train_dataloader(self):
-        LOCK.acquire()  # as a library's own thread may hold one while the workers are forked
+        LOCK.acquire()  # as a library's thread may do while the workers are forked
         return DataLoader(Rows(), self.batch_size, num_workers=1, multiprocessing_context="fork")
 """
 
 
 @pytest.mark.parametrize("loop", ["lightning", "raw"])
-def test_a_loader_whose_workers_hang_from_the_start_is_told_from_its_stacks(tmp_path: Path, loop, last_line) -> None:
+def test_a_loader_worker_that_hangs_is_found_in_the_stacks(tmp_path: Path, loop, last_line) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "locked.py").write_text(LOCKED)
@@ -236,7 +236,7 @@ def test_a_loader_whose_workers_hang_from_the_start_is_told_from_its_stacks(tmp_
     assert record.outcome is Outcome.timed_out
     assert record.reason == (
         "it ran longer than 8 s (limits.run_seconds); it was waiting for the first training batch of 1 worker, "
-        "which stood in __getitem__ (locked.py, line 12)"
+        "which was in __getitem__ (locked.py, line 12)"
     ), (folder.run(record.run) / "run.log").read_text()
     last_line(f"a loader's worker that hangs, loop={loop}", record.reason)
 
@@ -276,8 +276,8 @@ class LeavingHook(Leaving):
 """
 
 
-def test_a_module_that_leaves_by_os_exit_is_told_with_its_code_and_the_hook_that_ran(tmp_path: Path, last_line) -> None:
-    told = {
+def test_a_call_of_os_exit_is_reported_with_its_code_and_its_hook(tmp_path: Path, last_line) -> None:
+    reasons = {
         "built": "os._exit(5) was called in __init__ (leaving.py, line 14): raise an exception or return",
         "step": "os._exit(3) was called in training_step, in leave (leaving.py, line 7): raise an exception or return",
         "hook": "os._exit(4) was called in on_train_batch_start, in leave (leaving.py, line 7): raise an exception or",
@@ -287,20 +287,20 @@ def test_a_module_that_leaves_by_os_exit_is_told_with_its_code_and_the_hook_that
     (home / "leaving.py").write_text(LEAVING)
     loops = {"hook": "lightning"}
     quality = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200, "quality_samples": 64}
-    cells = [
+    settings = [
         {
             "loop": loops.get(how, "raw"),
             "model": {"_target_": f"leaving.Leaving{'Hook' if how == 'hook' else ''}", "how": how},
             "measure": quality | {"quality_metric": "val_accuracy"},
         }
-        for how in (*told, "child", "validation")
+        for how in (*reasons, "child", "validation")
     ]
-    folder, block = plan_sweep(home, cells, limits={"retries": 2})
-    *left, child, validation = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)[0]
-    for record, why in zip(left, told.values(), strict=True):
+    folder, block = plan_sweep(home, settings, limits={"retries": 2})
+    *exited, child, validation = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)[0]
+    for record, why in zip(exited, reasons.values(), strict=True):
         assert (record.outcome, record.attempt) == (Outcome.crashed, 1)
         assert str(record.reason).startswith(why)
         last_line("`os._exit`", str(record.reason))
-    assert (child.outcome, child.reason) == (Outcome.measured, None), "the worker's end is not the rank's"
+    assert (child.outcome, child.reason) == (Outcome.measured, None), "the exit of a child process is not the rank's"
     assert (validation.outcome, validation.reason) == (Outcome.measured, None)
     assert "os._exit(0) was called in validation_step, in leave (" in str(validation.metrics["quality"].reason)

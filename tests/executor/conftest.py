@@ -1,4 +1,4 @@
-"""What tests of this room share: the document that a supervisor gives a rank."""
+"""The spec that an executor gives its ranks, as a fixture."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A real supervisor whose ranks behave, within milliseconds, as a test asks: measure, crash, hang, exit, fill memory.
+"""A real executor with fake ranks that measure, crash, hang, exit or fill memory within milliseconds, as a test asks.
 
-`Supervised` plans a sweep whose cells name a behaviour (their `task`) and runs `python tiny_supervisor.py BLOCK`, as a
-fork of a process that knows this module (forked.py). That is the code of `python -m accelsweep.executor`, with
-`behave` in the place of a rank's body and nothing heavy to import.
+`TinyBlock` plans a sweep whose settings name a behaviour (`act`) and runs `python tiny_executor.py BLOCK`, forked from
+a process that has imported this module (forked.py). It is the code of `python -m accelsweep.executor` with `behave` as
+the rank's entry point, and nothing heavy to import.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import forked
 from patience import PATIENCE_SECONDS
 from tiny_sweep import plan_sweep
 
-from accelsweep.executor.block import main as supervise
-from accelsweep.executor.launch import Launchers, call
+from accelsweep.executor.block import main as run_executor
+from accelsweep.executor.launch import Launcher, call
 from accelsweep.records import file_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
@@ -34,28 +34,36 @@ HERE = Path(__file__).resolve()
 
 
 @dataclass
-class Supervised:
-    """A planned sweep, and supervisors of its only block."""
+class TinyBlock:
+    """A planned sweep with one block, and executors of that block."""
 
     home: Path
     leases: Path
     folder: SweepFolder = field(init=False)
-    block: Path = field(init=False)
+    block_file: Path = field(init=False)
 
-    def plan(self, *tasks: str, **options: Any) -> Supervised:
-        """Plan one cell per task; `options` go to `plan_sweep`, `devices` and the keys of `config` to every cell."""
-        devices, config = options.pop("devices", 1), options.pop("config", {})
-        cells = [{"act": task, "devices": devices, **config} for task in tasks]
-        self.folder, self.block = plan_sweep(self.home, cells, **options)
+    @property
+    def name(self) -> str:
+        """The block's name."""
+        return self.block_file.stem
+
+    def plan(self, *tasks: str, **options: Any) -> TinyBlock:
+        """Plan one setting per task, each with `devices` and `config`; other `options` go to `plan_sweep`."""
+        common = {"devices": options.pop("devices", 1), **options.pop("config", {})}
+        return self.plan_settings(*({"act": task, **common} for task in tasks), **options)
+
+    def plan_settings(self, *settings: dict[str, Any], **options: Any) -> TinyBlock:
+        """Plan these settings; `options` go to `plan_sweep`."""
+        self.folder, self.block_file = plan_sweep(self.home, list(settings), **options)
         return self
 
     def start(self, *arguments: str, **environment: str) -> forked.Forked:
-        """Start a supervisor of the block."""
-        alone = {**os.environ, "ACCELSWEEP_LEASES": str(self.leases), **environment}
-        return forked.start(HERE.stem, str(self.block), *arguments, cwd=self.home, environment=alone)
+        """Start an executor of the block."""
+        isolated = {**os.environ, "ACCELSWEEP_LEASES": str(self.leases), **environment}
+        return forked.start(HERE.stem, str(self.block_file), *arguments, cwd=self.home, environment=isolated)
 
     def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
-        """Run a supervisor to its end; return its exit code and its output."""
+        """Run an executor to its end; return its exit code and its output."""
         with self.start(*arguments, **environment) as process:
             return ended(process)
 
@@ -64,8 +72,22 @@ class Supervised:
         return Manifest.read(self.folder.manifest).wanted_runs()
 
     def record(self, number: int = 0) -> Record:
-        """Return the record of the planned run with this number."""
-        return Record.read(self.folder.record(self.runs()[number]))
+        """Return the record of a planned run."""
+        return Record.read(self.record_file(number))
+
+    def record_file(self, number: int = 0) -> Path:
+        """Return the path of that record."""
+        return self.folder.record(self.runs()[number])
+
+    @property
+    def done_file(self) -> Path:
+        """The path of the block's done file."""
+        return self.folder.done(self.name)
+
+    @property
+    def lock_file(self) -> Path:
+        """The path of the block's lock."""
+        return self.folder.hold(self.name)
 
     def log(self, number: int = 0) -> str:
         """Return the run's log."""
@@ -77,7 +99,7 @@ class Supervised:
 
 
 def ended(process: forked.Forked, seconds: float = PATIENCE_SECONDS) -> tuple[int, str]:
-    """Wait for a supervisor's end; return exit code and output. Kill it, and its runs with it, after `seconds`."""
+    """Wait for an executor's end; return exit code and output. Kill it, and its runs with it, after `seconds`."""
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -92,14 +114,14 @@ def result(rank: int, outcome: Outcome = Outcome.measured, kind: Any = "none", r
     return RankResult(rank=rank, outcome=outcome, reason=reason, error_kind=kind, metrics=rate)
 
 
-def tell(line: object) -> None:
+def echo(line: object) -> None:
     """Print a line."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def measured(spec: RunSpec, rank: int) -> None:
-    """Leave the files of a rank that measured something."""
+    """Write the files of a rank that measured something."""
     spec.rank_steps(rank).write_bytes(b"steps of rank %d" % rank)
     result(rank).write(spec.rank_result(rank))
 
@@ -111,45 +133,45 @@ def slow(spec: RunSpec, rank: int) -> None:
 
 
 def lasting(spec: RunSpec, rank: int) -> None:
-    """Take three seconds: long enough for a test to do something meanwhile."""
+    """Take three seconds, so that a test can do something meanwhile."""
     time.sleep(3.0)
     measured(spec, rank)
 
 
 def edit_source(spec: RunSpec, rank: int) -> None:
-    """Be a user who saves a file while a run is going on."""
+    """Edit a source file during the run."""
     Path("mine.py").write_text(f"# edited during {spec.run.name}\n")
     measured(spec, rank)
 
 
 def segfault(spec: RunSpec, rank: int) -> None:
-    """Die as native code dies."""
-    tell("about to touch memory that is not ours")
+    """Die as native code does."""
+    echo("about to touch memory that is not ours")
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def exit_three(spec: RunSpec, rank: int) -> None:
-    """Leave as a careless script does."""
+    """Exit as a careless script does."""
     sys.exit(3)
 
 
 def raise_error(spec: RunSpec, rank: int) -> None:
-    """Raise through everything."""
+    """Raise an exception that nothing catches."""
     raise ValueError("shapes 3 and 4 do not match; see https://user:hunter2@example.org/")
 
 
 def silent(spec: RunSpec, rank: int) -> None:
-    """End well and leave nothing."""
+    """Exit with code 0 and no result."""
 
 
 def garbled(spec: RunSpec, rank: int) -> None:
-    """Leave a result that was cut short."""
+    """Write a truncated result."""
     result(rank).write(spec.rank_result(rank))
     spec.rank_result(rank).write_bytes(spec.rank_result(rank).read_bytes()[:40])
 
 
 def hang(spec: RunSpec, rank: int) -> None:
-    """Wait for something that never comes."""
+    """Hang."""
     time.sleep(1000)
 
 
@@ -165,28 +187,28 @@ def stubborn(spec: RunSpec, rank: int) -> None:
 
 
 def stall(spec: RunSpec, rank: int) -> None:
-    """Do a step, say a line and do no other step, as in a read from a dead file server; so does a worker of it."""
+    """Do one step, print a line, and hang in a read, as from a dead file server; a child process hangs too."""
     show_stacks_when_asked()
     Pulse(spec.pulse(rank)).beat()
-    tell("the last line before the silence")
+    echo("the last line before the stall")
     if rank == 0 and os.fork() == 0:
-        read_for_ever()
-    read_for_ever()
+        read_forever()
+    read_forever()
 
 
-def read_for_ever() -> None:
-    """Wait in a read that never ends."""
+def read_forever() -> None:
+    """Hang in a read."""
     os.read(os.pipe()[0], 1)
 
 
 def stall_deaf(spec: RunSpec, rank: int) -> None:
-    """Do a step and no other one, under a handler of SIGTERM that does nothing."""
+    """Stall, and ignore SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stall(spec, rank)
 
 
 def second_rank_stalls(spec: RunSpec, rank: int) -> None:
-    """Rank 1 does a step and no other one; rank 0 goes on, rests, and would wait for it for ever."""
+    """Rank 1 stalls after one step; rank 0 does three, rests, and would wait for it forever."""
     if rank == 1:
         stall(spec, rank)
     pulse = Pulse(spec.pulse(rank))
@@ -206,7 +228,7 @@ def lively(spec: RunSpec, rank: int) -> None:
 
 
 def long_rest(spec: RunSpec, rank: int) -> None:
-    """Do a step, and then for two seconds something that has no steps."""
+    """Do a step, then two seconds of work without steps."""
     pulse = Pulse(spec.pulse(rank))
     pulse.beat()
     pulse.rest()
@@ -215,7 +237,7 @@ def long_rest(spec: RunSpec, rank: int) -> None:
 
 
 def confess_on_sigterm(spec: RunSpec, rank: int) -> None:
-    """Hang, and turn SIGTERM into an exception that is then reported, as Lightning does."""
+    """Hang, and report SIGTERM as an exception, as Lightning does."""
 
     def report(*_: object) -> None:
         result(rank, Outcome.crashed, "user_exception", "SIGTERMException").write(spec.rank_result(rank))
@@ -243,18 +265,18 @@ def memory_on_rank_1(spec: RunSpec, rank: int) -> None:
 
 
 def holds(spec: RunSpec, rank: int) -> None:
-    """Hold a batch of `holds:N` samples at most, on rank 1 one less; `holds:N:WAY` is the way in which more ends it."""
+    """Fit a batch of at most N samples (`holds:N`), on rank 1 one less; `holds:N:WAY` says how a larger one fails."""
     batch, (_, most, *way) = spec.config.batch_size, spec.config.raw["act"].split(":")
     if batch > int(most) - rank:
         _end_for_memory(spec, rank, *way)
     numbers = {"memory_limit_bytes": 4096.0, "peak_rank_bytes": 1000.0 + 10.0 * batch, "epoch_samples": 30.0}
-    known = {name: Metric(value=value, unit="B", scope="machine memory") for name, value in numbers.items()}
-    result(rank).model_copy(update={"metrics": known}).write(spec.rank_result(rank))
+    metrics = {name: Metric(value=value, unit="B", scope="machine memory") for name, value in numbers.items()}
+    result(rank).model_copy(update={"metrics": metrics}).write(spec.rank_result(rank))
 
 
 def _end_for_memory(spec: RunSpec, rank: int, way: str = "error") -> None:
     if way == "abort":
-        tell("terminate called after throwing an instance of 'std::bad_alloc'")
+        echo("terminate called after throwing an instance of 'std::bad_alloc'")
         os.abort()
     if way == "segfault":
         segfault(spec, rank)
@@ -265,41 +287,41 @@ def _end_for_memory(spec: RunSpec, rank: int, way: str = "error") -> None:
 
 
 def talk(spec: RunSpec, rank: int) -> None:
-    """Print 2 MB, with a first and a last line."""
-    tell("the first line")
+    """Print 2 MB between a first and a last line."""
+    echo("the first line")
     for number in range(20000):
-        tell(f"line {number} ".ljust(100, "."))
-    tell("the last line")
+        echo(f"line {number} ".ljust(100, "."))
+    echo("the last line")
     measured(spec, rank)
 
 
 def flood(spec: RunSpec, rank: int) -> None:
-    """Print for ever, faster than anybody reads."""
+    """Print forever, faster than anybody reads."""
     while True:
         os.write(1, b"y\n" * 32768)
 
 
 def leave_orphan(spec: RunSpec, rank: int) -> None:
-    """Leave a process of its own session behind, whose id is in the log."""
+    """Leave a process in its own session behind, whose id is in the log."""
     orphan = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    tell(orphan.pid)
+    echo(orphan.pid)
     measured(spec, rank)
 
 
 def linger(spec: RunSpec, rank: int) -> None:
-    """Leave a result and then hang while being torn down."""
+    """Write a result, then hang in teardown."""
     measured(spec, rank)
     hang(spec, rank)
 
 
 def break_at_the_end(spec: RunSpec, rank: int) -> None:
-    """Leave a result and then die."""
+    """Write a result, then die."""
     measured(spec, rank)
     os.abort()
 
 
-def kill_supervisor(spec: RunSpec, rank: int) -> None:
-    """Take the supervisor down, as an exhausted machine would."""
+def kill_executor(spec: RunSpec, rank: int) -> None:
+    """Kill the executor, as a machine out of memory would."""
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(1000)
 
@@ -307,24 +329,24 @@ def kill_supervisor(spec: RunSpec, rank: int) -> None:
 def show_place(spec: RunSpec, rank: int) -> None:
     """Print the rank's environment."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "CUDA_VISIBLE_DEVICES")
-    tell(" ".join(f"{name}={os.environ.get(name)}" for name in names))
-    tell(f"group={os.getpgrp()} oom_score_adj={Path('/proc/self/oom_score_adj').read_text().strip()}")
-    tell(f"stdin={Path('/proc/self/fd/0').readlink()} port={int(os.environ['MASTER_PORT']) > 0}")
+    echo(" ".join(f"{name}={os.environ.get(name)}" for name in names))
+    echo(f"group={os.getpgrp()} oom_score_adj={Path('/proc/self/oom_score_adj').read_text().strip()}")
+    echo(f"stdin={Path('/proc/self/fd/0').readlink()} port={int(os.environ['MASTER_PORT']) > 0}")
     measured(spec, rank)
 
 
 def behave(spec: RunSpec) -> None:
-    """Do what the cell's `act` says; `act:N` may be told apart from other cells by N."""
+    """Do what the setting's `act` says; N in `act:N` makes settings distinct."""
     globals()[spec.config.raw["act"].partition(":")[0]](spec, int(os.environ["RANK"]))
 
 
 def main() -> int:
-    """Be one rank (after an exec) or the supervisor."""
+    """Be one rank (after an exec) or the executor."""
     if sys.argv[1] == "--rank":
         return call(behave, RunSpec.read(Path(sys.argv[2])))
-    file_lock.BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", "20"))  # a test beats faster
-    launchers = Launchers(entry=behave, spawn_command=(sys.executable, str(HERE), "--rank"), preload=lambda: None)
-    return supervise(launchers)
+    file_lock.BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", "20"))  # tests use a shorter interval
+    launcher = Launcher(entry=behave, spawn_command=(sys.executable, str(HERE), "--rank"), preload=lambda: None)
+    return run_executor(launcher)
 
 
 if __name__ == "__main__":

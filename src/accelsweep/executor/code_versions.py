@@ -1,0 +1,88 @@
+"""The versions of the user's code in a sweep (`accelsweep ab`): each one's tree, and how a run imports from it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from accelsweep.config.schema import CellConfig
+from accelsweep.config.versions import TREES_VARIABLE, Tree
+from accelsweep.errors import AccelsweepError, DamagedFile
+from accelsweep.json_documents import canonical_json
+from accelsweep.planning.source_digests import ImportPath, path_of_version
+from accelsweep.records.layout import SweepFolder
+
+
+@dataclass(frozen=True)
+class CodeVersion:
+    """A version whose tree exists. `folder` is the tree, or the working directory for a version without one."""
+
+    tree: Tree
+    folder: Path
+    path: ImportPath
+
+    @property
+    def python(self) -> str | None:
+        """The version's own interpreter; None for this process's."""
+        return self.tree.version.python
+
+    @property
+    def needs_spawn(self) -> bool:
+        """Whether a fork will not do: another interpreter, or one of its packages is already imported here."""
+        return self.python is not None or any(package in sys.modules for package in self.tree.packages)
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """The variables that make a run import from this tree, forked or spawned (read by `worker.rank_setup`)."""
+        if self.path.tree is None:
+            return {}
+        folders = [str(folder) for folder in self.path.folders]
+        tree = {
+            "name": self.tree.version.in_words,
+            "tree": str(self.path.tree),
+            "checkout": self.tree.checkout,
+            "folders": folders,
+            "packages": list(self.tree.packages),
+        }
+        inherited = os.environ.get("PYTHONPATH")
+        paths = [*folders, *([inherited] if inherited else [])]
+        return {TREES_VARIABLE: canonical_json(tree), "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+
+
+class CodeVersions:
+    """The versions in a sweep's folder, each looked up once."""
+
+    def __init__(self, folder: SweepFolder) -> None:
+        self._folder = folder
+        self._cache: dict[str, CodeVersion] = {}
+
+    def get(self, config: CellConfig) -> CodeVersion | None:
+        """Return the version that a config names; None if it names none, or if its tree does not exist."""
+        name = config.version_id
+        if name is None:
+            return None
+        if name not in self._cache and (version := self._read(name)) is not None:
+            self._cache[name] = version
+        return self._cache.get(name)
+
+    def require(self, config: CellConfig) -> CodeVersion | None:
+        """Return the version that a config names, or None. Raises AccelsweepError if its tree does not exist."""
+        version, name = self.get(config), config.version_id
+        if version is None and name is not None:
+            raise AccelsweepError(
+                f"the version's tree {self._folder.version(name)} is not there; the same `accelsweep ab` makes it again"
+            )
+        return version
+
+    def _read(self, name: str) -> CodeVersion | None:
+        try:
+            tree = Tree.read(self._folder.version_file(name))
+        except (FileNotFoundError, DamagedFile):
+            return None
+        folder = self._folder.version(name) if tree.checkout else self._folder.home
+        if not folder.is_dir():
+            return None
+        return CodeVersion(tree, folder, path_of_version(self._folder, tree))

@@ -1,0 +1,126 @@
+"""`python -m accelsweep.executor.node_agent SPEC`: runs one node's ranks of a run on several nodes, started by srun.
+
+It leases the node's devices and starts the ranks as an executor does, forwards a request to stop, and reports in a file
+of the attempt's folder how each rank ended (`multi_node.NodeReport`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from accelsweep.devices import linux
+from accelsweep.executor.device_lease import Lease, NotEnoughDevices, leased
+from accelsweep.executor.ipc import Interrupted, Signals
+from accelsweep.executor.launch import Launch, Launcher, kill_leftovers
+from accelsweep.executor.multi_node import NodeReport, stacks_request
+from accelsweep.executor.stack_traces import print_stacks
+from accelsweep.records.run_record import Outcome
+from accelsweep.schedulers.protocol import SCRATCH_VARIABLE
+from accelsweep.schedulers.slurm import node_name, node_number
+from accelsweep.signals import answer, parser_for
+from accelsweep.worker.run_spec import RankResult, RunSpec
+
+_LEASE_TIMEOUT_SECONDS = 60.0
+"""The longest wait for a node that times another run: without a limit two runs could wait for each other's nodes."""
+
+_POLL_SECONDS = 1.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run this node's ranks of the spec named on the command line; return the exit code."""
+    parser = parser_for("executor.node_agent", "Run the ranks of a run on one of its nodes.")
+    parser.add_argument("spec", type=Path, help="the run's spec file")
+    options = parser.parse_args(arguments)
+    return answer(lambda: run_node(RunSpec.read(options.spec)))
+
+
+def run_node(spec: RunSpec) -> None:
+    """Run this node's ranks of `spec`. Slurm's variables give the node's number, our own the rendezvous."""
+    node, signals = node_number(), Signals()
+    local_size = int(os.environ["LOCAL_WORLD_SIZE"])
+    ranks = range(node * local_size, (node + 1) * local_size)
+    linux.adopt_orphans()
+    report = NodeReport(node=node, host=node_name(), exit_codes={})
+    report.write(NodeReport.path(spec, node))
+    with signals.caught(), _scratch_folder(node):
+        try:
+            holder, models = f"{spec.run.name} of {spec.sweep}", spec.device_models
+            with leased(spec.config, holder, _pause_until_timeout(signals), _say, models) as lease:
+                _run(spec, report, ranks, lease, signals)
+        except NotEnoughDevices as error:
+            _fail(spec, report, ranks, f"{report.host}: {error}")
+        except Interrupted:
+            if signals.stop is None:
+                _fail(spec, report, ranks, f"{report.host} was busy with another run for {_LEASE_TIMEOUT_SECONDS:g} s")
+
+
+@contextlib.contextmanager
+def _scratch_folder(node: int) -> Iterator[None]:
+    """Create the folder that TMPDIR names, and remove it if it is the job's own.
+
+    The job's script creates and removes `site.slurm.scratch` on the first node only.
+    """
+    try:
+        Path(os.environ.get("TMPDIR", "")).mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # then programs use another folder; this one may exist on the login node only
+        _say(f"TMPDIR cannot be made on this node: {error}")
+    yield
+    if node and (scratch := os.environ.get(SCRATCH_VARIABLE)):
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals: Signals) -> None:
+    launcher, oom_kills_before = Launcher(), linux.oom_kills()
+    method = launcher.method_for(spec.config, _say)
+    environment = {**os.environ, "NODE_RANK": str(report.node), **lease.environment, **spec.config.env}
+    local = launcher.start(Launch(spec, method, environment, 2, lease.descriptors), ranks)
+    terminated, written = False, 0
+    while not local.all_ended:
+        if signals.stop is not None and not terminated:
+            local.signal(signal.SIGTERM)
+            terminated = True
+        signals.wait(_POLL_SECONDS)
+        local.poll()
+        if local.all_ended:
+            kill_leftovers(frozenset())
+        # by a listing, which refreshes NFS's cache
+        if not report.stacks and stacks_request(spec) in Path(spec.attempt_folder).iterdir():
+            print_stacks(local.running())
+            report, written = report.model_copy(update={"stacks": True}), -1
+        if len(local.exit_codes) > written:
+            written = len(local.exit_codes)
+            codes = {rank: code for rank, code in local.exit_codes.items() if code is not None}
+            _report(spec, report, codes, linux.oom_kills() - oom_kills_before)
+
+
+def _report(spec: RunSpec, report: NodeReport, exit_codes: dict[int, int], oom_kills: int = 0) -> None:
+    changed = {"exit_codes": exit_codes, "oom_kills": oom_kills}
+    report.model_copy(update=changed).write(NodeReport.path(spec, report.node))
+
+
+def _fail(spec: RunSpec, report: NodeReport, ranks: range, reason: str) -> None:
+    """Report the node's ranks as crashed before they were started."""
+    for rank in ranks:
+        result = RankResult(rank=rank, outcome=Outcome.crashed, reason=reason, error_kind="none")
+        result.write(spec.rank_result(rank))
+    _report(spec, report, dict.fromkeys(ranks, 0))
+
+
+def _pause_until_timeout(signals: Signals) -> Callable[[float], bool]:
+    deadline = time.monotonic() + _LEASE_TIMEOUT_SECONDS
+    return lambda seconds: signals.pause(seconds) or time.monotonic() > deadline
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Checks before a run starts: free disk space, and a temporary folder short enough for Unix sockets."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+from accelsweep.config.sweep_options import Limits
+from accelsweep.devices.file_system import free_inodes
+from accelsweep.errors import REFUSALS, AccelsweepError
+from accelsweep.records.layout import SWEEPS_FOLDER
+from accelsweep.records.stop_reasons import Why
+
+MAX_TMPDIR_LENGTH = 70
+"""A socket's path has 107 characters at most; multiprocessing and torch add up to 36."""
+
+
+class DiskFull(AccelsweepError):
+    """The sweep's file system has less room than `limits` reserve."""
+
+
+def check_disk_space(folder: Path, limits: Limits) -> None:
+    """Raise DiskFull if the file system of a sweep's `folder` lacks the bytes or inodes that `limits` reserve."""
+    place = f"{SWEEPS_FOLDER}/{folder.name}"
+    free = shutil.disk_usage(folder).free
+    if free < limits.free_disk_bytes:
+        megabytes = {"free": free // 1_000_000, "asked": -(-limits.free_disk_bytes // 1_000_000)}
+        raise DiskFull(Why.no_room.format(folder=place, **megabytes))
+    inodes = free_inodes(folder)
+    if inodes is not None and inodes < limits.free_disk_inodes:
+        raise DiskFull(Why.no_inodes.format(folder=place, free=inodes, asked=limits.free_disk_inodes))
+
+
+def check_temporary_folder() -> None:
+    """Raise AccelsweepError if the temporary folder's path is too long for sockets.
+
+    Loader workers would hang on a socket that cannot be created, until the run's time limit.
+    """
+    if len(folder := tempfile.gettempdir()) > MAX_TMPDIR_LENGTH:
+        raise AccelsweepError(
+            f"{tmpdir_too_long(folder)}. Set TMPDIR (on a cluster site.slurm.scratch) to a shorter path"
+        )
+
+
+def tmpdir_too_long(folder: str) -> str:
+    """Return the message about a temporary folder whose path is too long."""
+    where = f"the temporary folder {folder[:40]}... on {socket.gethostname()}"
+    return f"{where} has a path of {len(folder)} characters, and sockets leave room for {MAX_TMPDIR_LENGTH} (TMPDIR)"
+
+
+def disk_error_message(error: OSError, folder: Path) -> str | None:
+    """Return the user's message where the disk refused to read or write; None for any other error."""
+    if error.errno not in REFUSALS:
+        return None
+    return Why.disk_refused.format(where=error.filename or folder, error=error.strerror)

@@ -1,0 +1,34 @@
+"""A version whose tree was deleted: its runs use no other sources, and the reason reaches the user."""
+
+from __future__ import annotations
+
+from tiny_executor import TinyBlock
+
+from accelsweep.config.versions import Tree, Version
+from accelsweep.records.plan import Manifest
+from accelsweep.records.stop_reasons import why_not_run
+
+
+def test_runs_of_a_version_without_its_tree_are_not_measured_and_earlier_results_stay(tiny_block: TinyBlock) -> None:
+    present, deleted = (
+        Version(name=name, kind="commit", digest=digit * 40) for name, digit in (("main", "a"), ("HEAD", "b"))
+    )
+    tiny_block.plan_settings(*({"act": "measured", "version": version.identity} for version in (present, deleted)))
+    folder = tiny_block.folder
+    for version in (present, deleted):
+        tree = Tree(version=version, checkout=str(tiny_block.home), place=".")
+        tree.write(folder.version_file(version.id))
+    folder.version(present.id).mkdir()
+    code, output = tiny_block.run()
+    assert code == 1, output
+    remedy = f"{folder.version(deleted.id)} is not there; the same `accelsweep ab` makes it again"
+    assert remedy in output
+    (block,) = Manifest.read(folder.manifest).blocks
+    assert remedy in why_not_run(folder, block.name)
+    measured = folder.records_on_top()
+
+    folder.version(deleted.id).mkdir()
+    code, output = tiny_block.run()
+    assert code == 0, output
+    assert len(folder.records_on_top()) == 2
+    assert set(measured) < set(folder.records_on_top())
