@@ -168,7 +168,7 @@ def test_a_sweep_all_of_whose_runs_kill_their_supervisors_ends_after_two_setting
     result = home.accelsweep("run", "experiment=tiny", "model._target_=mine.Killer", "batch_size=16,32,64", "repeats=2")
     assert result.returncode == 1, result.stdout
     last = result.stdout.splitlines()[-1]
-    assert "runs of the first two settings ended their supervisors without a word" in last, result.stdout
+    assert "runs of the first two settings ended their executors without a word" in last, result.stdout
     assert "--keep-going" in last
     assert home.records("tiny") == {}
     last_line("every run kills its supervisor", last)
