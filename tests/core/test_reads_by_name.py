@@ -43,7 +43,7 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
     ("analysis/costs.py", "one"): ("usd_per_hour", "costs of a setting, by their names"),
     ("analyse/history/points.py", "one.planned.axes"): ("version", "swept keys with their values"),
     ("cli/doctor.py", "state"): ("name", "the state of a device"),
-    ("documents.py", "envelope"): ("version", "the version that wrote a document"),
+    ("json_documents.py", "envelope"): ("version", "the version that wrote a document"),
     ("cli/options.py", "ctx.params"): ("name", "options of the command line"),
     ("config/setting.py", "axes"): ("accelerator devices", "swept keys"),
     ("config/schema.py", "config.data"): ("batch_size", "a data set's own key, which is called like one of ours"),

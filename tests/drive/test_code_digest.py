@@ -100,6 +100,6 @@ def test_what_a_supervisor_runs_by_itself_or_through_others_is_in_the_digest_of_
     for each in reached:
         reached.extend(sorted({*imported_by(each)} - {*reached}))
     files = {path.relative_to(PACKAGE).as_posix() for path in reached}
-    assert {"worker/measurement.py", "measure/window.py", "workloads/instantiate.py", "documents.py"} <= files
+    assert {"worker/measurement.py", "measure/window.py", "workloads/instantiate.py", "json_documents.py"} <= files
     beside = {file for file in files if file.partition("/")[0] in _NOT_MEASURING}
     assert beside == {"analysis/intervals.py"}, "only a formula that has one right value, Student's t, may stand there"

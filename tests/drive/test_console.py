@@ -181,7 +181,7 @@ def test_commands_print_in_no_other_way():
         if re.search(r"typer\.echo|\.print\(|add_row\(", line) and "escaped(" not in line
     }
     assert found <= {
-        ("command_line.py", 'typer.echo(f"accelsweep {__version__}")'),
+        ("typer_app.py", 'typer.echo(f"accelsweep {__version__}")'),
         ("console.py", "shown.print(table)"),
         ("console.py", "shown.print(plain(listing.title))"),
         ("console.py", 'shown.print(plain(f"  {heading}"))'),

@@ -626,7 +626,7 @@ def test_only_a_site_that_asks_for_it_is_probed(home, monkeypatch):
 def test_planning_imports_no_torch(home):
     code = (
         "import sys; from pathlib import Path; from accelsweep.planning.plan import make_plan\n"
-        "from accelsweep.planning import estimates\n"
+        "from accelsweep.planning import cost_estimate\n"
         "make_plan(Path(sys.argv[1]), ['experiment=quickstart'])\n"
         "print([name for name in ('torch', 'lightning', 'mlflow', 'pandas') if name in sys.modules])"
     )
