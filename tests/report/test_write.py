@@ -108,7 +108,7 @@ def test_without_findings_the_message_names_the_command_that_makes_them(tmp_path
     folder = SweepFolder(tmp_path, "empty")
     folder.root.mkdir(parents=True)
     with pytest.raises(
-        InputError, match=r"findings\.json is missing; make it with `python -m accelsweep\.analysis\.pipeline"
+        InputError, match=r"findings\.json is missing; make it with `python -m accelsweep\.analysis\.analyse_sweep"
     ):
         write_report(folder)
     assert main([str(folder.root)]) == 2

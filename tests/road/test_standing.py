@@ -102,7 +102,7 @@ def test_a_sweep_in_which_something_changed_does_not_stand(home: Home, change: s
     assert not stands(SweepFolder(home.path, "tiny"))
 
 
-@pytest.mark.parametrize("package", ["documents.py", "executor", "planning", "analysis", "report"])
+@pytest.mark.parametrize("package", ["json_documents.py", "executor", "planning", "analysis", "report"])
 def test_a_sweep_that_was_made_by_other_code_does_not_stand(
     home: Home, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

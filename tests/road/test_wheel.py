@@ -29,5 +29,5 @@ def test_outside_the_checkout_the_command_runs_also_where_home_cannot_be_written
     found = subprocess.run(where, cwd=home.path, env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.startswith(str(installed)), "this test must not import the checkout"
     assert run.returncode == 0, run.stdout
-    for step in ("supervise", "rank", "analyse", "report", "publish"):
+    for step in ("executor", "worker", "analysis", "report", "tracking"):
         assert (installed / "accelsweep" / step / "__pycache__").is_dir(), f"{step} was not imported from the wheel"

@@ -227,8 +227,8 @@ def test_channels_last_auto_depends_on_the_network(name, has_convolutions):
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in kernels)
 
 
-# Inductor's C++ takes 20 s to build. The aot_eager case below shows the same without it: one graph, the same names and
-# the same gradients.
+# Inductor's C++ takes 20 s to build.
+# The aot_eager case below shows the same without it: one graph, the same names and the same gradients.
 INDUCTOR = (
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler on a CPU"),
