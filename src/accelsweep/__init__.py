@@ -1,13 +1,13 @@
 """Measure whether a GPU, a bigger batch or a lower precision pays off for this model, here.
 
-The road is plan -> run -> record -> collect -> analyse -> report; each room of the package is one step of it. The
-command line is the first way to use it. These names are the second, for notebooks and scripts:
+A sweep goes through plan -> run -> record -> collect -> analyse -> report. It is driven by the command line, or from
+notebooks and scripts:
 
-* `accelsweep.open(...)` reads sweeps and archives, and returns an `OpenedSweep`.
-* `accelsweep.plan([...])` previews a sweep, and returns a `SweepPlan`.
-* `accelsweep.run([...])` measures a sweep, and returns an `OpenedSweep`.
+* `accelsweep.plan([...])` previews a sweep and returns a `SweepPlan`.
+* `accelsweep.run([...])` measures a sweep and returns an `OpenedSweep`.
+* `accelsweep.open(...)` reads sweeps and archives and returns an `OpenedSweep`.
 
-They are imported when they are first used, so that `import accelsweep` is quick. None of them imports torch.
+These names are imported on first use, so that `import accelsweep` is quick. None of them imports torch.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import a public name when it is first used."""
-        if name not in _PLACES:
+        """Import a public name on first use."""
+        if name not in _LAZY_NAMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module, _, attribute = _PLACES[name].partition(":")
+        module, _, attribute = _LAZY_NAMES[name].partition(":")
         return getattr(import_module(module), attribute) if attribute else import_module(module)
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *_PLACES})
+        return sorted({*globals(), *_LAZY_NAMES})
 
 
-_PLACES = {
+_LAZY_NAMES = {
     "OpenedSweep": "accelsweep.api:OpenedSweep",
     "SweepPlan": "accelsweep.api:SweepPlan",
     "open": "accelsweep.api:open_sweep",
-    "plan": "accelsweep.plan",  # a room, and a word of the public names: the room can be called
+    "plan": "accelsweep.plan",  # a package and a public name: the package can be called
     "run": "accelsweep.api:run",
 }
 

@@ -1,7 +1,7 @@
-"""Text without the secrets in its addresses: one rule for logs, records, MLflow and reports.
+"""Masks secrets in text and configs: one rule for logs, records, MLflow and reports.
 
-Most secrets stand in addresses: `postgresql://me:secret@host/db`, `https://host/data?token=secret`. Addresses are taken
-apart by their grammar, and in doubt too much is masked: a password may hold any character but white space.
+Most secrets are in URLs: `postgresql://me:secret@host/db`, `https://host/data?token=secret`. URLs are parsed by their
+grammar, and where that is ambiguous too much is masked: a password may hold any character but white space.
 """
 
 from __future__ import annotations
@@ -11,113 +11,111 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-HIDDEN = "***"
+MASK = "***"
 
-_WORDS = frozenset(("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "PASSWD", "PASSPHRASE", "APIKEY"))
+_SECRET_WORDS = frozenset(("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "PASSWD", "PASSPHRASE", "APIKEY"))
 
-_RUN_TOGETHER = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "APIKEY", "ACCESSKEY", "PRIVATEKEY")
+_SECRET_SUFFIXES = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "APIKEY", "ACCESSKEY", "PRIVATEKEY")
 """Words that also end names without an underscore, such as PGPASSWORD."""
 
-_ENVIRONMENT = "env"
-"""The key of a config that holds a run's own environment variables."""
+_SECRET_PARAMETERS = (
+    "token", "passw", "pwd", "passphrase", "secret", "key", "sig", "credential", "auth", "odbc_connect",
+)  # fmt: skip
+"""Parts of the names of URL parameters that hold a secret."""
 
-_IN_PARAMETERS = ("token", "passw", "pwd", "passphrase", "secret", "key", "sig", "credential", "auth", "odbc_connect")
+_ENVIRONMENT_KEY = "env"
+"""Config key that holds the environment variables of a run."""
 
 _CLOSING = "\"'`)]}>,.;"
-"""Characters that end a sentence or a quotation and not the address in it."""
+"""Characters that end a sentence or a quotation and not the URL in it."""
 
 
 def masked(text: str) -> str:
-    """Return `text` with user names, passwords and tokens in its addresses replaced by `***`.
+    """Return `text` with user names, passwords and tokens in its URLs replaced by `***`.
 
-    An address ends at white space. What stands before the last `@` of one that begins with a login is hidden whole,
-    because a password that is not quoted may hold slashes, quotes and more of that sign.
+    A URL ends at white space. Everything before the last `@` of one that begins with credentials is masked, because an
+    unquoted password may hold slashes, quotes and more of that sign.
     """
     if "://" not in text and "=" not in text:  # nearly all texts of a plan, of which there are many
         return text
-    words = re.split(r"(\s+)", text)
-    return "".join(_word(word) if "://" in word or "=" in word else word for word in words)
+    return "".join(_mask_word(word) if "://" in word or "=" in word else word for word in re.split(r"(\s+)", text))
 
 
 def without_secrets(value: Any) -> Any:
-    """Return a config (or a part of one) with every text in it `masked`; its numbers and its shape stay.
+    """Return a config, or a part of one, with every text in it masked; its numbers and its shape stay.
 
-    A text that begins as an address is one address, whatever white space it holds. Of the variables in `env`, those are
-    hidden whose name tells of a secret.
+    A text that starts as a URL is one URL, whatever white space it holds. Variables in `env` with a secret name are
+    masked entirely.
     """
     if isinstance(value, str):
-        if _sets_a_secret(value):
-            return f"{value.partition('=')[0]}={HIDDEN}"
-        return _word(value) if _begins_as_address(value) else masked(value)
+        scheme, separator, _ = value.partition("://")
+        is_url = bool(separator) and not any(map(str.isspace, scheme))
+        return _mask_word(value) if is_url or _sets_secret_variable(value) else masked(value)
     if isinstance(value, Mapping):
-        return {masked(key) if isinstance(key, str) else key: _item(key, item) for key, item in value.items()}
+        return {masked(key) if isinstance(key, str) else key: _mask_item(key, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [without_secrets(item) for item in value]
     return value
 
 
-def names_a_secret(variable: str) -> bool:
-    """Return whether the name of an environment variable tells of a secret: by a whole word between underscores."""
+def is_secret_name(variable: str) -> bool:
+    """Return whether the name of an environment variable denotes a secret, by a whole word between underscores."""
     name = variable.upper()
-    return not _WORDS.isdisjoint(word.removesuffix("S") for word in name.split("_")) or name.endswith(_RUN_TOGETHER)
+    words = {word.removesuffix("S") for word in name.split("_")}
+    return not _SECRET_WORDS.isdisjoint(words) or name.endswith(_SECRET_SUFFIXES)
 
 
-def login_of(address: str) -> str | None:
-    """Return what stands as user and password in an address, as it is written; None where there is neither."""
-    _, mark, rest = address.partition("://")
+def credentials_of(url: str) -> str | None:
+    """Return user and password of a URL as written; None where there is neither."""
+    _, separator, rest = url.partition("://")
     login, at, _ = rest.rpartition("@")
-    if not mark or not at or (rest.startswith("[") and "]" in login):  # an IPv6 host
+    if not separator or not at or (rest.startswith("[") and "]" in login):  # an IPv6 host
         return None
     first = min((rest.find(sign), sign) for sign in ":@/?#" if sign in rest)[1]
     return login if first in ":@" else None
 
 
-def _item(key: Any, value: Any) -> Any:
-    if key == _ENVIRONMENT and isinstance(value, Mapping):
-        return {name: HIDDEN if names_a_secret(str(name)) else without_secrets(item) for name, item in value.items()}
-    return HIDDEN if _sets_a_secret(f"{key}=") else without_secrets(value)
+def _mask_item(key: Any, value: Any) -> Any:
+    if key == _ENVIRONMENT_KEY and isinstance(value, Mapping):
+        return {name: MASK if is_secret_name(str(name)) else without_secrets(item) for name, item in value.items()}
+    return MASK if _sets_secret_variable(f"{key}=") else without_secrets(value)
 
 
-def _sets_a_secret(text: str) -> bool:
-    """Return whether a text begins as an override of a secret variable: `+env.HF_TOKEN=...`."""
-    key, is_there, _ = text.lstrip("+'\"").partition("=")
+def _sets_secret_variable(text: str) -> bool:
+    """Return whether a text starts as an override of a secret variable: `+env.HF_TOKEN=...`."""
+    key, equals, _ = text.lstrip("+'\"").partition("=")
     group, dot, variable = key.partition(".")
-    return bool(is_there and dot) and group == _ENVIRONMENT and names_a_secret(variable)
+    return bool(equals and dot) and group == _ENVIRONMENT_KEY and is_secret_name(variable)
 
 
-def _begins_as_address(text: str) -> bool:
-    scheme, mark, _ = text.partition("://")
-    return bool(mark) and not any(map(str.isspace, scheme))
+def _mask_word(text: str) -> str:
+    """Mask the URLs in a text in which no white space ends one, or an override of a secret variable."""
+    if _sets_secret_variable(text):
+        return f"{text.partition('=')[0]}={MASK}"
+    first, *urls = text.split("://")
+    return "://".join([_mask_parameters(first), *(_mask_parameters(_mask_credentials(rest)) for rest in urls)])
 
 
-def _word(text: str) -> str:
-    """Mask the addresses in a text in which white space ends none."""
-    if _sets_a_secret(text):
-        return f"{text.partition('=')[0]}={HIDDEN}"
-    first, *addresses = text.split("://")
-    return "://".join([_parameters(first), *(_parameters(_without_login(rest)) for rest in addresses)])
+def _mask_credentials(rest: str) -> str:
+    credentials = credentials_of(f"://{rest}")
+    return rest if credentials is None else MASK + rest[len(credentials) :]
 
 
-def _without_login(rest: str) -> str:
-    login = login_of(f"://{rest}")
-    return rest if login is None else HIDDEN + rest[len(login) :]
-
-
-def _parameters(text: str) -> str:
-    """Mask the values of telling parameters, behind a question mark or in a fragment."""
+def _mask_parameters(text: str) -> str:
+    """Mask the values of secret parameters after a question mark or in a fragment."""
     start = min((text.index(sign) for sign in "?#&" if sign in text), default=None)
     if start is None or "=" not in text:
         return text
-    return text[: start + 1] + "&".join(map(_parameter, text[start + 1 :].split("&")))
+    return text[: start + 1] + "&".join(map(_mask_parameter, text[start + 1 :].split("&")))
 
 
-def _parameter(text: str) -> str:
-    name, is_there, value = text.partition("=")
-    if not is_there:
-        return _parameters(text)
-    if any(word in unquote(name).lower() for word in _IN_PARAMETERS):
-        return f"{name}={HIDDEN}{value[len(value.rstrip(_CLOSING)) :]}"
+def _mask_parameter(text: str) -> str:
+    name, equals, value = text.partition("=")
+    if not equals:
+        return _mask_parameters(text)
+    if any(word in unquote(name).lower() for word in _SECRET_PARAMETERS):
+        return f"{name}={MASK}{value[len(value.rstrip(_CLOSING)) :]}"
     plain = unquote(value)
-    if plain != value and "://" in plain and masked(plain) != plain:  # an address that was quoted whole
+    if plain != value and "://" in plain and masked(plain) != plain:  # a percent-encoded URL
         return f"{name}={masked(plain)}"
-    return f"{name}={_parameters(value)}"
+    return f"{name}={_mask_parameters(value)}"

@@ -11,7 +11,8 @@ import pytest
 from accelsweep.analysis.collect import collect
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.schema import CellConfig
-from accelsweep.json_documents import canonical_json, sha256_file, sha256_text
+from accelsweep.files import sha256_file
+from accelsweep.json_documents import canonical_json, sha256_text
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Manifest
 from accelsweep.records.run_files import read_record

@@ -10,7 +10,7 @@ from accelsweep.analyse.beside.profiles import differences, with_profiles
 from accelsweep.analysis.analyse_sweep import findings_of
 from accelsweep.analysis.collect import look_up
 from accelsweep.core.recorded.profiles import ModuleTime, OperatorTime, SettingProfile, StepProfile
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest

@@ -12,7 +12,7 @@ from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.headline import against_baseline
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.site import Site
-from accelsweep.devices.kinds import Device
+from accelsweep.devices.device_kind import Device
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Certainty, Findings
 from accelsweep.records.layout import SweepFolder

@@ -12,7 +12,7 @@ import pytest
 from accelsweep.cli import doctor
 from accelsweep.cli.doctor import CheckResult, try_jobs
 from accelsweep.config.site import Site, Slurm
-from accelsweep.devices.kinds import Device
+from accelsweep.devices.device_kind import Device
 from accelsweep.schedulers.protocol import Resources
 from accelsweep.schedulers.slurm import SlurmEngine
 

@@ -7,7 +7,7 @@ import pytest
 from accelsweep.commands.running.claims import known_claims, put_to_the_test
 from accelsweep.driver.sweep_lock import held
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
-from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records.layout import SweepFolder
 
 OWN = """\
@@ -28,7 +28,7 @@ report:
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """A working directory with a claim of the user's own."""
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
+    monkeypatch.setenv(LEASE_FOLDER_VARIABLE, str(tmp_path / "leases"))
     folder = tmp_path / "conf" / "experiment" / "claims"
     folder.mkdir(parents=True)
     (folder / "own.yaml").write_text(OWN)

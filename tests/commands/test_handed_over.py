@@ -20,12 +20,12 @@ from accelsweep.drive.detached.places import detached
 from accelsweep.driver.run_sweep import Request
 from accelsweep.driver.sweep_lock import held
 from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
-from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.planning.plan import make_plan
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.schedulers.protocol import Job
-from accelsweep.signals import HeadLeaves, JobCancelled
+from accelsweep.signals import DriverEvicted, JobCancelled
 
 RUNNING = Job("11", "b0123456789ab", "RUNNING", "None", "n1", "1:00")
 ASKED = ("experiment=quickstart", "accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true")
@@ -33,7 +33,7 @@ ASKED = ("experiment=quickstart", "accelerator=cpu", "devices=1", "batch_size=32
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
+    monkeypatch.setenv(LEASE_FOLDER_VARIABLE, str(tmp_path / "leases"))
     return SweepFolder(tmp_path, "mine")
 
 
@@ -43,7 +43,7 @@ def ordered(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> SweepFolder
     site = Site(name="box", scheduler="slurm")
     order = HeadOrder(request=Request(ASKED, time_budget="1h"), site=site, sweeps=("mine",), revision=1)
     order.write(folder.of_head("order"))
-    for name in ("leave_when_told", "stay"):
+    for name in ("raise_on_eviction", "ignore_eviction"):
         monkeypatch.setattr(carrying, name, lambda *_: None)
     return folder
 
@@ -86,7 +86,7 @@ def test_a_head_that_is_told_no_sweep_says_how_it_is_called(monkeypatch, capsys)
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setattr("sys.argv", ["carry_on"])
     monkeypatch.setattr(carrying.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(carrying, "end_as_by_ctrl_c", lambda: None)
+    monkeypatch.setattr(carrying, "interrupt_on_termination", lambda: None)
     with pytest.raises(SystemExit) as ended:
         carrying.main()
     assert ended.value.code == 2
@@ -98,7 +98,7 @@ def test_an_order_that_is_damaged_is_refused_by_name(ordered, monkeypatch, capsy
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setattr("sys.argv", ["carry_on", str(ordered.root)])
     monkeypatch.setattr(carrying.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(carrying, "end_as_by_ctrl_c", lambda: None)
+    monkeypatch.setattr(carrying, "interrupt_on_termination", lambda: None)
     with pytest.raises(SystemExit) as ended:
         carrying.main()
     assert ended.value.code == 1
@@ -106,7 +106,7 @@ def test_an_order_that_is_damaged_is_refused_by_name(ordered, monkeypatch, capsy
 
 
 def test_a_head_that_is_preempted_keeps_its_order_for_the_next_start(ordered, monkeypatch) -> None:
-    assert carried(ordered, monkeypatch, raising(HeadLeaves(again=False))) == 0
+    assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=False))) == 0
     assert end_of_head(ordered) is None
     assert HeadOrder.read(ordered.of_head("order")).starts == 1
 
@@ -128,7 +128,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], str,
 
 
 def test_a_head_whose_time_is_up_submits_the_next_one_after_itself(ordered, monkeypatch, submitted) -> None:
-    assert carried(ordered, monkeypatch, raising(HeadLeaves(again=True))) == 0
+    assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=True))) == 0
     ((command, name, after),) = submitted
     assert (command[-1], name, after) == (str(ordered.root), "accelsweep-head-mine", "12")
     assert handed_head(ordered).name == "13"
@@ -140,7 +140,7 @@ def test_a_head_whose_time_is_up_submits_the_next_one_after_itself(ordered, monk
 @pytest.mark.parametrize("left", [[], [replace(RUNNING, state="PENDING", reason="PartitionTimeLimit", nodes="")]])
 def test_a_chain_whose_head_saw_nothing_move_ends(ordered, monkeypatch, submitted, left) -> None:
     monkeypatch.setattr(carrying, "jobs_of", lambda _folder, _engine: left)
-    assert carried(ordered, monkeypatch, raising(HeadLeaves(again=True))) == 1
+    assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=True))) == 1
     assert submitted == []
     assert end_of_head(ordered) == 1
     assert not ordered.of_head("order").exists()
@@ -157,7 +157,7 @@ def test_a_slurm_that_is_away_for_some_seconds_ends_no_chain(ordered, monkeypatc
         return answer
 
     monkeypatch.setattr(carrying, "jobs_of", jobs_of)
-    assert carried(ordered, monkeypatch, raising(HeadLeaves(again=True))) == 0
+    assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=True))) == 0
     assert len(submitted) == 1
     assert "connect failure); asking again" in capsys.readouterr().out
 
@@ -173,7 +173,7 @@ def test_a_head_that_cannot_be_followed_sends_the_notice_of_the_end(ordered, mon
     monkeypatch.setattr(carrying.HeadJob, "start", away)
     monkeypatch.setattr(carrying.HeadJob, "check", lambda *_: None)
     monkeypatch.setattr(carrying, "_PART_OF_NOTICE", 0.0)
-    assert carried(ordered, monkeypatch, raising(HeadLeaves(again=True))) == 1
+    assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=True))) == 1
     assert end_of_head(ordered) == 1
     told = (tmp_path / "told").read_text()
     assert told.startswith("accelsweep mine: ended with an error: sbatch failed: Unable to contact")

@@ -131,7 +131,7 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
 METHODS = ("get", "pop", "setdefault")
 """The methods of a mapping that read the key that is their first argument."""
 
-FUNCTIONS = ("looked_up", "getattr", "select")
+FUNCTIONS = ("look_up", "getattr", "select")
 """The functions that read the key that is their second argument from their first; `select` is OmegaConf's."""
 
 
@@ -207,7 +207,7 @@ def test_every_exception_still_stands_for_something() -> None:
         ('config["devices"] * 2', ("config", "devices")),
         ('spec.config["measure"].get("scenario")', ("spec.config['measure']", "scenario")),
         ('cfg.get("num_nodes", 1)', ("cfg", "num_nodes")),
-        ('looked_up(config.raw, "measure.max_steps")', ("config.raw", "measure.max_steps")),
+        ('look_up(config.raw, "measure.max_steps")', ("config.raw", "measure.max_steps")),
         ('settings["repeats"]', ("settings", "repeats")),
         ("config.raw.get(VERSION)", ("config.raw", "version")),
         ('"fake_loader" in config["measure"]', ("config['measure']", "fake_loader")),
@@ -221,7 +221,7 @@ def test_every_exception_still_stands_for_something() -> None:
         ('prices["purchase"][name]["lifetime_years"]', ("prices['purchase'][name]", "lifetime_years")),
         ('fleet.get("tolerance")', ("fleet", "tolerance")),
         ('getattr(config, "devices")', ("config", "devices")),
-        ('lookup.looked_up(config.raw, "measure.target")', ("config.raw", "measure.target")),
+        ('lookup.look_up(config.raw, "measure.target")', ("config.raw", "measure.target")),
         ('OmegaConf.select(config, "accelerator")', ("config", "accelerator")),
         ('_GROUP = "measure"\nraw[_GROUP]', ("raw", "measure")),
         ('_GROUP: Final = "measure"\nraw[_GROUP]', ("raw", "measure")),

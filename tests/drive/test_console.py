@@ -17,7 +17,7 @@ import pytest
 
 import accelsweep
 from accelsweep.driver.console import Listing, Marked, Tone, say, say_parts, show
-from accelsweep.significant_digits import escaped, rough
+from accelsweep.significant_digits import approximate_duration, escaped
 
 SOURCES = Path(accelsweep.__file__).parent
 HOSTILE = "\x1b[2J\x1b]0;title\x07\r\x9b1m\u202e\udc80"
@@ -168,7 +168,7 @@ def test_parts_of_a_line_stand_on_lines_of_their_own_in_a_narrow_terminal_and_ne
     ],
 )
 def test_estimates_are_rounded_to_what_one_would_say(seconds, words):
-    assert rough(seconds) == words
+    assert approximate_duration(seconds) == words
 
 
 def test_commands_print_in_no_other_way():

@@ -24,7 +24,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Hold
 from accelsweep.schedulers import slurm as slurm_
 from accelsweep.schedulers.protocol import JobOffer
-from accelsweep.signals import HeadLeaves, JobCancelled, leave_when_told
+from accelsweep.signals import DriverEvicted, JobCancelled, raise_on_eviction
 
 WORDS = ("two words", "a'b\"c", "$HOME;`id`", "", "#{pane_pid}", "é%d")
 
@@ -310,16 +310,16 @@ def handlers() -> Iterator[None]:
     ("number", "again", "cancelled"), [(signal.SIGUSR1, True, True), (signal.SIGTERM, False, False)]
 )
 def test_a_head_leaves_once_when_its_job_is_told_to_end(number, again, cancelled):
-    leave_when_told(lambda: cancelled)
-    with pytest.raises(HeadLeaves) as raised:
+    raise_on_eviction(lambda: cancelled)
+    with pytest.raises(DriverEvicted) as raised:
         signal.raise_signal(number)
-    assert raised.value.again is again
+    assert raised.value.resubmit is again
     signal.raise_signal(number)
 
 
 @pytest.mark.usefixtures("handlers")
 def test_a_cancelled_job_of_a_head_is_ctrl_c_once():
-    leave_when_told(lambda: True)
+    raise_on_eviction(lambda: True)
     with pytest.raises(KeyboardInterrupt) as raised:
         signal.raise_signal(signal.SIGTERM)
     assert isinstance(raised.value, JobCancelled)

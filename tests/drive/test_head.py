@@ -13,7 +13,7 @@ from patience import until
 
 from accelsweep.driver.sweep_lock import end_old, held, living_head
 from accelsweep.errors import AccelsweepError
-from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records.file_lock import DEAD_AFTER_SECONDS
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Hold
@@ -21,7 +21,7 @@ from accelsweep.records.plan import Hold
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
+    monkeypatch.setenv(LEASE_FOLDER_VARIABLE, str(tmp_path / "leases"))
     return SweepFolder(tmp_path, "sweep")
 
 

@@ -10,7 +10,7 @@ from accelsweep.config.site import Site
 from accelsweep.driver.run_sweep import Request
 from accelsweep.driver.snakefile_functions import check_profile, find_profile
 from accelsweep.errors import InputError
-from accelsweep.json_documents import set_aside
+from accelsweep.files import set_aside
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.schedulers.protocol import Job

@@ -19,7 +19,7 @@ from accelsweep.records.plan import Hold, Manifest, Run
 from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Doubt, Outcome, Record
 from accelsweep.records.sweep_progress import StepCount
-from accelsweep.significant_digits import rough
+from accelsweep.significant_digits import approximate_duration
 from accelsweep.worker.run_spec import RankResult
 
 
@@ -188,7 +188,7 @@ def test_what_is_left_is_foretold_by_the_runs_of_finished_blocks(begun):
     known = sum(took[Run.parse(run).cell] for run in left)
     assert len(left) == 16
     assert progress.seconds_left() == pytest.approx(known + 2 * ASSUMED_BETWEEN_SECONDS)
-    assert progress._eta() == f"about {rough(known + 2 * ASSUMED_BETWEEN_SECONDS)} left"
+    assert progress._eta() == f"about {approximate_duration(known + 2 * ASSUMED_BETWEEN_SECONDS)} left"
 
 
 def test_the_run_that_goes_on_shortens_what_is_left(begun):

@@ -11,7 +11,7 @@ from patience import until
 
 from accelsweep.driver import background_processes
 from accelsweep.driver.background_processes import Child
-from accelsweep.json_documents import last_lines, sha256_file
+from accelsweep.files import sha256_file, tail_lines
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.tracking.published_state import PublishedCopy, remember_copy, run_digests
@@ -59,7 +59,7 @@ def test_what_keeps_a_publisher_from_its_work_is_told_while_it_works_and_what_it
 ) -> None:
     script = script.replace("input()", "import sys, time; sys.stdout.flush(); time.sleep(60)")
     with Child.start([sys.executable, "-c", script], cwd=example_sweep.home, log=example_sweep.publish_log) as child:
-        until(lambda: not child.running() or ("sleep" in script and bool(last_lines(child.log))))
+        until(lambda: not child.running() or ("sleep" in script and bool(tail_lines(child.log))))
         assert background_processes.complaints(child) == told
         child.kill()
 

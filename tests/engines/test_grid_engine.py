@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from accelsweep.config.site import GridEngine, NodeKind, Site
-from accelsweep.devices.kinds import Device
+from accelsweep.devices.device_kind import Device
 from accelsweep.engines.grid_engine import status
 from accelsweep.engines.grid_engine.ends import ended, last_word, own_words, read_account, succeeded
 from accelsweep.engines.grid_engine.options import LOGS, block_in, in_words, job_name, qsub_options
@@ -54,7 +55,7 @@ def test_a_site_of_another_engine_is_written_as_it_was_before_grid_engine_was_kn
 
 
 def test_kinds_of_node_inherit_the_words_of_the_sites_engine(tmp_path: Path) -> None:
-    kinds = [{"name": "a", "inventory": [CPU.model_dump()], "grid_engine": {"queue": "a.q"}}]
+    kinds = [{"name": "a", "inventory": [asdict(CPU)], "grid_engine": {"queue": "a.q"}}]
     site = Site.model_validate(
         {"name": "m", "scheduler": "grid_engine", "grid_engine": {"project": "p"}, "kinds": kinds}
     )

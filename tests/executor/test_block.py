@@ -13,7 +13,7 @@ from tiny_executor import TinyBlock
 
 from accelsweep.config.site import Site
 from accelsweep.executor.result_reuse import audit
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.file_lock import Holder, take
 from accelsweep.records.plan import Done, Hold, Manifest
 from accelsweep.records.run_record import Outcome, Record

@@ -15,7 +15,7 @@ from accelsweep.errors import AccelsweepError
 from accelsweep.executor import block_lock as module
 from accelsweep.executor.block_lock import block_lock
 from accelsweep.executor.ipc import Interrupted
-from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records.file_lock import DEAD_AFTER_SECONDS, alive, read_hold
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Hold
@@ -23,7 +23,7 @@ from accelsweep.records.plan import Hold
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
+    monkeypatch.setenv(LEASE_FOLDER_VARIABLE, str(tmp_path / "leases"))
     for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)

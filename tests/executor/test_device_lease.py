@@ -16,14 +16,14 @@ from accelsweep.devices import cuda
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.device_lease import NotEnoughDevices, leased
 from accelsweep.executor.ipc import Interrupted
-from accelsweep.json_documents import FOLDER_VARIABLE, lease_folder
+from accelsweep.files import LEASE_FOLDER_VARIABLE, lease_folder
 
 CPU: dict[str, Any] = {"accelerator": "cpu", "devices": 2}
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
+    monkeypatch.setenv(LEASE_FOLDER_VARIABLE, str(tmp_path / "leases"))
     return tmp_path / "leases"
 
 
@@ -159,7 +159,7 @@ def test_a_waiting_run_starts_when_the_other_one_ends() -> None:
 def test_a_lease_folder_that_others_can_write_to_is_refused(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(AccelsweepError, match=FOLDER_VARIABLE):
+    with pytest.raises(AccelsweepError, match=LEASE_FOLDER_VARIABLE):
         lease_folder()
 
 

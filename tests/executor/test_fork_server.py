@@ -24,7 +24,7 @@ from accelsweep.driver.background_processes import JOB_VARIABLES
 from accelsweep.executor import ipc
 from accelsweep.executor.fork_client import differences, process_state
 from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
-from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records.file_lock import living_hold
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Outcome, Record
@@ -63,7 +63,7 @@ class Job:
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "accelsweep.executor", *map(str, arguments)],
             cwd=home,
-            env={**os.environ, **JOB_VARIABLES, FOLDER_VARIABLE: str(home / "leases"), **variables},
+            env={**os.environ, **JOB_VARIABLES, LEASE_FOLDER_VARIABLE: str(home / "leases"), **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

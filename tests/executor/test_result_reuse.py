@@ -17,7 +17,7 @@ from tiny_sweep import CONFIG
 from accelsweep.config.site import Site, Slurm
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.result_reuse import CurrentConditions, audit, reusable_runs
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.file_lock import DEAD_AFTER_SECONDS
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Done, Hold

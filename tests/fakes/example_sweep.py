@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 from accelsweep.config.setting import cell_name
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Analysis, Settings
-from accelsweep.devices.kinds import Device
-from accelsweep.json_documents import canonical_json, sha256_file, sha256_text
+from accelsweep.devices.device_kind import Device
+from accelsweep.files import sha256_file
+from accelsweep.json_documents import canonical_json, sha256_text
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Done, Excluded, Manifest, PlannedBlock, PlannedCell, Run
 from accelsweep.records.run_record import Doubt, Effective, Fingerprint, Metric, Outcome, Record

@@ -24,7 +24,7 @@ from accelsweep.driver.finalize import report
 from accelsweep.driver.run_sweep import Request
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.result_reuse import audit
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.planning.plan import make_plan
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest

@@ -19,7 +19,7 @@ def keep_pictures(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Let each picture be drawn once and kept in `folder`, which parallel workers share."""
     import vl_convert
 
-    from accelsweep.json_documents import write_bytes_atomically
+    from accelsweep.files import write_bytes_atomically
 
     draw = vl_convert.vegalite_to_svg
 

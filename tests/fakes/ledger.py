@@ -13,7 +13,7 @@ from home import Home
 
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.result_reuse import audit
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.file_lock import read_hold
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Done, Hold, Manifest

@@ -22,7 +22,7 @@ from tiny_executor import TinyBlock
 
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.result_reuse import audit
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.plan import Done
 from accelsweep.records.run_record import Record, steps_damage
 

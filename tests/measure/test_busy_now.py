@@ -51,10 +51,10 @@ def test_a_machine_whose_counters_stand_still_is_not_busy(monkeypatch):
 
 
 def test_processes_of_others_on_a_gpu_are_named(monkeypatch):
-    from accelsweep.devices.backend import KnownDevice
+    from accelsweep.devices.device_kind import MonitoredDevice
 
     monkeypatch.setattr(module, "busy_seconds", lambda *_: 7.0)
-    monkeypatch.setattr(module, "watched", lambda: (KnownDevice("cuda", "GPU-1", "H200"),))
+    monkeypatch.setattr(module, "monitored_devices", lambda: (MonitoredDevice("cuda", "GPU-1", "H200"),))
     state = {"name": "NVIDIA H200", "foreign_processes": [os.getpid(), 2**22 + 1]}
     monkeypatch.setattr(module, "device_state", lambda *_: state)
     (sentence,) = busy_now(0.05)

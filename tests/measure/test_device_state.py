@@ -65,7 +65,7 @@ def device(monkeypatch):
             yield library
 
         monkeypatch.setattr(room, "nvml", nvml)
-        monkeypatch.setattr(room, "handle_of", lambda uuid: uuid)
+        monkeypatch.setattr(room, "handle_of", lambda _, uuid: uuid)
         return library
 
     return put

@@ -16,7 +16,7 @@ def test_it_is_json_and_names_the_machine():
 
 
 def test_the_memory_that_is_free_is_that_of_the_containers_too(monkeypatch):
-    monkeypatch.setattr("accelsweep.devices.memory_limits.memory_room", lambda: 5)
+    monkeypatch.setattr("accelsweep.devices.memory_limits.cgroup_free_memory", lambda: 5)
     assert host_state()["memory_available_bytes"] == 5
 
 

@@ -17,7 +17,7 @@ from accelsweep.api import settings_frame
 from accelsweep.commands.exchange.archives import export_sweep
 from accelsweep.driver.finalize import finish, report
 from accelsweep.errors import DamagedFile, InputError
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.metrics import METRICS

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from accelsweep.config.hydra import Composer
-from accelsweep.devices import inventory
-from accelsweep.devices.kinds import Device
+from accelsweep.devices import kinds
+from accelsweep.devices.device_kind import Device
 from accelsweep.planning.plan import Plan, make_plan
 
 CONF = {
@@ -71,7 +71,7 @@ def composer(conf: Path) -> Composer:
 
 def declare_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = Device(accelerator="cpu", model="Test CPU", count=2, memory_bytes=8 * 2**30)
-    monkeypatch.setattr(inventory, "inventory", lambda: (cpu,))
+    monkeypatch.setattr(kinds, "inventory", lambda: (cpu,))
 
 
 @pytest.fixture

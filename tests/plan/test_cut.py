@@ -12,7 +12,7 @@ from tiny_sweep import config_with
 from accelsweep.config.setting import Cell
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import BlockSettings, Limits, Settings
-from accelsweep.devices.kinds import Device
+from accelsweep.devices.device_kind import Device
 from accelsweep.errors import InputError
 from accelsweep.planning.randomized_blocks import Cutting, design, in_random_order
 from accelsweep.records.plan import Run

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelsweep.config.sweep_options import Fleet
-from accelsweep.devices import inventory
-from accelsweep.devices.kinds import Device
+from accelsweep.devices import kinds
+from accelsweep.devices.device_kind import Device
 from accelsweep.errors import EXIT_INPUT, DamagedFile, InputError
 from accelsweep.executor.attempt import standalone_spec
 from accelsweep.installation import shipped_root
@@ -56,8 +56,8 @@ def test_the_quickstart_is_eight_cpu_cells_in_five_blocks(home):
 
 
 def test_the_quickstart_uses_the_gpus_that_a_machine_has(home, monkeypatch):
-    seen = (*inventory.inventory(), Device(accelerator="cuda", model="GPU", count=1))
-    monkeypatch.setattr(inventory, "inventory", lambda: seen)
+    seen = (*kinds.inventory(), Device(accelerator="cuda", model="GPU", count=1))
+    monkeypatch.setattr(kinds, "inventory", lambda: seen)
     manifest = make_plan(home, QUICKSTART).manifest
     reasons = {cell.unsupported for cell in manifest.cells}
     assert sum(cell.unsupported is None for cell in manifest.cells) == 12
@@ -617,7 +617,7 @@ def test_the_same_plan_comes_out_of_any_process(home, two_cores):
 
 
 def test_only_a_site_that_asks_for_it_is_probed(home, monkeypatch):
-    monkeypatch.setattr(inventory, "inventory", lambda: pytest.fail("looked at the machine that plans"))
+    monkeypatch.setattr(kinds, "inventory", lambda: pytest.fail("looked at the machine that plans"))
     manifest = make_plan(home, ["site=gpu_node", "accelerator=auto"]).manifest
     assert manifest.site.count("cuda") == 8
     assert manifest.cells[0].unsupported is None

@@ -10,7 +10,7 @@ from tiny_sweep import config_with
 
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import Site
-from accelsweep.devices.kinds import Device
+from accelsweep.devices.device_kind import Device
 from accelsweep.errors import InputError
 from accelsweep.planning.plan import make_plan
 from accelsweep.planning.resources import models_for, serving

@@ -1,11 +1,13 @@
 """What a block asks its allocation for."""
 
+from dataclasses import replace
+
 import pytest
 from tiny_sweep import config_with
 
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Limits
-from accelsweep.devices.kinds import Device
+from accelsweep.devices.device_kind import Device
 from accelsweep.planning.resources import (
     fits,
     held_in_words,
@@ -64,7 +66,7 @@ def test_a_rank_on_a_cluster_has_the_threads_that_its_own_cell_asks_for(cell, th
 
 
 def test_a_rank_on_a_cluster_has_no_more_threads_than_its_share_of_a_node():
-    small = CLUSTER.model_copy(update={"inventory": (NODE[0].model_copy(update={"count": 8}), NODE[1])})
+    small = CLUSTER.model_copy(update={"inventory": (replace(NODE[0], count=8), NODE[1])})
     assert threads_per_rank(config("cuda", 4), small) == 2
     assert threads_per_rank(config("cpu", 16), small) == 1
 

@@ -4,7 +4,7 @@ import pytest
 from tiny_sweep import config_with
 
 from accelsweep.config.site import Site
-from accelsweep.devices.kinds import Device
+from accelsweep.devices.device_kind import Device
 from accelsweep.planning.unsupported import why_unsupported
 
 HERE = Site(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hydra.utils import get_object, instantiate
 
-from accelsweep.errors import AbsentDevice, InputError, Unsupported
+from accelsweep.errors import InputError, MissingDevice, Unsupported
 from accelsweep.worker.errors import OUTCOME_OF, Diverged, Raised, classify, reason_of, traceback_of
 
 
@@ -100,7 +100,7 @@ def test_ours_speak_for_themselves_and_others_by_type_and_first_line():
 
 
 def test_a_device_that_was_promised_and_is_not_there_is_a_fault_that_is_tried_again():
-    error = AbsentDevice("accelerator=cuda: torch finds no CUDA device here")
+    error = MissingDevice("accelerator=cuda: torch finds no CUDA device here")
     assert (classify(error), OUTCOME_OF[classify(error)].settled) == ("user_exception", False)
     assert reason_of(error) == str(error)
 

@@ -26,8 +26,8 @@ def test_in_a_container_of_eight_of_64_cores_all_ranks_together_have_eight_threa
     (tmp_path / "membership").write_text("0::/box\n")
     (tmp_path / "box").mkdir()
     (tmp_path / "box" / "cpu.max").write_text("800000 100000\n")
-    monkeypatch.setattr(linux, "ROOT", tmp_path)
-    monkeypatch.setattr(linux, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(linux, "CGROUP_ROOT", tmp_path)
+    monkeypatch.setattr(linux, "CGROUP_MEMBERSHIP", tmp_path / "membership")
     monkeypatch.setattr(linux, "allowed_cores", lambda: set(range(64)))
     for ranks, threads in ((1, 8), (2, 4), (16, 1)):
         assert share_of_cores(spec(threads=None), RankPlace(0, 0, ranks, local_size=ranks)) == threads

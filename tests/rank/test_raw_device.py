@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from accelsweep.errors import AbsentDevice, Unsupported
+from accelsweep.errors import MissingDevice, Unsupported
 from accelsweep.worker.loops.factory import make_loop
 from accelsweep.worker.loops.raw_parts import refuse_trainer_arguments
 
@@ -43,5 +43,5 @@ def test_what_it_does_anyway_may_be_said(spec, trainer) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 @pytest.mark.parametrize("loop", ["raw", "lightning"])
 def test_a_gpu_that_torch_does_not_find_is_no_answer_but_a_fault_of_the_machine(spec, loop) -> None:
-    with pytest.raises(AbsentDevice, match=r"accelerator=cuda: torch .* finds no CUDA device here: it was built"):
+    with pytest.raises(MissingDevice, match=r"accelerator=cuda: torch .* finds no CUDA device here: it was built"):
         make_loop(spec(accelerator="cuda", loop=loop))

@@ -12,7 +12,7 @@ from example_sweep import build_example_sweep
 from mutations import odd_integers
 from PIL import Image
 
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import BatchCurve
 from accelsweep.records.plan import Run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import vl_convert
 
-from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.report.html_page import chart_libraries
 
 pytestmark = pytest.mark.heavy
@@ -20,7 +20,7 @@ def bundle(once: Callable[[str, Callable[[Path], None]], Path]) -> str:
 
     def make(place: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(FOLDER_VARIABLE, str(place / "own"))
+            patch.setenv(LEASE_FOLDER_VARIABLE, str(place / "own"))
             (place / "libraries.js").write_text(again(), "utf-8")
         chart_libraries.cache_clear()
 
@@ -42,7 +42,7 @@ def bundled(bundle: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "own"))
+    monkeypatch.setenv(LEASE_FOLDER_VARIABLE, str(tmp_path / "own"))
     chart_libraries.cache_clear()
     yield tmp_path / "own"
     chart_libraries.cache_clear()

@@ -75,7 +75,7 @@ def shared(open_path: Path) -> Home:
 
 @AS_ROOT
 @pytest.mark.real
-@pytest.mark.long  # three sweeps; base/test_documents.py and the refusals below hold the modes of files without them
+@pytest.mark.long  # three sweeps; test_json_documents.py and the refusals below hold the modes of files without them
 def test_two_users_take_turns_with_a_sweep_in_the_folder_of_their_group(shared: Home) -> None:
     before = 0
     for user, sizes in ((ANN, "16,32"), (BOB, "16,32,64")):

@@ -15,7 +15,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from accelsweep.errors import InputError
-from accelsweep.testing.simulated_device import UUID, SimulatedKind, SimulatedTelemetry
+from accelsweep.testing.simulated_device import UUID, SimulatedTelemetry
+from accelsweep.testing.simulated_kind import SimulatedKind
 from accelsweep.testing.simulator import RealClock
 
 MIB = 2**20

@@ -12,7 +12,7 @@ import accelsweep.tracking.mlflow_settings  # noqa: F401 - sets MLflow's variabl
 from accelsweep.cli.typer_app import exit_code
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.records.layout import SweepFolder
-from accelsweep.signals import answer
+from accelsweep.signals import exit_code_of
 
 OF_A_SWEEP = ["analysis.analyse_sweep", "report.report_files", "tracking.live_publishing", "driver.finalize"]
 OF_GRID_ENGINE = ["engines.grid_engine.status", "engines.grid_engine.submit"]
@@ -44,7 +44,7 @@ def test_a_sweep_that_was_not_planned_is_named(module: str, tmp_path: Path, caps
 
 
 @pytest.mark.parametrize("module", OF_A_SWEEP)
-def test_a_damaged_manifest_or_findings_file_is_named_with_the_exit_code_of_what_is_not_done(
+def test_a_damaged_manifest_or_findings_file_is_named_with_the_answer_what_is_not_done(
     module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = SweepFolder(tmp_path, "spoilt")
@@ -111,14 +111,14 @@ def test_secrets_in_an_error_are_masked_and_another_teller_gets_the_line(tmp_pat
     def fail() -> None:
         raise DamagedFile(tmp_path, "postgresql://me:hush@host/db is gone")
 
-    assert answer(fail, tell=told.append) == 1
+    assert exit_code_of(fail, report=told.append) == 1
     assert told == [f"error: {tmp_path}: postgresql://***@host/db is gone"]
 
 
 def test_the_code_of_the_work_is_the_code_of_the_answer() -> None:
-    assert [answer(lambda: None), answer(lambda: 0), answer(lambda: 130)] == [0, 0, 130]
+    assert [exit_code_of(lambda: None), exit_code_of(lambda: 0), exit_code_of(lambda: 130)] == [0, 0, 130]
 
 
 def test_a_mistake_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
-        answer(lambda: 1 // 0)
+        exit_code_of(lambda: 1 // 0)

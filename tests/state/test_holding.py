@@ -17,7 +17,7 @@ from tiny_sweep import config_with
 
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.device_lease import leased
-from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records import file_lock
 from accelsweep.records.file_lock import DEAD_AFTER_SECONDS, Holder, living, living_hold, read_hold, take
 from accelsweep.records.plan import Hold
@@ -28,7 +28,7 @@ LOST = "process 77 on node7 took block b over"
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
+    monkeypatch.setenv(LEASE_FOLDER_VARIABLE, str(tmp_path / "leases"))
     for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "blocks" / "b.claim.json"
@@ -109,7 +109,7 @@ TAKE = """
 import os, sys
 from pathlib import Path
 from accelsweep.errors import AccelsweepError
-from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records import file_lock
 from accelsweep.records.file_lock import Holder, take
 file_lock.BEAT_SECONDS = 0.0
@@ -140,7 +140,7 @@ for number in range(6):
         continue
     for _, go in rounds:
         os.close(go)
-    os.environ[FOLDER_VARIABLE] = f"{sys.argv[2]} {number}"
+    os.environ[LEASE_FOLDER_VARIABLE] = f"{sys.argv[2]} {number}"
     try:
         compete()
     except BaseException as error:
@@ -208,7 +208,7 @@ def test_who_waits_for_the_machine_keeps_its_hold_young(tmp_path: Path) -> None:
     hold = tiny_block.folder.hold(tiny_block.name)
     machine = config_with(accelerator="cpu", devices=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
+        patch.setenv(LEASE_FOLDER_VARIABLE, str(tmp_path / "leases"))
         with leased(machine, "the test", lambda _seconds: False, lambda _line: None):
             process = tiny_block.start(BEAT_SECONDS="0.1")
             until(hold.exists)

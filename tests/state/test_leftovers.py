@@ -26,7 +26,7 @@ os.{step} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 WRITES = {
     "document": "from accelsweep.records.plan import Done\n"
     "Done(block='b', records={}).write(Path(sys.argv[1], 'b.done.json'))",
-    "table": "from accelsweep.json_documents import write_bytes_atomically as write\n"
+    "table": "from accelsweep.files import write_bytes_atomically as write\n"
     "write(Path(sys.argv[1], 'records.parquet'), b'PAR1')",
 }
 

@@ -17,7 +17,7 @@ from accelsweep.cli.status import print_status
 from accelsweep.driver.sweep_lock import held
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.result_reuse import audit
-from accelsweep.json_documents import read_whole
+from accelsweep.files import read_regular
 from accelsweep.records.cleanup import refuse_obstacles, set_strangers_aside
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Outcome
@@ -104,7 +104,7 @@ def test_a_file_in_the_place_of_a_runs_folder_is_set_aside(folder: SweepFolder) 
     run.rename(folder.root / "elsewhere")
     run.write_text("a file")
     with pytest.raises(DamagedFile, match="it is no folder"):
-        read_whole(run / "record.json")
+        read_regular(run / "record.json")
     (row,) = [row for row in collect(folder) if row.run == run.name]
     assert row.outcome is Outcome.not_run
     assert run.with_name(f"{run.name}.damaged-1").read_text() == "a file"

@@ -11,7 +11,7 @@ from tiny_executor import HERE, TinyBlock, plan_sweep, result
 
 from accelsweep.errors import InputError
 from accelsweep.executor.launch import Launcher
-from accelsweep.json_documents import FOLDER_VARIABLE
+from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records.plan import Manifest
 from accelsweep.supervise.debug import debug_cell
 from accelsweep.worker.run_spec import RunSpec
@@ -19,7 +19,7 @@ from accelsweep.worker.run_spec import RunSpec
 
 @pytest.fixture
 def planned(tiny_block: TinyBlock, monkeypatch: pytest.MonkeyPatch) -> TinyBlock:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tiny_block.leases))
+    monkeypatch.setenv(LEASE_FOLDER_VARIABLE, str(tiny_block.leases))
     return tiny_block.plan("measured", devices=2)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record

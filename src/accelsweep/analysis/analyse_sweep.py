@@ -50,7 +50,7 @@ from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_environment import HardwareKind, names_of
-from accelsweep.signals import answer
+from accelsweep.signals import exit_code_of
 
 Others = Mapping[str, Sequence[CellRuns]]
 """The runs of other sweeps, by their names, for claims that name them."""
@@ -187,7 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Analyse the sweep named on the command line and return the exit code."""
     description = "Collect the sweep's records and write its findings.json."
     root = sweep_parser("analysis.analyse_sweep", description).parse_args(arguments).sweep
-    return answer(lambda: _write_findings(planned_sweep(root)))
+    return exit_code_of(lambda: _write_findings(planned_sweep(root)))
 
 
 def _write_findings(folder: SweepFolder) -> None:

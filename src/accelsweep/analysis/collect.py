@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from accelsweep.analysis.run_results import Reading, RunRow
 from accelsweep.config.schema import CellConfig
 from accelsweep.errors import DamagedFile
-from accelsweep.json_documents import canonical_json, clear_place, set_aside, sha256_file, write_bytes_atomically
+from accelsweep.files import set_aside, set_aside_non_file, sha256_file, write_bytes_atomically
+from accelsweep.json_documents import canonical_json
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Manifest, PlannedCell, Run
 from accelsweep.records.run_files import block_or_none, read_record, read_record_at
@@ -60,7 +61,7 @@ def write_table(path: Path, runs: Sequence[RunRow], axes: Iterable[str]) -> None
     """Write the table of these runs to `path`, unless the same table is there already."""
     buffer = io.BytesIO()
     pq.write_table(table_of(runs, axes), buffer, compression="zstd")
-    clear_place(path)
+    set_aside_non_file(path)
     if not path.exists() or path.read_bytes() != buffer.getvalue():
         write_bytes_atomically(path, buffer.getvalue())
 

@@ -18,7 +18,7 @@ from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import CellFinding, Certainty, Choice, Recommendation
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import doubt_in_words
-from accelsweep.significant_digits import UNKNOWN, interval_digits, ratio_digits, ratio_words, says_nothing
+from accelsweep.significant_digits import UNKNOWN, format_ratio, interval_digits, is_uninformative, ratio_digits
 
 # The advice's words for more and less of the compared metric: a rate is faster, a batch is larger.
 
@@ -108,7 +108,7 @@ def between(ratio: Estimate, baseline: CellFinding | None, wording: Wording = FA
     against = f"against {name_of(baseline)}" if baseline is not None else "against the baseline"
     if ratio.low is None or ratio.high is None:
         return f"Without an interval, {against}."
-    if says_nothing(ratio.low, ratio.high):
+    if is_uninformative(ratio.low, ratio.high):
         return f"How much {wording.more} is {UNKNOWN}, {against}."
     _, low, high = ratio_digits(ratio.value, ratio.low, ratio.high)
     return f"Between {low}x and {high}x, {against}."
@@ -141,7 +141,7 @@ def _count(parts: Iterable[str]) -> int:
 
 
 def _told(ratio: Estimate) -> bool:
-    return ratio.low is None or ratio.high is None or not says_nothing(ratio.low, ratio.high)
+    return ratio.low is None or ratio.high is None or not is_uninformative(ratio.low, ratio.high)
 
 
 def _middle(ratio: Estimate) -> str:
@@ -207,8 +207,8 @@ class Situation:
 
 def against_baseline(ratio: Estimate, name: str, wording: Wording = FASTER) -> str:
     """Return a ratio in words, wide ones too: `2.1x [2.0, 2.2] the rate of NAME`, the baseline's name."""
-    if ratio.low is None or ratio.high is None or not says_nothing(ratio.low, ratio.high):
-        return f"{ratio_words(ratio.value, ratio.low, ratio.high)} the {wording.noun} of {name}"
+    if ratio.low is None or ratio.high is None or not is_uninformative(ratio.low, ratio.high):
+        return f"{format_ratio(ratio.value, ratio.low, ratio.high)} the {wording.noun} of {name}"
     if ratio.low <= 1.0 <= ratio.high:
         return f"its {wording.noun} beside that of {name} is {UNKNOWN}"
     return f"{wording.more if ratio.low > 1.0 else wording.less} than {name}, by how much is {UNKNOWN}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.headline import command, more_blocks
@@ -19,14 +19,12 @@ from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.prices import Price, Prices
 from accelsweep.config.sweep_options import Settings
 from accelsweep.core.claims.claims import Claim
-from accelsweep.devices.kinds import Accelerator
-from accelsweep.json_documents import NO_SUCH_KEY, canonical_json, looked_up
+from accelsweep.devices.kinds import KINDS
+from accelsweep.json_documents import MISSING, canonical_json, look_up
 from accelsweep.records.findings import Findings
 from accelsweep.records.plan import Manifest, MergedName, PlannedBlock, PlannedCell
 from accelsweep.records.run_environment import HardwareKind
 from accelsweep.records.run_record import Outcome
-
-ACCELERATORS = frozenset(get_args(Accelerator))
 
 
 @dataclass(frozen=True)
@@ -136,8 +134,8 @@ def _cells(
 
 def _told(config: Mapping[str, Any], axis: str) -> Any:
     """Return the plain value that a config has on an axis; None where it has none, or a part of the config there."""
-    value = looked_up(config, axis.lstrip("+"))
-    return None if value is NO_SUCH_KEY or isinstance(value, Mapping | list) else value
+    value = look_up(config, axis.lstrip("+"))
+    return None if value is MISSING or isinstance(value, Mapping | list) else value
 
 
 def _manifest(name: str, parts: Sequence[Part], axes: tuple[str, ...], cells: tuple[PlannedCell, ...]) -> Manifest:
@@ -197,7 +195,7 @@ def _prices(parts: Sequence[Part]) -> Prices:
 
 def _by_model(devices: Mapping[str, Price], runs: Iterable[RunRow]) -> dict[str, Price]:
     """Return prices by device model. A price for all CPUs holds for the CPUs of its own sweep's machine only."""
-    found = {name: price for name, price in devices.items() if name not in ACCELERATORS}
+    found = {name: price for name, price in devices.items() if name not in KINDS}
     for effective in (run.effective for run in runs if run.effective is not None):
         for model in effective.device_names if effective.accelerator in devices else ():
             found.setdefault(model, devices[effective.accelerator])

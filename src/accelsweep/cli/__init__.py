@@ -8,7 +8,7 @@ import sys
 
 from accelsweep.cli import commands
 from accelsweep.cli.typer_app import app, exit_code
-from accelsweep.signals import end_as_by_ctrl_c
+from accelsweep.signals import interrupt_on_termination
 
 __all__ = ["app", "commands", "main"]
 
@@ -18,7 +18,7 @@ def main() -> None:
     _begin_anew_in_an_ordinary_python()
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     _name_the_user()
-    end_as_by_ctrl_c()
+    interrupt_on_termination()
     sys.exit(exit_code(app))
 
 

@@ -21,14 +21,14 @@ from pydantic import Field
 
 from accelsweep.cli.json_output import Answer, AnswerPart
 from accelsweep.config.site import Site
-from accelsweep.devices.file_system import Ability, free_inodes, lacking
-from accelsweep.devices.inventory import watched
+from accelsweep.devices.file_system import Capability, free_inodes, missing_capabilities
+from accelsweep.devices.kinds import monitored_devices
 from accelsweep.devices.linux import allowed_cores
 from accelsweep.driver.console import Tone, say, say_marked
 from accelsweep.driver.job_queue import keys_in_words
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
+from accelsweep.files import LEASE_FOLDER_VARIABLE, exclusive_lock, lease_folder, tail_lines
 from accelsweep.installation import shipped_root
-from accelsweep.json_documents import FOLDER_VARIABLE, alone_with, last_lines, lease_folder
 from accelsweep.measure.machine_state import busy_now, device_state, host_state
 from accelsweep.measure.run_doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.run_doubts import governor as governor_doubt
@@ -37,7 +37,7 @@ from accelsweep.records.file_lock import now_on
 from accelsweep.schedulers.protocol import Engine, Resources, ask, missing_programs, python
 from accelsweep.schedulers.select import engine_of
 from accelsweep.schedulers.slurm import LITTLE_MEMORY_MB
-from accelsweep.significant_digits import duration, gib
+from accelsweep.significant_digits import format_duration, gib
 
 # The answer of `accelsweep doctor`.
 
@@ -94,7 +94,7 @@ def machine_now(home: Path) -> Iterator[CheckResult]:
         yield CheckResult(ok=None, what="other work", found=sentence, remedy="stop it before you measure")
     if not busy:
         yield CheckResult(ok=True, what="other work", found="none seen")
-    for gpu in watched():
+    for gpu in monitored_devices():
         yield from _gpu(device_state(gpu.identity, gpu.accelerator), gpu.model)
 
 
@@ -116,39 +116,42 @@ def _folder(home: Path) -> Iterator[CheckResult]:
         yield CheckResult(ok=True, what="clock", found="this machine and its disk agree")
         return
     which = "ahead of" if apart > 0 else "behind"
-    found = f"that of the disk is {duration(abs(apart))} {which} this machine's"
+    found = f"that of the disk is {format_duration(abs(apart))} {which} this machine's"
     yield CheckResult(ok=None, what="clock", found=found, remedy="let both follow a time server (NTP)")
 
 
 def _disk(home: Path) -> Iterator[CheckResult]:
     """Tell what the disk of `home` lacks, and what follows from that; nothing of a disk that has all."""
-    for ability in lacking(home):
+    for ability in missing_capabilities(home):
         found, remedy = _WITHOUT[ability]
         yield CheckResult(ok=None, what=f"{ability} in {home}", found=f"none: {found}", remedy=remedy)
 
 
-_WITHOUT: dict[Ability, tuple[str, str | None]] = {
-    Ability.hard_links: ("files are renamed into place instead, and logs of blocks begin anew with each command", None),
-    Ability.symbolic_links: ("`ab` cannot copy a repository that has some", "put such a repository on another disk"),
-    Ability.locks: (
+_WITHOUT: dict[Capability, tuple[str, str | None]] = {
+    Capability.hard_links: (
+        "files are renamed into place instead, and logs of blocks begin anew with each command",
+        None,
+    ),
+    Capability.symbolic_links: ("`ab` cannot copy a repository that has some", "put such a repository on another disk"),
+    Capability.locks: (
         "SQLite cannot write mlflow.db there; runs are measured all the same",
         "name another store, such as --tracking-uri sqlite:////tmp/mlflow.db, or a server",
     ),
-    Ability.shared_maps: (
+    Capability.shared_maps: (
         "the steps of a run are not shown, and one that hangs is ended by limits.run_seconds alone",
         "lower limits.run_seconds where runs are short",
     ),
-    Ability.modes: ("files have the permissions that the disk's mount gives all of them", None),
+    Capability.modes: ("files have the permissions that the disk's mount gives all of them", None),
 }
 
 
 def _turns() -> CheckResult:
     """Check that runs can take turns on this machine, by locks in the node-local folder."""
     try:
-        with alone_with("doctor", Path("/")):
+        with exclusive_lock("doctor", Path("/")):
             return CheckResult(ok=True, what="runs take turns", found=f"by locks in {lease_folder()}")
     except (AccelsweepError, OSError) as error:
-        remedy = f"set {FOLDER_VARIABLE} to a folder of this machine's own disk that only you can write to"
+        remedy = f"set {LEASE_FOLDER_VARIABLE} to a folder of this machine's own disk that only you can write to"
         return CheckResult(ok=False, what="runs take turns", found=str(error), remedy=remedy)
 
 
@@ -327,7 +330,7 @@ def _found(what: str, job: str, engine: Engine, site: Site, log: Path, wait_minu
 def _written(log: Path) -> list[str] | None:
     """Return the lines of an ended job's log, once they are seen here; None where there is no log."""
     last = time.monotonic() + _LATE_SECONDS
-    while not (lines := [line for line in last_lines(log) if line.strip()]) and time.monotonic() < last:
+    while not (lines := [line for line in tail_lines(log) if line.strip()]) and time.monotonic() < last:
         time.sleep(_LOOK_SECONDS)
     return lines if log.exists() else None
 
@@ -453,7 +456,7 @@ def _shipped() -> CheckResult:
 
 
 def _devices() -> Iterator[CheckResult]:
-    from accelsweep.devices.inventory import inventory
+    from accelsweep.devices.kinds import inventory
 
     try:
         devices = inventory()

@@ -24,7 +24,7 @@ from accelsweep.records.run_record import Doubt, Outcome
 from accelsweep.records.sweep_progress import Status, WorkedBlock, status
 from accelsweep.schedulers.protocol import Engine, Job
 from accelsweep.schedulers.select import engine_of
-from accelsweep.significant_digits import count_of, duration
+from accelsweep.significant_digits import count_of, format_duration
 
 # The answer of `accelsweep status`.
 
@@ -285,7 +285,7 @@ def _lines(state: SweepState) -> Iterator[str]:
             yield "no job of this sweep waits or runs in the queue"
     yield from map(_running, state.running)
     if state.remaining:
-        left = "" if state.seconds_left is None else f", about {duration(state.seconds_left)}"
+        left = "" if state.seconds_left is None else f", about {format_duration(state.seconds_left)}"
         yield f"remaining: {state.remaining} runs{left}"
     yield from (f"not_run: {count_of(count, 'run')}: {why}" for why, count in state.kept.items())
     yield from (f"doubt: {repeat_label(one.label, one.repeat)}: {one.doubt.message}" for one in state.doubts)

@@ -19,8 +19,8 @@ from accelsweep.driver.run_sweep import Request, carried_out
 from accelsweep.driver.sweep_lock import refuse_while_run
 from accelsweep.engines.grid_engine.draft import draft as from_grid_engine
 from accelsweep.errors import EXIT_OK, InputError
+from accelsweep.files import write_bytes_atomically
 from accelsweep.installation import shipped_root
-from accelsweep.json_documents import write_bytes_atomically
 from accelsweep.records.layout import SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest
 from accelsweep.report.units import bare_text, ratio_text, unit_word

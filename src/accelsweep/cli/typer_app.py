@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.installation import __version__
-from accelsweep.signals import told
+from accelsweep.signals import user_message
 from accelsweep.significant_digits import escaped
 
 # Hydra's own options, which its users try: what to write instead of each.
@@ -110,7 +110,7 @@ def exit_code(command: Callable[[], int]) -> int:
         return command()
     except (AccelsweepError, OSError) as error:
         kind = "wrong input" if isinstance(error, InputError) else "error"
-        words, code = told(error)
+        words, code = user_message(error)
         return fail(f"accelsweep: {kind}: {words}", code)
     except KeyboardInterrupt:
         return fail(INTERRUPTED, EXIT_INTERRUPTED)

@@ -14,7 +14,7 @@ from accelsweep.driver.console import Listing, say, show
 from accelsweep.errors import InputError
 from accelsweep.records.layout import existing_sweep
 from accelsweep.records.plan import Manifest
-from accelsweep.significant_digits import duration_in
+from accelsweep.significant_digits import parse_duration
 
 if TYPE_CHECKING:
     from accelsweep.analyse.beside.elsewhere import Onto
@@ -75,7 +75,7 @@ def _hours(deadline: str | None) -> float | None:
     """Return the hours in `90m`, `24h`, `3d` or `2w`; None for None."""
     if deadline is None:
         return None
-    hours = duration_in(deadline, HOURS)
+    hours = parse_duration(deadline, HOURS)
     if not hours:
         raise InputError(f"--deadline {deadline!r} is no time above 0: write 90m, 24h, 3d or 2w")
     return hours

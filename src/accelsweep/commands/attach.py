@@ -12,7 +12,7 @@ from accelsweep.drive.detached.places import detached, place_of, ways_to_end
 from accelsweep.driver.console import say
 from accelsweep.driver.sweep_lock import living_head
 from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
-from accelsweep.json_documents import open_regular
+from accelsweep.files import open_regular
 from accelsweep.records.layout import SweepFolder
 
 _READ_SECONDS = 0.5

@@ -22,7 +22,7 @@ from accelsweep.config.interpolation import nodes, plain_data, referred_words, r
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.errors import InputError
-from accelsweep.json_documents import NO_SUCH_KEY, looked_up
+from accelsweep.json_documents import MISSING, look_up
 
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
@@ -109,8 +109,8 @@ def axis_of(override: Override) -> str:
 
 def _axis_value(composer: Composer, override: Override, science: Mapping[str, Any]) -> Any:
     if not composer.is_group_choice(override) and not override.is_delete():
-        found = looked_up(science, override.key_or_group)
-        if found is not NO_SUCH_KEY:
+        found = look_up(science, override.key_or_group)
+        if found is not MISSING:
             return found
     return override.value()
 

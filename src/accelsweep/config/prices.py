@@ -29,7 +29,7 @@ from accelsweep.config.value_errors import parsed
 from accelsweep.devices.datasheets import datasheet_of
 from accelsweep.errors import InputError, nearest
 from accelsweep.installation import config_folders
-from accelsweep.json_documents import Amount, Frozen, Positive, first_wrong
+from accelsweep.json_documents import Amount, Frozen, Positive, first_error
 
 HOURS_OF_A_YEAR = 8766.0
 
@@ -178,7 +178,7 @@ def _or_unusable(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         if not isinstance(value, Mapping):
             raise
         found = Prices()
-        found._raw, found._unusable = dict(value), first_wrong(error)
+        found._raw, found._unusable = dict(value), first_error(error)
         return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelsweep.config.schema import CellConfig
-from accelsweep.devices.kinds import words_for
+from accelsweep.devices.kinds import kind_or_unknown
 from accelsweep.json_documents import Frozen, canonical_json, sha256_text
 from accelsweep.redaction import masked
 
@@ -221,8 +221,8 @@ def shared_devices(axes: Collection[str], configs: Iterable[CellConfig]) -> str:
 def _devices(accelerator: Any, count: Any) -> str:
     """Return the devices of a setting: `2 processes` on a CPU, `1 GPU`, `2 a100 GPUs`, `4 devices` of no swept kind."""
     kind, _, model = str(accelerator).partition(":")
-    words = words_for(kind)
-    units = words.one if count == 1 else words.many
+    names = kind_or_unknown(kind)
+    units = names.unit if count == 1 else names.units
     if not model:
         return f"{count} {units}"
     return f"{count} {units} on {model}" if kind == "cpu" else f"{count} {model} {units}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from accelsweep.core.sites.head import DetachedHead
-from accelsweep.devices.kinds import Device
+from accelsweep.devices.device_kind import Device
+from accelsweep.devices.kinds import KINDS, accelerator_with_alias
+from accelsweep.errors import nearest
 from accelsweep.json_documents import AtLeast0, AtLeast1, Frozen, JobMemory
 
 # The words on a site's jobs for every engine: their size, their limits, and how a node is prepared for a block.
@@ -121,6 +123,17 @@ class _Engines(Frozen):
         return found
 
 
+def _of_known_kind(device: Device) -> Device:
+    if device.accelerator not in KINDS:
+        alias = accelerator_with_alias(device.accelerator)
+        hint = f" (did you mean '{alias}'?)" if alias else nearest(device.accelerator, KINDS)
+        raise ValueError(f"no kind of device is called {device.accelerator!r}{hint}; known are {', '.join(KINDS)}")
+    return device
+
+
+KnownDevice = Annotated[Device, AfterValidator(_of_known_kind)]
+
+
 class NodeKind(_Engines):
     """Nodes of one kind at a site: how many, the inventory of one, and how jobs reach them.
 
@@ -129,7 +142,7 @@ class NodeKind(_Engines):
 
     name: str
     nodes: AtLeast1 = 1
-    inventory: tuple[Device, ...]
+    inventory: tuple[KnownDevice, ...]
 
 
 class Site(_Engines):
@@ -141,7 +154,7 @@ class Site(_Engines):
     name: str
     probe: bool = False
     nodes: AtLeast1 = 1
-    inventory: tuple[Device, ...] = ()
+    inventory: tuple[KnownDevice, ...] = ()
     scheduler: Literal["local", "slurm", "grid_engine"] = "local"
     kinds: tuple[NodeKind, ...] = ()
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from accelsweep.devices.kinds import kind_meant
+from accelsweep.devices.kinds import accelerator_with_alias
 from accelsweep.errors import InputError, nearest
+from accelsweep.json_documents import UNKNOWN_KEY_ERRORS
 
 FileOf = Callable[[str], str]
 """Names the config file to look in for a dotted key."""
@@ -35,14 +37,14 @@ def parsed(
     try:
         return model.model_validate(value, extra=extra)
     except ValidationError as error:
-        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        first = min(error.errors(), key=lambda each: each["type"] not in UNKNOWN_KEY_ERRORS)
         path = [str(part) for part in first["loc"] if part not in ("[key]",)]
         key = ".".join([*([where] if where else []), *path])
         raise InputError(f"{_complaint(model, first, key)}; look in {file_of(key)}") from None
 
 
 def _complaint(model: type[BaseModel], first: Any, key: str) -> str:
-    if first["type"] == "extra_forbidden":
+    if first["type"] in UNKNOWN_KEY_ERRORS:
         return f"unknown key '{key}'{nearest(str(first['loc'][-1]), _fields(model, first['loc'][:-1]))}"
     if first["type"] == "missing":
         return f"the key '{key}' is missing"
@@ -53,7 +55,7 @@ def _complaint(model: type[BaseModel], first: Any, key: str) -> str:
     suggestion = ""
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         allowed = first["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-        alias = kind_meant(first["input"])
+        alias = accelerator_with_alias(first["input"])
         suggestion = f" (did you mean '{alias}'?)" if alias in allowed else nearest(first["input"], allowed)
     if isinstance(first["input"], list):
         suggestion = "; to sweep over these values, write them without brackets"
@@ -96,7 +98,7 @@ def _annotation(model: type[BaseModel], path: Sequence[Any]) -> Any:
     found: Any = model
     for part in path:
         owner = _model_in(found)
-        if owner is not None and part in owner.model_fields:
+        if owner is not None and issubclass(owner, BaseModel) and part in owner.model_fields:
             field = owner.model_fields[part]
             found = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         elif owner is None:
@@ -104,13 +106,13 @@ def _annotation(model: type[BaseModel], path: Sequence[Any]) -> Any:
     return found
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model that an annotation holds, also within a union or as the values of a mapping."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _model_in(annotation: Any) -> type[Any] | None:
+    """Return the model or dataclass that an annotation holds, also within a union or as the values of a mapping."""
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
         return annotation
     return next((model for part in get_args(annotation) if (model := _model_in(part))), None)
 
 
 def _fields(model: type[BaseModel], path: Sequence[Any]) -> list[str]:
-    owner = _model_in(_annotation(model, path))
-    return list((owner or model).model_fields)
+    owner = _model_in(_annotation(model, path)) or model
+    return [field.name for field in fields(owner)] if is_dataclass(owner) else list(owner.model_fields)

@@ -1,1 +1,1 @@
-"""Kinds of device: what they are, what they have, and how they are measured."""
+"""Kinds of device (CPU, CUDA, ROCm, MPS, XPU): detection, telemetry, torch on them, makers' figures; host facts."""

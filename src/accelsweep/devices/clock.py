@@ -1,7 +1,6 @@
-"""The arguments of a measurement: a clock, a device to wait for, marks between steps.
+"""What a measurement takes as arguments: a clock, a device to synchronise, marks between steps.
 
-They are arguments everywhere, so that every rule of the window is tested exactly with a clock that a test moves by
-hand. Nothing here imports torch.
+Passing them in lets tests check every rule of the measurement window exactly, with a simulated clock. No torch here.
 """
 
 from __future__ import annotations
@@ -12,62 +11,59 @@ from itertools import pairwise
 from typing import Protocol
 
 Clock = Callable[[], float]
-"""Seconds since an arbitrary moment, never running backwards."""
+"""Monotonic seconds since an arbitrary moment."""
 
 
 def monotonic() -> float:
-    """Return the time on the clock of every duration (CLOCK_MONOTONIC on Linux), in seconds.
-
-    Wall-clock time may jump and is never used for a duration.
-    """
+    """Return the monotonic time in seconds (CLOCK_MONOTONIC on Linux): the clock of every duration."""
     return time.perf_counter()
 
 
 def all_clocks() -> dict[str, float]:
-    """Return the time of day, and the clocks without and with the time that the machine slept; the last on Linux."""
+    """Return wall-clock time, monotonic time and, on Linux, boot time, which includes suspend; all in seconds."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
-    with_sleep = {} if boot is None else {"boot_time": time.clock_gettime(boot)}
-    return {"wall": time.time(), "monotonic": time.monotonic(), **with_sleep}
+    boot_time = {} if boot is None else {"boot_time": time.clock_gettime(boot)}
+    return {"wall": time.time(), "monotonic": time.monotonic(), **boot_time}
 
 
 def clock_gap(passed: Mapping[str, float]) -> float:
-    """Return the seconds that durations do not hold: the machine slept or was paused, or its clock was set ahead.
+    """Return the seconds that the monotonic clock missed: suspend, a paused VM, or the wall clock set forward.
 
-    `passed` are the seconds that passed on each clock. A clock that was set back is no gap.
+    `passed` holds the seconds that passed on each clock of `all_clocks`. A wall clock set back is no gap.
     """
     return max(passed["wall"], passed.get("boot_time", 0.0), passed["monotonic"]) - passed["monotonic"]
 
 
 class Marks(Protocol):
-    """Boundaries between steps, taken without waiting for the device and turned into seconds once, afterwards."""
+    """Step boundaries, recorded without waiting for the device and converted to seconds once, at the end."""
 
     def add(self) -> None:
-        """Mark the end of a step. The first mark is set when the object is made."""
+        """Mark the end of a step. The first mark is recorded on construction."""
 
     def reached(self) -> int:
-        """Return how many marks the device has reached by now. Waits for nothing."""
+        """Return how many marks the device has passed by now. Does not block."""
 
     def seconds(self) -> list[float]:
         """Return the seconds between neighbouring marks. The device must have been synchronised."""
 
 
-class WaitedDevice(Protocol):
-    """A device as the window uses it. An `asynchronous` device works on while the host goes ahead."""
+class TimedDevice(Protocol):
+    """A device as the measurement window uses it. An `asynchronous` device runs behind the host."""
 
     asynchronous: bool
 
     def synchronise(self) -> None:
-        """Wait until all work that was handed to the device is done."""
+        """Wait until the device has completed all queued work."""
 
     def marks(self, clock: Clock) -> Marks:
-        """Begin a series of marks with the first one."""
+        """Start a series of marks and record the first one."""
 
 
 class ClockMarks:
-    """Marks read from the host's clock: exact on a CPU, where a step is done when its call returns."""
+    """Marks read from the host's clock: exact on a CPU, where a step is complete when its call returns."""
 
     def __init__(self, clock: Clock) -> None:
-        """`clock` is read once now and once for each mark."""
+        """Read `clock` for the first mark."""
         self._clock = clock
         self._times = [clock()]
 
@@ -76,7 +72,7 @@ class ClockMarks:
         self._times.append(self._clock())
 
     def reached(self) -> int:
-        """Return how many marks there are: a host is never behind itself."""
+        """Return how many marks there are: the host is never behind itself."""
         return len(self._times)
 
     def seconds(self) -> list[float]:

@@ -1,12 +1,12 @@
-"""Boards by their makers' datasheets: dense peaks, memory, power. `boards.csv` has a row and a source per board.
+"""Peaks, memory, bandwidths and power of boards, from their makers' datasheets: `boards.csv`, one row and source each.
 
-* A peak is the highest rate of dense matrix products in a format at boost clock, in TFLOP/s. None counts sparsity. Sums
-  of 16 and 8 bits are in 32 bits, as in torch, so a GeForce has half of what its box says.
-* Bandwidths are in 1e9 bytes a second. Those of links (NVLink, Infinity Fabric) and of PCIe count both directions.
-* Memory is in 2**30 bytes, of which the driver and error correction keep some. Power is the board's limit in watts.
-* An empty cell is not stated, or not by a name that tells boards apart. Nothing is guessed.
+* A peak is the dense matrix-product rate of a format at boost clock, in TFLOP/s, without sparsity. 16 and 8 bits are
+  accumulated in 32 bits, as in torch, so a GeForce has half of what its box says.
+* Bandwidths are in 1e9 bytes per second; links (NVLink, Infinity Fabric) and PCIe count both directions.
+* Memory is in GiB, of which the driver and error correction keep some. Power is the board's limit in watts.
+* An empty field is not stated, or not under a name that identifies the board. Nothing is guessed.
 
-A processor has no row: its makers print no such number.
+Processors have no row: their makers publish no such figures.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from types import MappingProxyType
 from accelsweep.errors import InputError, nearest
 
 DATASHEET_FORMATS = ("float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8")
-"""The number formats that a row may have a peak for."""
+"""Number formats with a column of peaks."""
 
 TABLE = Path(__file__).parent / "boards.csv"
 
-_UNSAID = frozenset({"NVIDIA", "TESLA", "AMD", "INTEL", "R", "GPU"})
-"""Words that a driver's name for a board has in one version and lacks in another."""
+_FIGURES = frozenset({*DATASHEET_FORMATS, "memory_gb", "bandwidth_gb", "power_w", "link_gb", "pcie_gb"})
+
+_IGNORED_WORDS = frozenset({"NVIDIA", "TESLA", "AMD", "INTEL", "R", "GPU"})
+"""Words that some versions of a driver put into a board's name and others do not."""
 
 
 @dataclass(frozen=True)
 class Datasheet:
-    """One device as torch shows it. A board of several dies is several devices, each with its share of all figures.
+    """One device as torch lists it. A board of several dies is several devices, each with its share of all figures.
 
-    `flops_per_second` maps formats to operations a second; a format that the maker does not state is absent. Other
-    figures that it does not state are None. `reported` holds the names by which the driver may call the device.
+    `flops_per_second` maps formats to operations per second, without the formats that the maker does not state; other
+    unstated figures are None. `reported` holds the names that drivers give the device.
     """
 
     key: str
@@ -54,85 +56,71 @@ class Datasheet:
 
 @cache
 def datasheets() -> Mapping[str, Datasheet]:
-    """Return all boards of the table by their keys, such as `h100-sxm` or `l4`."""
+    """Return all boards by their keys, such as `h100-sxm` or `l4`."""
     with TABLE.open(encoding="utf-8", newline="") as file:
-        return MappingProxyType({row["key"]: _sheet(row) for row in csv.DictReader(file)})
+        return MappingProxyType({row["key"]: _datasheet(row) for row in csv.DictReader(file)})
 
 
-def datasheet(key: str) -> Datasheet:
-    """Return the board with this key; raise InputError that names the nearest key if there is none."""
-    if key not in datasheets():
-        raise InputError(f"no board {key!r}{nearest(key.lower(), datasheets())}; there are: {', '.join(datasheets())}")
-    return datasheets()[key]
-
-
-def datasheet_of(device_name: str) -> Datasheet | None:
-    """Return the board that the driver calls `device_name`, or None.
-
-    All words must agree: other models, boards with other clocks and slices of a board (MIG) have names of more words.
-    """
-    return _by_words().get(_words(device_name))
-
-
-def datasheet_flops_per_second(device_name: str, number_format: str) -> float | None:
-    """Return the dense peak of the device that the driver calls `device_name`, or None where no sheet is known.
-
-    `number_format` is one of `DATASHEET_FORMATS`.
-    """
-    found = datasheet_of(device_name)
-    return None if found is None else found.flops_per_second.get(number_format)
-
-
-def _sheet(row: Mapping[str, str]) -> Datasheet:
+def _datasheet(row: Mapping[str, str]) -> Datasheet:
     devices = int(row["devices"])
     figures = {name: float(text) / devices for name, text in row.items() if text and name in _FIGURES}
+
+    def scaled(name: str, scale: float) -> float | None:
+        return figures[name] * scale if name in figures else None
+
+    peaks = {name: figures[name] * 1e12 for name in DATASHEET_FORMATS if name in figures}
     return Datasheet(
         key=row["key"],
         name=row["name"],
         reported=tuple(name for name in row["reported"].split("|") if name),
         year=int(row["year"]),
         devices_on_board=devices,
-        flops_per_second=MappingProxyType(
-            {name: figures[name] * 1e12 for name in DATASHEET_FORMATS if name in figures}
-        ),
+        flops_per_second=MappingProxyType(peaks),
         memory_bytes=int(figures["memory_gb"] * 2**30) if "memory_gb" in figures else None,
-        bandwidth_bytes_per_second=_times(1e9, figures.get("bandwidth_gb")),
+        bandwidth_bytes_per_second=scaled("bandwidth_gb", 1e9),
         power_watts=figures.get("power_w"),
-        link_bytes_per_second=_times(1e9, figures.get("link_gb")),
-        pcie_bytes_per_second=_times(1e9, figures.get("pcie_gb")),
+        link_bytes_per_second=scaled("link_gb", 1e9),
+        pcie_bytes_per_second=scaled("pcie_gb", 1e9),
         source=row["source"],
     )
 
 
-_FIGURES = frozenset({*DATASHEET_FORMATS, "memory_gb", "bandwidth_gb", "power_w", "link_gb", "pcie_gb"})
+def datasheet(key: str) -> Datasheet:
+    """Return the board with this key; raise InputError with the nearest key if there is none."""
+    if key not in datasheets():
+        raise InputError(f"no board {key!r}{nearest(key.lower(), datasheets())}; there are: {', '.join(datasheets())}")
+    return datasheets()[key]
 
 
-def _times(scale: float, figure: float | None) -> float | None:
-    return None if figure is None else figure * scale
+def datasheet_of(device_name: str) -> Datasheet | None:
+    """Return the board that the driver names `device_name`, or None.
 
-
-def _words(device_name: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[A-Z0-9]+", device_name.upper())) - _UNSAID
+    All words must match: similar models, boards with other clocks and MIG slices have additional words.
+    """
+    return _datasheets_by_words().get(_words(device_name))
 
 
 @cache
-def _by_words() -> Mapping[frozenset[str], Datasheet]:
-    return {_words(name): one for one in datasheets().values() for name in one.reported}
+def _datasheets_by_words() -> Mapping[frozenset[str], Datasheet]:
+    return {_words(name): sheet for sheet in datasheets().values() for name in sheet.reported}
 
 
-# Whether a device's name is meant by a shorter word, such as `a100` for `NVIDIA A100-SXM4-80GB`.
+def _words(device_name: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[A-Z0-9]+", device_name.upper())) - _IGNORED_WORDS
 
 
-def meant(short: str, name: str) -> bool:
-    """Return whether every word of `short` is a word of `name`, or several of its words in a row written as one.
+def datasheet_flops_per_second(device_name: str, number_format: str) -> float | None:
+    """Return the dense peak in one of `DATASHEET_FORMATS` of the device with this driver name; None where unknown."""
+    sheet = datasheet_of(device_name)
+    return None if sheet is None else sheet.flops_per_second.get(number_format)
 
-    Case does not count. `rtx4090` and `4090` mean `NVIDIA GeForce RTX 4090`; `a10` does not mean an A100.
+
+def matches_model(short: str, name: str) -> bool:
+    """Return whether `short`, such as `a100`, denotes the device `name`, such as `NVIDIA A100-SXM4-80GB`.
+
+    Every word of `short` must be a word of `name` or several consecutive ones joined; case does not matter. `rtx4090`
+    and `4090` match `NVIDIA GeForce RTX 4090`; `a10` does not match an A100.
     """
-    words = _words_of_name(name)
-    known = {"".join(words[first:last]) for first in range(len(words)) for last in range(first + 1, len(words) + 1)}
-    asked = _words_of_name(short)
-    return bool(asked) and known.issuperset(asked)
-
-
-def _words_of_name(name: str) -> list[str]:
-    return re.findall(r"[a-z0-9.]+", name.lower())
+    words, wanted = (re.findall(r"[a-z0-9.]+", text.lower()) for text in (name, short))
+    joined = {"".join(words[first:last]) for first in range(len(words)) for last in range(first + 1, len(words) + 1)}
+    return bool(wanted) and joined.issuperset(wanted)

@@ -1,6 +1,6 @@
-"""The abilities of a folder's file system, found out by trying them: it may be FAT, SMB, NFS, 9p, or a Mac's.
+"""What the file system of a folder supports, found by trying: it may be FAT, SMB, NFS, 9p or a share of a Mac.
 
-No mount table tells them: what a share can do depends on its server and on the options it was mounted with.
+The mount table does not tell: it depends on the server and on mount options.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 
 
-class Ability(StrEnum):
-    """What most file systems can do and some cannot, with its name for users."""
+class Capability(Enum):
+    """What most file systems support and some do not; the value is what users read."""
 
     hard_links = "hard links"
     symbolic_links = "symbolic links"
@@ -23,27 +23,30 @@ class Ability(StrEnum):
     shared_maps = "shared memory maps"
     modes = "permission bits"
 
+    def __str__(self) -> str:
+        return self.value
 
-def lacking(folder: Path, *abilities: Ability) -> list[Ability]:
-    """Return which of these abilities, by default of all, the file system of `folder` lacks.
 
-    It makes files in a hidden folder there for a moment. Raises OSError where `folder` cannot be written.
+def missing_capabilities(folder: Path, *capabilities: Capability) -> list[Capability]:
+    """Return which of the `capabilities`, by default of all, the file system of `folder` lacks.
+
+    Creates a hidden temporary folder there. Raises OSError where `folder` is not writable.
     """
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".disk.", ignore_cleanup_errors=True) as made:
-        file = Path(made, "file")
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".disk.", ignore_cleanup_errors=True) as probe:
+        file = Path(probe, "file")
         file.write_bytes(b"0")
-        return [one for one in abilities or Ability if not _can(_TRIES[one], file)]
+        return [capability for capability in capabilities or Capability if not _succeeds(_PROBES[capability], file)]
 
 
 def free_inodes(folder: Path) -> int | None:
-    """Return how many more files this user can make on the disk of `folder`; None where its number has no limit."""
-    found = os.statvfs(folder)
-    return found.f_favail if found.f_files else None
+    """Return how many more files the user can create on the disk of `folder`; None where there is no limit."""
+    status = os.statvfs(folder)
+    return status.f_favail if status.f_files else None
 
 
-def _can(attempt: Callable[[Path], None], file: Path) -> bool:
+def _succeeds(probe: Callable[[Path], None], file: Path) -> bool:
     try:
-        attempt(file)
+        probe(file)
     except OSError:
         return False
     return True
@@ -59,10 +62,10 @@ def _map(file: Path) -> None:
         mmap.mmap(opened.fileno(), 1).close()
 
 
-_TRIES: dict[Ability, Callable[[Path], None]] = {
-    Ability.hard_links: lambda file: file.with_name("hard").hardlink_to(file),
-    Ability.symbolic_links: lambda file: file.with_name("link").symlink_to(file.name),
-    Ability.locks: _lock,
-    Ability.shared_maps: _map,
-    Ability.modes: lambda file: file.chmod(0o600),
+_PROBES: dict[Capability, Callable[[Path], None]] = {
+    Capability.hard_links: lambda file: file.with_name("hard").hardlink_to(file),
+    Capability.symbolic_links: lambda file: file.with_name("link").symlink_to(file.name),
+    Capability.locks: _lock,
+    Capability.shared_maps: _map,
+    Capability.modes: lambda file: file.chmod(0o600),
 }

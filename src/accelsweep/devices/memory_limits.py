@@ -1,75 +1,82 @@
-"""The memory that is left to the processes of a run on this host, and the limit that says so.
+"""How much more memory a rank may take on this host, which limit says so, and how to enforce and observe it.
 
-Memory of the machine and of its control groups is shared by all ranks here. An address space or a data segment
-(RLIMIT_AS, RLIMIT_DATA, see `man setrlimit`) is each process's own.
+The memory of the machine and of its control groups is shared by all ranks of the host. Address space and data segment
+(RLIMIT_AS, RLIMIT_DATA; `man setrlimit`) are limits of each process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import resource
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import psutil
 
-from accelsweep.devices.kinds import Limit
-from accelsweep.devices.linux import memory_room
+from accelsweep.devices.linux import cgroup_free_memory
+
+MemoryLimit = Literal[
+    "device memory", "machine memory", "control group", "RLIMIT_AS", "RLIMIT_DATA", "measure.rank_memory_bytes"
+]
+"""What can end a search for the largest batch. All but the last are detected; the last is a config key."""
 
 _STATUS = Path("/proc/self/status")
-
-_CLEAR = Path("/proc/self/clear_refs")
-
-_PEAK_ANEW = "5"  # man proc_pid_clear_refs: the peak of the resident set begins anew
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+_RESET_PEAK_RSS = "5"  # man proc_pid_clear_refs
 
 _M_MMAP_THRESHOLD = -3
-
-_LARGER_BYTES = 128 * 1024  # glibc's own first value; setting it ends the learning
-
-_OF = {"RLIMIT_AS": "VmSize", "RLIMIT_DATA": "VmData"}
+_MMAP_THRESHOLD_BYTES = 128 * 1024  # glibc's initial value; setting it explicitly disables its dynamic adjustment
 
 
 class FreeMemory(NamedTuple):
-    """The memory that a rank may take, in bytes, and the limit that is the tightest."""
+    """Bytes that a rank may still take, and the tightest limit."""
 
     bytes: int
-    limit: Limit
+    limit: MemoryLimit
+
+    def capped(self, configured: int | None) -> FreeMemory:
+        """Return the tighter of this and `configured` bytes, the value of `measure.rank_memory_bytes`."""
+        if configured is None or configured >= self.bytes:
+            return self
+        return FreeMemory(configured, "measure.rank_memory_bytes")
+
+    def without_headroom(self, headroom: float) -> int:
+        """Return the bytes that are left when the share `headroom` stays free."""
+        return int(self.bytes * (1 - headroom))
 
 
 def free_memory() -> FreeMemory:
-    """Return what all processes here together may still take: of the machine's memory, and of their control group's."""
-    machine, group = psutil.virtual_memory().available, memory_room()
+    """Return what all processes of this host together may still take: from the machine and from their control group."""
+    machine, group = psutil.virtual_memory().available, cgroup_free_memory()
     if group is not None and group < machine:
         return FreeMemory(group, "control group")
     return FreeMemory(machine, "machine memory")
 
 
-def room_of_a_rank(ranks: int, stated: int | None = None) -> FreeMemory:
-    """Return the room of each of `ranks` processes on this host; `stated` is a limit of the config's own, in bytes."""
+def free_memory_per_rank(ranks: int, configured: int | None = None) -> FreeMemory:
+    """Return what each of `ranks` processes on this host may take; `configured` is `measure.rank_memory_bytes`."""
     shared = free_memory()
-    found = [FreeMemory(shared.bytes // ranks, shared.limit), *_own_limits()]
-    if stated is not None:
-        found.append(FreeMemory(stated, "measure.rank_memory_bytes"))
-    return min(found, key=lambda room: room.bytes)
+    limits = [FreeMemory(shared.bytes // ranks, shared.limit), *_process_limits()]
+    return min(limits, key=lambda free: free.bytes).capped(configured)
 
 
-def _own_limits() -> list[FreeMemory]:
+def _process_limits() -> Iterator[FreeMemory]:
     if sys.platform != "linux":
-        return []
-    import resource
-
-    found: list[FreeMemory] = []
-    for name in ("RLIMIT_AS", "RLIMIT_DATA"):
-        soft, _ = resource.getrlimit(getattr(resource, name))
+        return
+    limits: tuple[tuple[MemoryLimit, int, str], ...] = (
+        ("RLIMIT_AS", resource.RLIMIT_AS, "VmSize"),
+        ("RLIMIT_DATA", resource.RLIMIT_DATA, "VmData"),
+    )
+    for name, number, used in limits:
+        soft, _ = resource.getrlimit(number)
         if soft != resource.RLIM_INFINITY:
-            found.append(
-                FreeMemory(max(0, soft - own_bytes(_OF[name])), "RLIMIT_AS" if name == "RLIMIT_AS" else "RLIMIT_DATA")
-            )
-    return found
+            yield FreeMemory(max(0, soft - process_bytes(used)), name)
 
 
-def own_bytes(field: str) -> int:
+def process_bytes(field: str) -> int:
     """Return a size of this process in bytes: `VmSize`, `VmData`, `VmRSS`, or the peak `VmHWM`. Linux only."""
     for line in _STATUS.read_text().splitlines():
         name, _, rest = line.partition(":")
@@ -78,34 +85,28 @@ def own_bytes(field: str) -> int:
     raise OSError(f"{_STATUS} has no {field}")
 
 
-def take_no_more_than(size: int) -> bool:
-    """Let this process, and those that it starts, take `size` bytes more of data each; return whether that holds here.
+def limit_data_growth(size: int) -> None:
+    """Let this process and its children each allocate at most `size` more bytes of data. Linux only.
 
-    Linux counts private memory that can be written (RLIMIT_DATA), touched or not. An earlier, tighter limit stays.
+    RLIMIT_DATA counts private writable memory, touched or not. An existing tighter limit stays.
     """
-    if sys.platform != "linux":
-        return False
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = own_bytes("VmData") + size
-    others = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min([wanted, *others]), hard))
-    return True
+    existing = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([process_bytes("VmData") + size, *existing]), hard))
 
 
-def give_back_at_once() -> None:
-    """Let glibc's allocator give each larger block back to the operating system as soon as it is free.
+def return_freed_blocks() -> None:
+    """Make glibc return every larger block to the operating system as soon as it is freed.
 
-    By default it learns to keep blocks of up to 32 MiB (`man mallopt`, M_MMAP_THRESHOLD). Which of them fit into the
-    gaps differs from run to run, and so would the largest batch.
+    By default glibc learns to keep blocks of up to 32 MiB (`man mallopt`, M_MMAP_THRESHOLD). Fragmentation then differs
+    from run to run, and so would the largest batch.
     """
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGER_BYTES)
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
 
 
-def begin_peak() -> int:
-    """Let the peak of this process's resident set begin anew, and return the set's present size in bytes."""
+def reset_peak_rss() -> int:
+    """Reset the peak of this process's resident set (VmHWM) and return the current size in bytes. Linux only."""
     with contextlib.suppress(OSError):
-        _CLEAR.write_text(_PEAK_ANEW)
-    return own_bytes("VmRSS")
+        _CLEAR_REFS.write_text(_RESET_PEAK_RSS)
+    return process_bytes("VmRSS")

@@ -1,8 +1,7 @@
-"""Intel's GPUs, as Linux shows them: discrete ones, driven by `i915` or `xe`.
+"""Intel's discrete GPUs as Linux lists them, with the driver `i915` or `xe`. Never run on hardware (docs/devices.md).
 
-ZE_AFFINITY_MASK hides them. With ZE_ENABLE_PCI_ID_DEVICE_ORDER they are counted in the order of their PCI addresses:
+ZE_AFFINITY_MASK hides them. With ZE_ENABLE_PCI_ID_DEVICE_ORDER they are numbered by PCI address:
 https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#environment-variables
-Nothing here was ever run on Intel's hardware (docs/devices.md).
 """
 
 from __future__ import annotations
@@ -12,21 +11,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.devices.backend import DeviceKind, Gpu, QueueKind
+from accelsweep.devices.device_kind import DeviceKind, Gpu
 
 if TYPE_CHECKING:
     import torch
-    from torch.profiler import ProfilerActivity
 
 DRM = Path("/sys/class/drm")
 
-INTEL = "0x8086"
+INTEL_VENDOR = "0x8086"
 
 AFFINITY_VARIABLE = "ZE_AFFINITY_MASK"
 
-ORDER = "ZE_ENABLE_PCI_ID_DEVICE_ORDER"
+ORDER_VARIABLE = "ZE_ENABLE_PCI_ID_DEVICE_ORDER"
 
-XPU_MODELS = {
+MODELS = {
     "0x0bd5": "Intel Data Center GPU Max 1550",
     "0x0bda": "Intel Data Center GPU Max 1100",
     "0x56c0": "Intel Data Center GPU Flex 170",
@@ -35,58 +33,75 @@ XPU_MODELS = {
     "0x56a1": "Intel Arc A750",
     "0xe20b": "Intel Arc B580",
 }
-"""PCI device ids, from pci.ids. Any other device is named by its id."""
+"""Models by PCI device id, from pci.ids. Any other device is named by its id."""
 
 
 class XpuKind(DeviceKind):
-    """Intel's GPUs as a kind of device: each is leased by its index, and a run sees only its own. No state is read."""
+    """Intel's GPUs. Each is leased by its index, and a run sees only its own. There is no telemetry."""
 
-    accelerator, heeds = "xpu", ("ZE_",)
+    accelerator = "xpu"
+    unit, units, site_units = "Intel GPU", "Intel GPUs", "XPU devices"
+    own_memory = True
+    scheduled_as_gpu = True
+    auto_priority = 2
+    environment_prefixes = ("ZE_",)
+    distributed_backend = "xccl"
+    profiler_activity_name = "XPU"
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Return the visible devices: the index for ZE_AFFINITY_MASK, and the PCI address."""
-        return visible_gpus()
+        """Return the devices that ZE_AFFINITY_MASK leaves; a mask of sub-devices (`0.1`) shows their device."""
+        machine, mask = machine_gpus(), os.environ.get(AFFINITY_VARIABLE)
+        if mask is None:
+            return machine
+        names = [part.strip().partition(".")[0] for part in mask.split(",")]
+        return tuple(gpu for gpu in machine if gpu.name in names)
 
-    def variables(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the variables that show a process these devices; nothing where there is no such device to hide."""
-        return {AFFINITY_VARIABLE: ",".join(names), ORDER: "1"} if names or machine_gpus() else {}
+    def visibility_variables(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the variables that show a process these devices; none where there is no such device to hide."""
+        return {AFFINITY_VARIABLE: ",".join(names), ORDER_VARIABLE: "1"} if names or machine_gpus() else {}
 
-    def hardware(self) -> dict[str, str]:
-        """Return the models of all the machine's devices as `intel_device`; empty where there are none."""
+    def fingerprint(self) -> dict[str, str]:
+        """Return the models of all devices of the machine as `intel_device`; empty where there are none."""
         models = sorted({gpu.model for gpu in machine_gpus()})
         return {"intel_device": ", ".join(models)} if models else {}
 
+    def unavailable_reason(self) -> str | None:
+        """Return why torch finds no device: its build, or something that xpu-smi may name."""
+        import torch
 
-def machine_gpus(drm: Path | None = None) -> tuple[Gpu, ...]:
-    """Return the machine's discrete Intel GPUs in the order of their PCI addresses. `drm` is the folder of Linux."""
-    cards = (card for card in (drm or DRM).glob("card*") if "-" not in card.name)
-    found = sorted((_address(card), card) for card in cards if _text(card / "device/vendor") == INTEL and _memory(card))
-    return tuple(Gpu(str(index), address, _model(card), _memory(card)) for index, (address, card) in enumerate(found))
+        if torch.xpu.is_available():
+            return None
+        built = torch.version.xpu
+        reason = "it was built without XPU" if built is None else f"it was built for XPU {built}; xpu-smi may say more"
+        return f"finds no Intel GPU here: {reason}"
 
-
-def visible_gpus() -> tuple[Gpu, ...]:
-    """Return the devices that ZE_AFFINITY_MASK leaves; a mask of sub-devices (`0.1`) shows their device."""
-    machine, mask = machine_gpus(), os.environ.get(AFFINITY_VARIABLE)
-    if mask is None:
-        return machine
-    asked = [part.strip().partition(".")[0] for part in mask.split(",")]
-    return tuple(gpu for gpu in machine if gpu.name in asked)
+    def telemetry_identity(self, device: torch.device) -> None:
+        """Return None: there is no telemetry."""
 
 
-def _address(card: Path) -> str:
-    return (card / "device").resolve().name
+KIND = XpuKind()
+
+
+def machine_gpus() -> tuple[Gpu, ...]:
+    """Return the machine's discrete Intel GPUs in the order of their PCI addresses."""
+    cards = (card for card in DRM.glob("card*") if "-" not in card.name)
+    gpus = sorted(
+        ((card / "device").resolve().name, _model(card), memory)
+        for card in cards
+        if _text(card / "device/vendor") == INTEL_VENDOR and (memory := _memory(card))
+    )
+    return tuple(Gpu(str(index), *gpu) for index, gpu in enumerate(gpus))
 
 
 def _model(card: Path) -> str:
-    number = _text(card / "device/device") or "unknown"
-    return XPU_MODELS.get(number, f"Intel GPU {number}")
+    device_id = _text(card / "device/device") or "unknown"
+    return MODELS.get(device_id, f"Intel GPU {device_id}")
 
 
 def _memory(card: Path) -> int | None:
-    """Return the memory of the device's own; None for a GPU inside a processor. i915 has one file, xe one a tile."""
+    """Return the memory in bytes; None for an integrated GPU. i915 has one file, xe one per tile."""
     files = [card / "lmem_total_bytes", *card.glob("device/tile*/physical_vram_size_bytes")]
-    sizes = [int(text, 0) for file in files if (text := _text(file))]
-    return sum(sizes) or None
+    return sum(int(text, 0) for file in files if (text := _text(file))) or None
 
 
 def _text(file: Path) -> str | None:
@@ -94,36 +109,3 @@ def _text(file: Path) -> str | None:
         return file.read_text().strip() or None
     except OSError:
         return None
-
-
-# Intel's GPUs. Never run on hardware (docs/devices.md).
-
-
-class TorchXpu(QueueKind):
-    """Intel's GPUs."""
-
-    collectives = "xccl"
-
-    @property
-    def profiler_activity(self) -> ProfilerActivity:
-        """What the profiler records of it."""
-        from torch.profiler import ProfilerActivity
-
-        return ProfilerActivity.XPU
-
-    def __init__(self) -> None:
-        """Take torch.xpu."""
-        super().__init__("xpu")
-
-    def absent(self) -> str | None:
-        """Return why torch finds no device: its build, or the driver."""
-        import torch
-
-        if torch.xpu.is_available():
-            return None
-        built = torch.version.xpu
-        why = "it was built without XPU" if built is None else f"it was built for XPU {built}; xpu-smi may say more"
-        return f"finds no Intel GPU here: {why}"
-
-    def identity(self, device: torch.device) -> None:
-        """Return None: no driver is asked about these devices."""

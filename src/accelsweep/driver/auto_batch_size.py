@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from accelsweep.config.setting import label
 from accelsweep.driver.console import say
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import FoundBatch, Manifest, Run
 from accelsweep.records.run_files import record_or_none

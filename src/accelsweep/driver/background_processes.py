@@ -24,7 +24,7 @@ from accelsweep.devices import linux
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.executor.preflight import MAX_TMPDIR_LENGTH, tmpdir_too_long
-from accelsweep.json_documents import last_lines
+from accelsweep.files import tail_lines
 from accelsweep.records.cleanup import SHORT_PLACES, own, remove_sweep_folder, sweep_folder_name
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
@@ -167,12 +167,12 @@ def complaints(publisher: Child) -> list[str]:
     """Return what keeps the publisher from its work while the sweep is measured: the store, or its own early end."""
     if not publisher.running() and publisher.code > 0:
         return [f"{_why(publisher.log) or f'the process that copies ended with {publisher.code}'}{SWEEP_CONTINUES}"]
-    return [line for line in last_lines(publisher.log) if line.endswith(SWEEP_CONTINUES)]
+    return [line for line in tail_lines(publisher.log) if line.endswith(SWEEP_CONTINUES)]
 
 
 def _why(log: Path) -> str | None:
     """Return the last that a publisher said, without the end of its sentence."""
-    said = [line for line in last_lines(log) if line.strip()]
+    said = [line for line in tail_lines(log) if line.strip()]
     return said[-1].removeprefix("error: ").removesuffix(SWEEP_CONTINUES).rstrip(".") if said else None
 
 

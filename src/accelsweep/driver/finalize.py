@@ -27,7 +27,7 @@ from accelsweep.report.series import ladder
 from accelsweep.report.table_model import ReportTable
 from accelsweep.report.units import bare_text, in_about, ratio_text, unit_word
 from accelsweep.schedulers.select import engine_of
-from accelsweep.signals import answer
+from accelsweep.signals import exit_code_of
 from accelsweep.significant_digits import count_of
 from accelsweep.state.external.files import all_kept
 
@@ -205,7 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = sweep_parser("driver.finalize", description)
     parser.add_argument("--log", type=Path, help="Snakemake's log, where it failed")
     given = parser.parse_args(arguments)
-    return answer(lambda: _tell(planned_sweep(given.sweep), given.log))
+    return exit_code_of(lambda: _tell(planned_sweep(given.sweep), given.log))
 
 
 def _tell(folder: SweepFolder, log: Path | None) -> None:

@@ -20,7 +20,7 @@ from typing import Literal
 from accelsweep.config.site import Site
 from accelsweep.driver.job_retries import HELD_BACK
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
-from accelsweep.json_documents import end_of, last_lines, read_whole
+from accelsweep.files import read_regular, tail_bytes, tail_lines
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import BLOCK_NAME, Manifest
 from accelsweep.records.stop_reasons import Halt, Why
@@ -110,7 +110,7 @@ def failures(folder: SweepFolder, engine: Engine, log: Path) -> list[Failure]:
     Of a log that is very long, only the end is read.
     """
     try:
-        text = end_of(log, _MOST_BYTES).decode("utf-8", "replace")
+        text = tail_bytes(log, _MOST_BYTES).decode("utf-8", "replace")
     except (OSError, DamagedFile):
         return []
     return list({failure.block: failure for failure in _failures(folder, engine, text)}.values())
@@ -134,9 +134,9 @@ def _of_a_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> F
     The engine's own words count most, then those of the block, then whatever else the job printed. A job ran on a node
     only where its log is there, and the block's log is about it only then.
     """
-    printed = [line for line in last_lines(end.log) if line.strip()] if end.log and end.log.exists() else []
+    printed = [line for line in tail_lines(end.log) if line.strip()] if end.log and end.log.exists() else []
     said = engine.own_words(printed)
-    own = [line for line in last_lines(folder.log(block)) if line.strip()] if end.log and end.log.exists() else []
+    own = [line for line in tail_lines(folder.log(block)) if line.strip()] if end.log and end.log.exists() else []
     sources = [(said, end.log), (own, folder.log(block)), (printed, end.log)]
     words, log = next(((lines[-1], log) for lines, log in sources if lines), ("it left no word", folder.snakemake_log))
     log = log or folder.snakemake_log
@@ -225,7 +225,7 @@ class Queue:
             return
         self._asked_at, self._signs = self.clock(), self._look_for_signs()
         try:
-            log = read_whole(self.folder.snakemake_log).decode("utf-8", "replace")
+            log = read_regular(self.folder.snakemake_log).decode("utf-8", "replace")
             found = self.engine.own_jobs(log, self.folder.home, self.folder.block_names())
             if found is None:
                 return

@@ -18,7 +18,7 @@ from accelsweep.planning.resources import held_in_words
 from accelsweep.records.layout import SweepFolder
 from accelsweep.schedulers.job_environment import not_handed_on
 from accelsweep.schedulers.select import engine_of
-from accelsweep.significant_digits import rough
+from accelsweep.significant_digits import approximate_duration
 
 if TYPE_CHECKING:
     from accelsweep.answers.forms.planned import PlanAnswer
@@ -200,9 +200,8 @@ def in_short(table: PlanTable) -> list[str]:
     new = sum(block.new for block in table.blocks)
     lines = [f"{len(table.blocks)} blocks ({new} new), {table.wanted} runs, {table.settled} settled already"]
     if estimate.runs_left:
-        lines.append(
-            f"left: {estimate.runs_left} runs, about {rough(60 * estimate.minutes.expected)} ({estimate.basis})"
-        )
+        left = approximate_duration(60 * estimate.minutes.expected)
+        lines.append(f"left: {estimate.runs_left} runs, about {left} ({estimate.basis})")
         lines += _costs(estimate)
     shown = f"{effect.effect:.1%} ({effect.assumption})" if effect.effect is not None else f"unknown: {effect.reason}"
     lines.append(f"smallest difference that these repeats can show: {shown}")

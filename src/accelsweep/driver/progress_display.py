@@ -36,7 +36,7 @@ from accelsweep.records.run_record import Outcome, Record
 from accelsweep.records.sweep_progress import signs_of, steps_done
 from accelsweep.report.units import number
 from accelsweep.schedulers.select import engine_of
-from accelsweep.significant_digits import duration, escaped, rough
+from accelsweep.significant_digits import approximate_duration, escaped, format_duration
 from accelsweep.worker.errors import Raised
 from accelsweep.worker.run_spec import RankResult
 
@@ -108,15 +108,17 @@ def announcement(config: CellConfig, found: Forecast, runs: int, options: Mappin
     `options` are the ways to measure by name, as `measure_options` tells them.
     """
     phases = ", ".join(f"{phase} {count}" for phase, count in found.steps.items())
-    run = duration(found.seconds)
+    run = format_duration(found.seconds)
     said = f"a step takes {found.step_seconds:.2g} s, so a run takes {run} or more (steps: {phases})"
-    said += f". At that pace all {runs} that are left take {duration(runs * found.seconds)}" if runs > 1 else ""
+    said += f". At that pace all {runs} that are left take {format_duration(runs * found.seconds)}" if runs > 1 else ""
     alike = {name: one for name, one in options.items() if one.quality_metric == config.measure.quality_metric}
     takes = {name: Forecast.of(config, measure, found.step_seconds).seconds for name, measure in alike.items()}
     name, least = min(takes.items(), key=lambda one: one[1], default=("", math.inf))
     if least > WORTH * found.seconds:
         return said
-    return f"{said}. With measure={name} it would take {duration(least)}: Ctrl-C, then the same command with that"
+    return (
+        f"{said}. With measure={name} it would take {format_duration(least)}: Ctrl-C, then the same command with that"
+    )
 
 
 # The seconds that are left of a sweep: by the time of its runs, before that by earlier sweeps of the folder.
@@ -421,7 +423,7 @@ class SweepProgress:
         return (hold for hold in holds if hold is not None)
 
     def _eta(self) -> str:
-        return f"about {rough(seconds)} left" if (seconds := self.seconds_left()) else ""
+        return f"about {approximate_duration(seconds)} left" if (seconds := self.seconds_left()) else ""
 
     def seconds_left(self) -> float:
         """Return the seconds until the last run ends, by what runs took, or by the first steps where that is more."""

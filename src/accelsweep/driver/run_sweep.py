@@ -35,7 +35,7 @@ from accelsweep.records.plan import Manifest
 from accelsweep.redaction import masked
 from accelsweep.schedulers.protocol import refuse_without
 from accelsweep.schedulers.select import engine_behind, engine_of
-from accelsweep.significant_digits import duration_in
+from accelsweep.significant_digits import parse_duration
 
 if TYPE_CHECKING:
     from accelsweep.planning.auto_batch_size import Batches
@@ -114,7 +114,7 @@ def seconds_of(budget: str | None) -> float | None:
     """Return the seconds in `90s`, `30m`, `2h` or a bare number of seconds; None for None."""
     if budget is None:
         return None
-    found = duration_in(budget, {"": 1, "s": 1, "m": 60, "h": 3600})
+    found = parse_duration(budget, {"": 1, "s": 1, "m": 60, "h": 3600})
     if found is None:
         raise InputError(f"--time-budget {budget!r} is not a time: write 90s, 30m or 2h")
     return found

@@ -22,8 +22,9 @@ from accelsweep.driver.job_queue import refuse_before_submission
 from accelsweep.driver.slurm_job_status import follow_jobs, read_configuration_once
 from accelsweep.driver.sweep_lock import living_head, make_ready, refuse_unwritable
 from accelsweep.errors import AccelsweepError, InputError
-from accelsweep.installation import executor_missing, shipped_root
-from accelsweep.json_documents import canonical_json, sha256_file, sha256_text
+from accelsweep.files import sha256_file
+from accelsweep.installation import executor_plugin_install_command, shipped_root
+from accelsweep.json_documents import canonical_json, sha256_text
 from accelsweep.planning.resources import held_gpus
 from accelsweep.records.layout import SweepFolder, existing_sweep, sweep_name_in
 from accelsweep.records.plan import BLOCK_NAME, Manifest, PlannedBlock
@@ -135,7 +136,7 @@ def check_profile(profile: Path, site: Site) -> None:
     """
     executor = executor_of(profile)
     check_executor(site, executor)
-    if remedy := executor_missing(executor):
+    if remedy := executor_plugin_install_command(executor):
         raise InputError(f"the profile {profile.name!r} needs Snakemake's executor '{executor}': {remedy}")
 
 

@@ -20,8 +20,8 @@ from accelsweep.driver.job_queue import Queue
 from accelsweep.driver.progress_display import FirstFailures, SweepProgress
 from accelsweep.driver.snakefile_functions import find_profile
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED
+from accelsweep.files import tail_lines
 from accelsweep.installation import shipped_root
-from accelsweep.json_documents import last_lines
 from accelsweep.records.file_lock import living_hold
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest, Run
@@ -29,7 +29,7 @@ from accelsweep.records.stop_reasons import Halt, Why
 from accelsweep.redaction import masked
 from accelsweep.schedulers.job_environment import undisturbed
 from accelsweep.schedulers.select import engine_of
-from accelsweep.signals import HeadLeaves, JobCancelled
+from accelsweep.signals import DriverEvicted, JobCancelled
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
@@ -194,7 +194,7 @@ class Driving:
                 queue.cancel_left()
                 (following.kill if hurried else following.finish)()
                 return EXIT_INTERRUPTED
-            except HeadLeaves:
+            except DriverEvicted:
                 snakemake.kill()  # by Ctrl-C it would cancel its jobs, which another head waits for
                 following.finish()
                 raise
@@ -267,7 +267,7 @@ def why_snakemake_ended(log: Path, code: int) -> str:
     """
     if code < 0:
         return f"it was ended by {_name(-code)}"
-    lines = last_lines(log)
+    lines = tail_lines(log)
     ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
     if ours:
         return ours[-1]
@@ -311,7 +311,7 @@ def _failed_commands(text: str, logs: Path) -> Iterator[str]:
             yield f"{step} was ended by {found['name'] or _name(code - 128)}"
             continue
         own = [match[1] for rest in steps.values() if (match := _LOG.search(rest)) and match[1] in found["command"]]
-        words = [_TIME.sub("", line.strip()) for line in last_lines(logs / Path(own[-1]).name)] if own else []
+        words = [_TIME.sub("", line.strip()) for line in tail_lines(logs / Path(own[-1]).name)] if own else []
         told = next((line for line in reversed(words) if line), "")
         yield f"{step} failed: {told.removeprefix(_OURS) or f'it ended with exit code {code}, and its log is empty'}"
 

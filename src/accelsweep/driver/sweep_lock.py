@@ -31,7 +31,7 @@ from accelsweep.records.stop_reasons import forget_halts
 
 def refuse_narrow_limits() -> None:
     """Raise InputError where the limits of this shell (`ulimit`) are too narrow for a sweep."""
-    if narrow := list(linux.narrow_limits()):
+    if narrow := list(linux.insufficient_limits()):
         raise InputError("; ".join(narrow))
 
 
@@ -182,6 +182,6 @@ def end_old(folder: SweepFolder) -> None:
         )
     if head is not None:
         # A head that a script started in the background ignores SIGINT. SIGTERM leaves the jobs of a detached one.
-        deaf = linux.handles(head.pid, signal.SIGINT) is False
+        deaf = linux.handles_signal(head.pid, signal.SIGINT) is False
         end_holder(head, signal.SIGTERM if deaf else signal.SIGINT, warn, kill_after_seconds=PATIENCE_SECONDS)
     end_executors(folder, warn)

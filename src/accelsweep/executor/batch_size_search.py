@@ -16,8 +16,7 @@ from typing import NamedTuple, cast
 
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.sweep_options import Limits
-from accelsweep.devices.kinds import Limit
-from accelsweep.devices.memory_limits import room_of_a_rank
+from accelsweep.devices.memory_limits import MemoryLimit, free_memory_per_rank
 from accelsweep.executor.monitor import Ending
 from accelsweep.executor.outcome import Conclusion, conclude
 from accelsweep.executor.recording import read_results
@@ -136,7 +135,7 @@ class BatchSizeSearch:
         """Try batches until the largest one is known, or the run's time limit is reached."""
         config = self._spec.config
         measure = config.measure
-        self._room = tuple(room_of_a_rank(config.devices, measure.rank_memory_bytes))
+        self._room = tuple(free_memory_per_rank(config.devices, measure.rank_memory_bytes))
         try:
             bracket = find_largest(self._fits, config.batch_size, measure.max_batch, measure.batch_resolution)
         except _EndSearch as end:
@@ -203,7 +202,7 @@ class BatchSizeSearch:
         return Frontier(
             largest=bracket.fits,
             too_large=bracket.too_large,
-            limit=cast(Limit, tightest.scope),  # validated by Frontier
+            limit=cast(MemoryLimit, tightest.scope),  # validated by Frontier
             limit_bytes=None if tightest.value is None else int(tightest.value),
             headroom=self._spec.config.measure.headroom,
             tries=tuple(self._trials),

@@ -21,7 +21,7 @@ from accelsweep.executor.outcome import Conclusion, memory_failure
 from accelsweep.executor.preflight import check_disk_space, check_temporary_folder, disk_error_message
 from accelsweep.executor.prepare_data import prepare
 from accelsweep.executor.result_reuse import CurrentConditions, needs_planning
-from accelsweep.json_documents import remove, sha256_file
+from accelsweep.files import remove, sha256_file
 from accelsweep.records.file_lock import command_began
 from accelsweep.records.file_times import bring_back
 from accelsweep.records.layout import SweepFolder, planned_sweep
@@ -29,7 +29,7 @@ from accelsweep.records.plan import Block, Done, Manifest, Run
 from accelsweep.records.run_record import Outcome, steps_damage
 from accelsweep.records.stop_reasons import Halt, Why
 from accelsweep.redaction import masked
-from accelsweep.signals import answer, parser_for
+from accelsweep.signals import exit_code_of, parser_for
 from accelsweep.significant_digits import escaped
 
 _MAX_EXECUTOR_DEATHS = 2
@@ -211,7 +211,7 @@ class _BlockExecutor:
 def _prepare(root: Path) -> None:
     del sys.argv[1:]  # a module of the user's that parses them at import must not see ours
     os.environ.pop("PYTHONSAFEPATH", None)  # it was meant for Snakemake, not for what the user's code starts
-    print(f"{len(prepare(planned_sweep(root)))} data modules are ready")  # noqa: T201 - the answer
+    print(f"{len(prepare(planned_sweep(root)))} data modules are ready")  # noqa: T201 - the exit_code_of
 
 
 def main(launcher: Launcher | None = None) -> int:
@@ -223,8 +223,10 @@ def main(launcher: Launcher | None = None) -> int:
     parser.add_argument("--cancel-old", action="store_true", help="end an executor that works on this block already")
     arguments = parser.parse_args()
     if arguments.prepare:
-        return answer(lambda: _prepare(arguments.prepare))
+        return exit_code_of(lambda: _prepare(arguments.prepare))
     when = time.strftime("%Y-%m-%d %H:%M:%S")
     print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log holds earlier commands too
     launcher = launcher or Launcher()
-    return answer(lambda: execute_block(arguments.block_file, launcher, cancel_old=arguments.cancel_old), tell=say)
+    return exit_code_of(
+        lambda: execute_block(arguments.block_file, launcher, cancel_old=arguments.cancel_old), tell=say
+    )

@@ -15,11 +15,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from accelsweep.config.schema import CellConfig
-from accelsweep.devices import inventory
-from accelsweep.devices.datasheets import meant
+from accelsweep.devices import kinds
+from accelsweep.devices.datasheets import matches_model
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.ipc import Interrupted, Pause
-from accelsweep.json_documents import lease_folder, lock
+from accelsweep.files import lease_folder, lock
 
 _RETRY_SECONDS = 0.05
 
@@ -39,7 +39,7 @@ class Lease:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that make only these devices visible to the run; none for a CPU run."""
-        return inventory.variables(self.accelerator, self.names)
+        return kinds.visibility_variables(self.accelerator, self.names)
 
 
 NO_LEASE = Lease("cpu", (), ())
@@ -70,19 +70,15 @@ def leased(
 
 def _candidates(accelerator: str, count: int, models: Sequence[str]) -> Mapping[str, str] | None:
     """Return the identities of the devices to choose from by name; None where this kind is not leased one by one."""
-    kind = inventory.kind_of(accelerator)
-    visible = kind.named()
-    if visible is None:
+    gpus = kinds.kind_of(accelerator).gpus()
+    if gpus is None:
         return None
-    model_of = kind.models()
     candidates = {
-        name: identity
-        for name, identity in visible.items()
-        if name in model_of and (not models or any(meant(model, model_of[name]) for model in models))
+        gpu.name: gpu.identity for gpu in gpus if not models or any(matches_model(one, gpu.model) for one in models)
     }
     if count > len(candidates):
         wanted = f" of the model {' or '.join(models)}" if models else ""
-        others = f" ({', '.join(sorted(set(model_of.values())))})" if models and model_of else ""
+        others = f" ({', '.join(sorted({gpu.model for gpu in gpus}))})" if models and gpus else ""
         raise NotEnoughDevices(
             f"the run needs {count} {accelerator.upper()} devices{wanted}; this machine shows "
             f"{len(candidates)}{others}, fewer than its site's inventory states"

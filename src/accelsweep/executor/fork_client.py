@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from accelsweep.devices.linux import MEMBERSHIP, allowed_cores
+from accelsweep.devices.linux import CGROUP_MEMBERSHIP, allowed_cores
 from accelsweep.errors import EXIT_INCOMPLETE
 from accelsweep.executor.ipc import (
     FORK_SERVER_VARIABLE,
@@ -50,7 +50,7 @@ def process_state() -> ProcessState:
         "user": f"{os.getuid()} {os.getgid()} {sorted(os.getgroups())}",
         "cores": str(sorted(allowed_cores())),
         "priority": str(os.getpriority(os.PRIO_PROCESS, 0)),
-        "control group": MEMBERSHIP.read_text(),
+        "control group": CGROUP_MEMBERSHIP.read_text(),
         "umask": re.findall(r"^Umask:.*$", Path("/proc/self/status").read_text(), re.MULTILINE)[0],
     }
 

@@ -70,9 +70,9 @@ def prepare_to_fork(preload: Callable[[], None] = preload) -> None:
     finally:
         gc.enable()
     if "torch" in sys.modules:
-        from accelsweep.devices.inventory import kinds
+        from accelsweep.devices.kinds import KINDS
 
-        if initialised := [name for name, kind in kinds().items() if kind.initialised()]:
+        if initialised := [name for name, kind in KINDS.items() if kind.is_initialised()]:
             raise UnsafeFork(f"{', '.join(initialised)} was initialised by an import")
     child = os.fork()
     if child == 0:

@@ -24,7 +24,7 @@ from accelsweep.executor.stack_traces import print_stacks
 from accelsweep.records.run_record import Outcome
 from accelsweep.schedulers.protocol import SCRATCH_VARIABLE
 from accelsweep.schedulers.slurm import node_name, node_number
-from accelsweep.signals import answer, parser_for
+from accelsweep.signals import exit_code_of, parser_for
 from accelsweep.worker.run_spec import RankResult, RunSpec
 
 _LEASE_TIMEOUT_SECONDS = 60.0
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = parser_for("executor.node_agent", "Run the ranks of a run on one of its nodes.")
     parser.add_argument("spec", type=Path, help="the run's spec file")
     options = parser.parse_args(arguments)
-    return answer(lambda: run_node(RunSpec.read(options.spec)))
+    return exit_code_of(lambda: run_node(RunSpec.read(options.spec)))
 
 
 def run_node(spec: RunSpec) -> None:

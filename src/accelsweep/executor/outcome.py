@@ -16,7 +16,7 @@ from accelsweep.config.sweep_options import Limits
 from accelsweep.executor.monitor import Ending
 from accelsweep.executor.run_log import log_tail
 from accelsweep.executor.stack_traces import describe_hang
-from accelsweep.json_documents import last_lines
+from accelsweep.files import tail_lines
 from accelsweep.records.layout import LOG_FILE
 from accelsweep.records.run_record import Doubt, Outcome
 from accelsweep.records.sweep_progress import read_progress
@@ -165,7 +165,7 @@ def memory_failure(job_logs: Sequence[str | None]) -> MemoryLine | None:
     one, must have such a line.
     """
     lines_by_job = [
-        memory_lines(last_lines(Path(log), most_bytes=_JOB_LOG_BYTES) if log else ()) for log in dict.fromkeys(job_logs)
+        memory_lines(tail_lines(Path(log), max_bytes=_JOB_LOG_BYTES) if log else ()) for log in dict.fromkeys(job_logs)
     ]
     whole_job = next((line for lines in lines_by_job for line in lines if line.whole_job), None)
     if whole_job is None and len(lines_by_job) > 1 and all(lines_by_job):

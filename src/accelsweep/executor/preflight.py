@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelsweep.config.sweep_options import Limits
 from accelsweep.devices.file_system import free_inodes
-from accelsweep.errors import REFUSALS, AccelsweepError
+from accelsweep.errors import DISK_ERRORS, AccelsweepError
 from accelsweep.records.layout import SWEEPS_FOLDER
 from accelsweep.records.stop_reasons import Why
 
@@ -52,6 +52,6 @@ def tmpdir_too_long(folder: str) -> str:
 
 def disk_error_message(error: OSError, folder: Path) -> str | None:
     """Return the user's message where the disk refused to read or write; None for any other error."""
-    if error.errno not in REFUSALS:
+    if error.errno not in DISK_ERRORS:
         return None
     return Why.disk_refused.format(where=error.filename or folder, error=error.strerror)

@@ -15,7 +15,8 @@ from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import brings_own_data, placed
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.code_versions import CodeVersion, CodeVersions
-from accelsweep.json_documents import canonical_json, parsed_json, read_whole, sha256_text, write_bytes_atomically
+from accelsweep.files import read_regular, write_bytes_atomically
+from accelsweep.json_documents import canonical_json, parse_json, sha256_text
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_blocks
@@ -66,7 +67,7 @@ def _needs_no_preparation(config: CellConfig) -> bool:
 
 def _read_prepared(folder: SweepFolder) -> list[str]:
     try:
-        digests = parsed_json(read_whole(folder.prepared).decode())
+        digests = parse_json(read_regular(folder.prepared).decode())
     except (FileNotFoundError, DamagedFile, ValueError):
         return []
     return digests if isinstance(digests, list) else []

@@ -12,7 +12,7 @@ from typing import Any
 from accelsweep.config.schema import CellConfig
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.outcome import Conclusion
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.metrics import NOT_REACHED
 from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Doubt, Fingerprint, Frontier, Outcome, Record, now

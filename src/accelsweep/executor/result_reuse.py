@@ -18,7 +18,8 @@ from accelsweep.config.setting import frozen_paths, placed_paths
 from accelsweep.config.site import Site
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.code_versions import CodeVersions
-from accelsweep.json_documents import canonical_json, set_aside, sha256_file
+from accelsweep.files import set_aside, sha256_file
+from accelsweep.json_documents import canonical_json
 from accelsweep.measure.machine_state import fingerprint
 from accelsweep.planning.source_digests import ImportPath, brings, source_digests, targets
 from accelsweep.records.cleanup import sweep_up

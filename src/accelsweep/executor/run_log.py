@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from accelsweep.json_documents import last_lines
+from accelsweep.files import tail_lines
 from accelsweep.redaction import masked
 
 _CHUNK_BYTES = 65536
@@ -140,7 +140,7 @@ class RunLog:
 
 def log_tail(path: Path) -> str:
     """Return the last five informative lines of a run's log, joined by ` | `; empty if there are none."""
-    output = takewhile(lambda line: not line.startswith(STACKS_HEADING), last_lines(path, most_bytes=MAX_STACKS_BYTES))
+    output = takewhile(lambda line: not line.startswith(STACKS_HEADING), tail_lines(path, max_bytes=MAX_STACKS_BYTES))
     lines = [line.strip() for line in _informative(list(output)) if line.strip(" \t^~")]  # no carets of tracebacks
     fatal = next((number for number, line in enumerate(lines) if line.startswith(_FATAL)), None)
     if fatal is not None:

@@ -35,9 +35,9 @@ from accelsweep.executor.ipc import (
     send,
     send_descriptors,
 )
-from accelsweep.json_documents import Frozen, first_wrong
+from accelsweep.json_documents import Frozen, first_error
 from accelsweep.schedulers.select import this_job
-from accelsweep.signals import answer
+from accelsweep.signals import exit_code_of
 
 SRUN_END_SECONDS = 20.0
 """How long srun may take to end its step before it is killed."""
@@ -210,7 +210,7 @@ class _Proxy:
         try:
             srun = start_srun(SrunRequest.model_validate(request), self.python, log)
         except ValidationError as error:
-            os.write(log, f"the container sent an invalid request for srun: {first_wrong(error)}\n".encode())
+            os.write(log, f"the container sent an invalid request for srun: {first_error(error)}\n".encode())
             return _COMMAND_NOT_FOUND
         except (AccelsweepError, OSError) as error:
             os.write(log, f"{error}\n".encode())
@@ -233,4 +233,4 @@ class _Proxy:
 
 
 if __name__ == "__main__":
-    sys.exit(answer(main))
+    sys.exit(exit_code_of(main))

@@ -20,7 +20,7 @@ import psutil
 
 from accelsweep.devices import linux
 from accelsweep.executor.run_log import MAX_STACKS_BYTES, STACKS_HEADING, RunLog
-from accelsweep.json_documents import last_lines
+from accelsweep.files import tail_lines
 from accelsweep.worker.errors import Frame, place_in, printed_frames
 from accelsweep.worker.rank_setup import STACKS_SIGNAL
 
@@ -96,10 +96,10 @@ def _processes(ranks: Mapping[int, int]) -> Iterator[tuple[str, psutil.Process]]
     for rank, pid in ranks.items():
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
-            if linux.handles(pid, STACKS_SIGNAL) is not False:
+            if linux.handles_signal(pid, STACKS_SIGNAL) is not False:
                 yield f"rank {rank}", process
             for child in process.children(recursive=True):
-                if linux.handles(child.pid, STACKS_SIGNAL):
+                if linux.handles_signal(child.pid, STACKS_SIGNAL):
                     yield f"a child of rank {rank}", child
 
 
@@ -132,7 +132,7 @@ def describe_hang(log: Path, steps: int) -> str:
     ranks: dict[int, list[Frame]] = {}
     workers: dict[int, list[list[Frame]]] = {}
     sections: list[tuple[re.Match[str], list[str]]] = []
-    for line in last_lines(log, most_bytes=MAX_STACKS_BYTES):
+    for line in tail_lines(log, max_bytes=MAX_STACKS_BYTES):
         if (match := _SECTION.match(line)) is not None:
             sections.append((match, []))
         elif sections:

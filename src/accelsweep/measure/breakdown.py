@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from accelsweep.devices.clock import Clock, Marks, WaitedDevice, monotonic
+from accelsweep.devices.clock import Clock, Marks, TimedDevice, monotonic
 from accelsweep.measure.stalls import NO_STALLS, OurWork, RankStalls, find_stalls, stood_still
 from accelsweep.records.run_record import PARTS, Breakdown, Metric, bottleneck
 
@@ -53,7 +53,7 @@ class Half:
 class PhaseTimer:
     """Cuts the time into stretches, each with the phase that it belongs to."""
 
-    def __init__(self, device: WaitedDevice, clock: Clock = monotonic) -> None:
+    def __init__(self, device: TimedDevice, clock: Clock = monotonic) -> None:
         """Nothing is marked before `begin`."""
         self._device, self._clock = device, clock
         self._open: list[str] = []

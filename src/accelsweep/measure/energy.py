@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from accelsweep.devices.backend import NoReading
 from accelsweep.devices.clock import Clock, monotonic
-from accelsweep.devices.inventory import kind_of, telemetry_of
+from accelsweep.devices.device_kind import TelemetryUnavailable
+from accelsweep.devices.kinds import kind_of, telemetry_of
 from accelsweep.records.run_record import Metric
 
 BOARD = "GPU boards of all ranks"
@@ -51,7 +51,7 @@ class GpuEnergy:
     def _counted(self) -> float | None:
         try:
             return telemetry_of(self._accelerator).joules(self._identity)
-        except NoReading as error:
+        except TelemetryUnavailable as error:
             self.reason = f"unavailable: {error}"
             return None
 

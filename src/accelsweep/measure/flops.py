@@ -23,11 +23,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from accelsweep.devices.clock import Clock, WaitedDevice, monotonic
+from accelsweep.devices.clock import Clock, TimedDevice, monotonic
 from accelsweep.devices.datasheets import datasheet_flops_per_second
-from accelsweep.devices.inventory import torch_kind
+from accelsweep.devices.kinds import kind_of
 from accelsweep.errors import DamagedFile
-from accelsweep.json_documents import canonical_json, parsed_json, read_whole, write_bytes_atomically
+from accelsweep.files import read_regular, write_bytes_atomically
+from accelsweep.json_documents import canonical_json, parse_json
 from accelsweep.records.run_record import Metric, Traits
 
 
@@ -117,13 +118,17 @@ def number_format(precision: str, device_type: str) -> str | None:
     dtype = CEILING_DTYPES.get(precision.partition("-")[0])
     if dtype is None:
         return None
-    if dtype is torch.float32 and torch_kind(device_type).tf32 and torch.get_float32_matmul_precision() != "highest":
+    if (
+        dtype is torch.float32
+        and kind_of(device_type).supports_tf32
+        and torch.get_float32_matmul_precision() != "highest"
+    ):
         return "tf32"
     return str(dtype).removeprefix("torch.")
 
 
 def matmul_ceiling(
-    product: Callable[[int], Callable[[], object]], device: WaitedDevice, clock: Clock = monotonic
+    product: Callable[[int], Callable[[], object]], device: TimedDevice, clock: Clock = monotonic
 ) -> Ceiling:
     """Return the ceiling. `product(size)` gives a function that multiplies two matrices of that size once."""
     began = clock()
@@ -140,7 +145,7 @@ def matmul_ceiling(
         size *= 2
 
 
-def _seconds(multiply: Callable[[], object], device: WaitedDevice, clock: Clock) -> float:
+def _seconds(multiply: Callable[[], object], device: TimedDevice, clock: Clock) -> float:
     device.synchronise()
     began = clock()
     multiply()
@@ -174,7 +179,7 @@ def remembered(path: Path | None, key: str, measure: Callable[[], Ceiling]) -> C
     known: dict[str, dict[str, float]] = {}
     if path is not None and path.exists():
         try:
-            known = parsed_json(read_whole(path).decode())
+            known = parse_json(read_regular(path).decode())
             return Ceiling(float(known[key]["flops_per_second"]), int(known[key]["size"]))
         except (DamagedFile, ValueError, TypeError):
             known = {}

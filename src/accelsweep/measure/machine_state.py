@@ -17,16 +17,16 @@ from typing import Any
 
 import psutil
 
-from accelsweep.devices.backend import NoReading
 from accelsweep.devices.clock import Clock, all_clocks, clock_gap, monotonic
 from accelsweep.devices.cpu import cpu_model, host_facts
-from accelsweep.devices.inventory import hardware, heeded, telemetry_of, watched
+from accelsweep.devices.device_kind import TelemetryUnavailable
+from accelsweep.devices.kinds import environment_prefixes, hardware_fingerprint, monitored_devices, telemetry_of
 from accelsweep.devices.linux import allowed_cores
 from accelsweep.devices.memory_limits import free_memory
 from accelsweep.measure.run_doubts import FOREIGN
 from accelsweep.records.run_environment import DeviceState
 from accelsweep.records.run_record import Fingerprint
-from accelsweep.redaction import masked, names_a_secret
+from accelsweep.redaction import is_secret_name, masked
 from accelsweep.schedulers.select import RECORDED_VARIABLES
 
 # The state of a device, read through its driver: clocks, temperature, power, throttle reasons, other processes.
@@ -36,7 +36,7 @@ def device_state(identity: str, accelerator: str) -> dict[str, Any]:
     """Return the state of the device called `identity` by its kind, or a `reason` beside its `uuid`."""
     try:
         return {"uuid": identity, **telemetry_of(accelerator).state(identity)}
-    except NoReading as error:
+    except TelemetryUnavailable as error:
         return {"uuid": identity, "reason": str(error)}
 
 
@@ -82,7 +82,7 @@ def host_state() -> dict[str, Any]:
         "variables": {
             name: masked(os.environ[name])
             for name in sorted(os.environ)
-            if name.startswith(_TELLING) and not names_a_secret(name)
+            if name.startswith(_TELLING) and not is_secret_name(name)
         },
     }
 
@@ -104,7 +104,7 @@ _TELLING = (
     "PYTHONMALLOC",
     "PYTHONTRACEMALLOC",
     *RECORDED_VARIABLES,
-    *heeded(),
+    *environment_prefixes(),
 )
 """Beginnings of the environment variables that can change a measurement; others may hold secrets and are not kept.
 
@@ -305,7 +305,7 @@ def _names(shares: dict[psutil.Process, float]) -> str:
 
 
 def _gpus() -> Iterator[str]:
-    for gpu in watched():
+    for gpu in monitored_devices():
         state = DeviceState.of(device_state(gpu.identity, gpu.accelerator))
         if others := state.foreign_processes:
             names = ", ".join(_name_of(pid) for pid in others[:_MOST_NAMES])
@@ -344,7 +344,7 @@ def fingerprint(
     versions = {package: (software or {}).get(package) or metadata.version(package) for package in PACKAGES}
     split = {package: version.partition("+") for package, version in versions.items()}
     return Fingerprint(
-        hardware={"host": cpu_model(), **hardware(accelerator)},
+        hardware={"host": cpu_model(), **hardware_fingerprint(accelerator)},
         software={package: public for package, (public, _, _) in split.items()},
         builds={package: tag for package, (_, _, tag) in split.items() if tag},
         sources=dict(sources),

@@ -33,11 +33,11 @@ class RankMemory:
 
 def rank_memory(device: Any) -> RankMemory:
     """Read the memory of this rank; `device` is a torch.device. Peaks are since the process began."""
-    from accelsweep.devices.inventory import torch_kind
+    from accelsweep.devices.kinds import kind_of
 
     reasons: dict[str, str] = {}
     pss = _pss(reasons)
-    seen = torch_kind(device.type).memory(device)
+    seen = kind_of(device.type).memory(device)
     return RankMemory(seen.allocated, seen.reserved, seen.device, pss, reasons | seen.reasons)
 
 
@@ -160,10 +160,10 @@ def kinds_of(device: Any) -> dict[str, Callable[[], int]]:
     On the host, pages of files and memory shared with others grow as data is read. They are left out where the system
     tells them (Linux). A device's is what torch's allocator has handed out, which does not wait for the device.
     """
-    from accelsweep.devices.inventory import torch_kind
+    from accelsweep.devices.kinds import kind_of
 
     kinds: dict[str, Callable[[], int]] = {"the host": _private_bytes}
-    kind = torch_kind(device.type)
+    kind = kind_of(device.type)
     if kind.allocated_bytes(device) is not None:
         kinds["the device"] = lambda: kind.allocated_bytes(device) or 0
     return kinds

@@ -21,7 +21,7 @@ from typing import Any
 
 from accelsweep.devices.linux import usable_cores
 from accelsweep.installation import __version__
-from accelsweep.signals import answer, parser_for
+from accelsweep.signals import exit_code_of, parser_for
 from accelsweep.significant_digits import gib
 
 Finding = dict[str, Any]
@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = parser_for("measure.node_check", "Tell what a job finds on its node.")
     parser.add_argument("--gpu", action="store_true", help="the job holds a GPU")
     holds_gpu = parser.parse_args(arguments).gpu
-    return answer(lambda: print(json.dumps({"checks": list(findings(holds_gpu=holds_gpu))})))  # noqa: T201 - the answer
+    return exit_code_of(lambda: print(json.dumps({"checks": list(findings(holds_gpu=holds_gpu))})))  # noqa: T201 - the answer
 
 
 if __name__ == "__main__":

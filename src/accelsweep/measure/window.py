@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from accelsweep.config.schema import Measure
-from accelsweep.devices.clock import Clock, Marks, WaitedDevice, monotonic
+from accelsweep.devices.clock import Clock, Marks, TimedDevice, monotonic
 from accelsweep.measure.memory import MemoryWatch, part_ends
 from accelsweep.measure.stalls import RankStalls
 from accelsweep.records.run_record import Metric
@@ -231,7 +231,7 @@ class Window:
         self,
         rules: WindowRules,
         *,
-        device: WaitedDevice,
+        device: TimedDevice,
         group: Group,
         clock: Clock = monotonic,
         probes: Sequence[Probe] = (),

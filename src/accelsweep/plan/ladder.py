@@ -16,7 +16,7 @@ from accelsweep.config.hydra import Composer, Grid
 from accelsweep.config.hydra_errors import dotted_keys
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError, nearest
-from accelsweep.json_documents import canonical_json, looked_up
+from accelsweep.json_documents import canonical_json, look_up
 from accelsweep.planning.target_check import GROUPS
 
 
@@ -37,7 +37,7 @@ def fitted(composer: Composer, grid: Grid, auto: str, axis: str | None) -> Itera
         kept = _dropped(point.science, lacking)
         others = canonical_json({key: value for key, value in point.axes.items() if key != axis})
         stated, before = last.get(others, ({}, {}))
-        changed = [key for key in lacking if looked_up(point.science, key) != looked_up(stated, key)]
+        changed = [key for key in lacking if look_up(point.science, key) != look_up(stated, key)]
         if changed and kept == before:
             yield replace(point, lacks=_words(changed, point))
         else:
@@ -83,8 +83,8 @@ def _dropped(tree: Mapping[str, Any], keys: list[str], at: str = "") -> dict[str
 
 def _words(changed: list[str], point: GridPoint) -> str:
     group = changed[0].partition(".")[0]
-    target = looked_up(point.science, f"{group}._target_")
-    given = ", ".join(f"{key}={looked_up(point.science, key)}" for key in changed)
+    target = look_up(point.science, f"{group}._target_")
+    given = ", ".join(f"{key}={look_up(point.science, key)}" for key in changed)
     return (
         f"this rung would set {given}, but the config of {target} has no such key; "
         f"if it takes one, name it in a file of your own, conf/{group}/NAME.yaml"

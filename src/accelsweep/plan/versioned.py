@@ -13,7 +13,7 @@ from accelsweep.config.hydra_errors import dotted_keys
 from accelsweep.config.setting import Cell, as_typed, cell_name
 from accelsweep.config.versions import VERSION, Tree, Version
 from accelsweep.errors import InputError
-from accelsweep.json_documents import NO_SUCH_KEY, canonical_json, looked_up
+from accelsweep.json_documents import MISSING, canonical_json, look_up
 from accelsweep.plan.blocks.paired import Unit
 from accelsweep.planning import target_check
 from accelsweep.planning.checked_grid import CheckedGrid, checked_grid
@@ -116,7 +116,7 @@ def _changed(first: CheckedGrid, other: CheckedGrid) -> Iterator[tuple[str, Any,
     for cell in first.cells.values():
         ours, now = cell.config.raw, theirs.get(in_any_version(cell.axes), {})
         for key in dict.fromkeys([*dotted_keys(ours), *dotted_keys(now)]) if now else ():
-            pair = tuple(None if (found := looked_up(one, key)) is NO_SUCH_KEY else found for one in (ours, now))
+            pair = tuple(None if (found := look_up(one, key)) is MISSING else found for one in (ours, now))
             if (
                 pair[0] != pair[1]
                 and not any(isinstance(one, dict) for one in pair)

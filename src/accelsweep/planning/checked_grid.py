@@ -21,9 +21,9 @@ from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Settings
 from accelsweep.config.trainer import trainers_place
 from accelsweep.config.value_errors import FileOf
-from accelsweep.devices import inventory
+from accelsweep.devices import kinds
 from accelsweep.errors import InputError, nearest
-from accelsweep.json_documents import NO_SUCH_KEY, looked_up
+from accelsweep.json_documents import MISSING, look_up
 from accelsweep.plan.ladder import fitted, ladder_notes
 from accelsweep.planning import auto_batch_size, config_validation, target_check, unsupported
 from accelsweep.planning.config_validation import Rule
@@ -52,8 +52,8 @@ def flat(wanted: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _value(point: CheckedPoint, key: str) -> Any:
-    value = looked_up(point.config.raw, key)
-    return point.choices.get(key, value) if value is NO_SUCH_KEY or isinstance(value, dict) else value
+    value = look_up(point.config.raw, key)
+    return point.choices.get(key, value) if value is MISSING or isinstance(value, dict) else value
 
 
 def _is_one_of(actual: Any, wanted: Any) -> bool:
@@ -64,7 +64,7 @@ def _is_one_of(actual: Any, wanted: Any) -> bool:
 def refuse_unknown_keys(wanted: Mapping[str, Any], points: Sequence[CheckedPoint], where: str, file_of: FileOf) -> None:
     """Raise InputError if `wanted` names a key that no point of the grid has."""
     for key in flat(wanted):
-        if all(_value(point, key) is NO_SUCH_KEY for point in points):
+        if all(_value(point, key) is MISSING for point in points):
             known = list(dotted_keys(points[0].config.raw))
             raise InputError(
                 f"{where}: unknown key '{key}'{suggest(key, known)}; look in {file_of(where.partition('.')[0])}"
@@ -123,7 +123,7 @@ def _checked_grid(
         key: frozen_paths(steering[key], home) for key in ("baseline", "exclude") if key in steering
     }
     settings, site, exclude = config_validation.steering({**steering, **compared}, file_of)
-    site = site.model_copy(update={"inventory": inventory.inventory()}) if site.probe else site
+    site = site.model_copy(update={"inventory": kinds.inventory()}) if site.probe else site
     auto = unsupported.resolve_auto(site)
     ladder = ladder_notes(composer, grid, settings.report.ladder, file_of)
     expanded = fitted(composer, grid, auto, settings.report.ladder)

@@ -18,7 +18,7 @@ from accelsweep.config.sweep_options import LOOKS, BlockSettings, Fleet, Setting
 from accelsweep.config.versions import VERSION, Tree, Version
 from accelsweep.core.claims.claims import GROUP, ReportSettings
 from accelsweep.errors import InputError
-from accelsweep.json_documents import set_aside, write_bytes_atomically
+from accelsweep.files import set_aside, write_bytes_atomically
 from accelsweep.plan.blocks.fleet import fleet_design
 from accelsweep.plan.blocks.paired import paired_design
 from accelsweep.plan.published import with_published

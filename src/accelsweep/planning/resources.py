@@ -13,8 +13,9 @@ from typing import Any
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import NodeKind, Site
 from accelsweep.config.sweep_options import Limits
-from accelsweep.devices.datasheets import meant
-from accelsweep.devices.kinds import KIND_WORDS, Device, words_for
+from accelsweep.devices.datasheets import matches_model
+from accelsweep.devices.device_kind import Device
+from accelsweep.devices.kinds import KINDS, kind_of
 from accelsweep.errors import InputError, nearest
 from accelsweep.schedulers.protocol import Resources
 from accelsweep.significant_digits import count_of
@@ -61,7 +62,7 @@ def is_model(config: CellConfig, device: Device) -> bool:
     """Return whether the config's accelerator, and the model that it names if any, mean this device."""
     if device.accelerator != config.accelerator:
         return False
-    return config.device_model is None or meant(config.device_model, device.model)
+    return config.device_model is None or matches_model(config.device_model, device.model)
 
 
 def models_for(config: CellConfig, site: Site) -> tuple[str, ...]:
@@ -135,13 +136,13 @@ def _sizes(site: Site, kind: NodeKind | None) -> Iterator[Resources]:
     for accelerator in accelerators:
         if kind is not None and accelerator == "cpu" and len(accelerators) > 1:
             continue
-        whole = own.count(accelerator) if words_for(accelerator).scheduled else 1
+        whole = own.count(accelerator) if kind_of(accelerator).scheduled_as_gpu else 1
         for devices, nodes in ((1, 1), (whole, 1), (whole, own.nodes)):
             yield _asked(own, name, accelerator, devices, nodes, None).model_copy(update=lasting)
 
 
 def _asked(site: Site, kind: str | None, accelerator: str, devices: int, nodes: int, threads: int | None) -> Resources:
-    scheduled = words_for(accelerator).scheduled
+    scheduled = kind_of(accelerator).scheduled_as_gpu
     share = max(1, site.count("cpu") // devices)
     per_rank = threads or (site.jobs.cpus_per_gpu if scheduled else share)
     gpus = nodes * (devices if scheduled else site.jobs.fake_gpus)
@@ -164,7 +165,7 @@ def held_gpus(needs: Resources, site: Site) -> int:
     site = site.of_kind(needs.node_kind)
     if not site.jobs.exclusive or (not needs.gpus and site.jobs.cpu_apart):
         return needs.gpus
-    on_a_node = sum(site.count(kind) for kind, words in KIND_WORDS.items() if words.scheduled)
+    on_a_node = sum(site.count(name) for name, kind in KINDS.items() if kind.scheduled_as_gpu)
     return max(needs.gpus, needs.nodes * on_a_node)
 
 

@@ -13,9 +13,8 @@ from typing import Any
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import Site
 from accelsweep.config.trainer import FSDP, without_effect
-from accelsweep.devices.inventory import kind_of
-from accelsweep.devices.kinds import AUTOMATIC, words_for
-from accelsweep.installation import loadgen_missing
+from accelsweep.devices.kinds import AUTO_ACCELERATORS, kind_of
+from accelsweep.installation import loadgen_install_command
 from accelsweep.plan.refusals.trees import cannot_boost
 from accelsweep.planning.resources import held_gpus, needs, serving
 from accelsweep.schedulers.select import engine_of
@@ -86,7 +85,7 @@ _CLIP = "+trainer.gradient_clip_algorithm"
 def resolve_auto(site: Site) -> str:
     """Return the accelerator for `accelerator: auto`: the first of cuda, xpu, mps and cpu that the site has."""
     present = {device.accelerator for device in site.devices if device.count}
-    return next((accelerator for accelerator in AUTOMATIC if accelerator in present), "cpu")
+    return next((accelerator for accelerator in AUTO_ACCELERATORS if accelerator in present), "cpu")
 
 
 def why_unsupported(config: CellConfig, site: Site) -> str | None:
@@ -108,16 +107,16 @@ def _by_load(config: CellConfig, site: Site) -> str | None:
     """Return why queries cannot be served. Only where this machine measures is it asked for the load generator."""
     if config.work != "serving":
         return None
-    remedy = loadgen_missing() if site.probe else None
+    remedy = loadgen_install_command() if site.probe else None
     return None if remedy is None else f"measure.scenario=server needs MLPerf's LoadGen: {remedy}"
 
 
 def _by_config(config: CellConfig) -> str | None:
     kind = kind_of(config.accelerator)
-    if refused := kind.refuses(config.precision):
+    if refused := kind.unsupported_precision(config.precision):
         return refused
-    if kind.most is not None and config.devices > kind.most:
-        in_words = "one device" if kind.most == 1 else f"{kind.most} devices"
+    if kind.max_per_machine is not None and config.devices > kind.max_per_machine:
+        in_words = "one device" if kind.max_per_machine == 1 else f"{kind.max_per_machine} devices"
         return f"{kind.accelerator} has {in_words} per machine"
     if config.work == "serving" and config.num_nodes > 1:
         return f"measure.scenario=server has one queue on one node, not on {config.num_nodes}: raise devices instead"
@@ -130,7 +129,7 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
     accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
     others = [device.model for device in site.devices if device.accelerator == accelerator]
     site = serving(config, site)
-    have, units = site.count(accelerator), words_for(accelerator).units
+    have, units = site.count(accelerator), kind_of(accelerator).site_units
     if not have and others and config.device_model:
         return f"the site '{site.name}' has no {accelerator}:{config.device_model}; it has: {', '.join(others)}"
     if not have:
@@ -152,7 +151,7 @@ def _by_limit(config: CellConfig, site: Site) -> str | None:
     held = held_gpus(needs(config, own), own)
     for one in (own, site):
         most = one.jobs.max_gpus
-        if words_for(config.accelerator).scheduled and most is not None and held > most:
+        if kind_of(config.accelerator).scheduled_as_gpu and most is not None and held > most:
             exclusive = f", and {count_of(config.num_nodes, 'exclusive node')} would keep {held} from others"
             asked = f"{config.world_size} GPUs are asked for{'' if held == config.world_size else exclusive}"
             return f"{asked}; {one.jobs_key}.max_gpus of the site '{one.name}' allows {most}"

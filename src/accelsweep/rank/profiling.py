@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from accelsweep.core.recorded.profiles import StepProfile
-from accelsweep.devices.clock import WaitedDevice, monotonic
+from accelsweep.devices.clock import TimedDevice, monotonic
 from accelsweep.records.sweep_progress import StepCount
 from accelsweep.worker.loops.loop import ModuleDriver
 from accelsweep.worker.measurement import Account
@@ -35,7 +35,7 @@ class ProfiledSteps:
         self,
         warmup: int,
         steps: int,
-        device: WaitedDevice,
+        device: TimedDevice,
         began: Callable[[], object],
         step: Callable[[int], object],
     ) -> None:
@@ -68,14 +68,14 @@ def profile(spec: RunSpec, place: RankPlace, account: Account) -> None:
 
     Raises the errors of the user's code.
     """
-    from accelsweep.devices.inventory import measured_device
+    from accelsweep.devices.kinds import timed_device
     from accelsweep.worker.tasks.task import task_of
 
     assert spec.profile_steps is not None, "the spec asks for a profile"
     driver = cast(ModuleDriver, task_of(spec, place).driver())
     steps = -(-spec.profile_steps // driver.accumulate) * driver.accumulate
     warmup = max(FEWEST_WARMUP_STEPS, spec.config.measure.warmup_steps)
-    device = measured_device(driver.device)
+    device = timed_device(driver.device)
     if place.rank:
         driver.drive(ProfiledSteps(warmup, steps, device, lambda: None, lambda _: None))
         return
@@ -83,11 +83,11 @@ def profile(spec: RunSpec, place: RankPlace, account: Account) -> None:
 
 
 def _under_the_profiler(
-    spec: RunSpec, driver: ModuleDriver, device: WaitedDevice, warmup: int, steps: int
+    spec: RunSpec, driver: ModuleDriver, device: TimedDevice, warmup: int, steps: int
 ) -> StepProfile:
     import torch.profiler
 
-    from accelsweep.devices.inventory import device_name
+    from accelsweep.devices.kinds import device_name
     from accelsweep.measure.profiling.marks import mark_modules
     from accelsweep.measure.profiling.sums import modules, operators
 
@@ -119,9 +119,9 @@ def _activities(kind: str) -> list[ProfilerActivity]:
     """Return what to look at: the host, and the device where torch's profiler knows its kind."""
     from torch.profiler import ProfilerActivity, supported_activities
 
-    from accelsweep.devices.inventory import torch_kind
+    from accelsweep.devices.kinds import kind_of
 
-    host, own = ProfilerActivity.CPU, torch_kind(kind).profiler_activity
+    host, own = ProfilerActivity.CPU, kind_of(kind).profiler_activity
     if own in (None, host) or own not in supported_activities():  # type: ignore[no-untyped-call]
         return [host]
     return [host, own]

@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
-from accelsweep.json_documents import clear_place, sha256_text
+from accelsweep.files import set_aside_non_file
+from accelsweep.json_documents import sha256_text
 from accelsweep.records.file_lock import living_hold, now_on
 from accelsweep.records.layout import ATTEMPTS_FOLDER, REPORTS_FOLDER, RUNS_FOLDER, SWEEPS_FOLDER, SweepFolder
 
@@ -225,7 +226,7 @@ def set_strangers_aside(folder: SweepFolder) -> list[DamagedFile]:
     return [
         DamagedFile(path, f"it is no file: something else stood there; set aside as {aside.name}")
         for path in places
-        if (aside := clear_place(path)) is not None
+        if (aside := set_aside_non_file(path)) is not None
     ]
 
 

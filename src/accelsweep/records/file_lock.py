@@ -1,6 +1,6 @@
 """The way a hold is taken, renewed and given back, for a sweep's head and for a block's supervisor alike.
 
-A hold is put into its place by `put_in_place`, which fails if another hold is there. So one of many takers comes first,
+A hold is put into its place by `create_exclusively`, which fails if there is one. So one of many takers comes first,
 on any machines. Nothing is locked on the sweep's own file system. Takers on one machine look in turn, by a lock on a
 node-local path. Two machines may clear the same dead hold away in the same millisecond. Then a third may lose its new
 hold. It finds that out when it next beats, and stops.
@@ -20,7 +20,8 @@ from pathlib import Path
 import psutil
 
 from accelsweep.errors import AccelsweepError, DamagedFile
-from accelsweep.json_documents import clear_place, lease_folder, lock, put_in_place, sha256_text
+from accelsweep.files import create_exclusively, lease_folder, lock, set_aside_non_file
+from accelsweep.json_documents import sha256_text
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Hold
 from accelsweep.records.run_record import now
@@ -192,7 +193,7 @@ def _placed(path: Path, hold: Hold) -> bool:
     own = _beside(path)
     hold.write(own)
     try:
-        put_in_place(own, path)
+        create_exclusively(own, path)
     except FileExistsError:
         return False
     finally:
@@ -202,13 +203,13 @@ def _placed(path: Path, hold: Hold) -> bool:
 
 def _clear(path: Path, dead: Hold | None) -> None:
     """Take a dead hold away, or one that cannot be read; what another put there in the meantime is put back."""
-    if clear_place(path) is not None or not os.path.lexists(path):
+    if set_aside_non_file(path) is not None or not os.path.lexists(path):
         return
     aside = _beside(path)
     with contextlib.suppress(FileNotFoundError, FileExistsError):
         path.rename(aside)
         if read_hold(aside) != dead:
-            put_in_place(aside, path)
+            create_exclusively(aside, path)
     aside.unlink(missing_ok=True)
 
 

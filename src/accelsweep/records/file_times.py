@@ -14,7 +14,7 @@ from pathlib import Path
 
 from accelsweep.records.file_lock import now_on
 from accelsweep.records.layout import SweepFolder
-from accelsweep.significant_digits import duration
+from accelsweep.significant_digits import format_duration
 
 _TOLERATED_SECONDS = 60.0
 
@@ -46,10 +46,10 @@ def clocks_that_differ(folder: SweepFolder, ahead: float) -> Iterator[str]:
     theirs = now_on(folder.root)
     if theirs is not None and abs(apart := theirs - time.time()) > _TOLERATED_SECONDS:
         which = "ahead of" if apart > 0 else "behind"
-        yield f"warning: the clock of the disk of {place} is {duration(abs(apart))} {which} this machine's"
+        yield f"warning: the clock of the disk of {place} is {format_duration(abs(apart))} {which} this machine's"
     if ahead > _TOLERATED_SECONDS:
         yield (
-            f"warning: files of {place} were stamped {duration(ahead)} in the future: a clock was set back, or "
+            f"warning: files of {place} were stamped {format_duration(ahead)} in the future: a clock was set back, or "
             "another machine's runs ahead. They are stamped now"
         )
 

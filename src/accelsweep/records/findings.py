@@ -16,12 +16,12 @@ from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.projections import Elsewhere
 from accelsweep.core.recorded.external import RowBeside
 from accelsweep.core.recorded.profiles import ProfileFinding
-from accelsweep.devices.kinds import words_for
+from accelsweep.devices.kinds import kind_or_unknown
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
 from accelsweep.records.plan import Excluded
 from accelsweep.records.run_record import Doubt, Effective, Outcome
-from accelsweep.significant_digits import part_of
+from accelsweep.significant_digits import percent_of
 
 # The knowledge of one setting on one kind of machine: its runs, its rate, its costs, and why to doubt them.
 
@@ -132,7 +132,7 @@ class CellFinding(Frozen):
         """The share of memory as prose: `1 % of the machine`, `15 % of the device`. Empty where it is not known."""
         if self.memory_share is None:
             return ""
-        return part_of(self.memory_share, "device" if words_for(self.accelerator).own_memory else "machine")
+        return percent_of(self.memory_share, "device" if kind_or_unknown(self.accelerator).own_memory else "machine")
 
 
 class Hardware(Frozen):

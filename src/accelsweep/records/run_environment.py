@@ -16,7 +16,7 @@ _NONE_TOLD: Mapping[str, Any] = {}
 
 
 class DeviceState(NamedTuple):
-    """A device at one moment, in the words of `devices.backend.STATE`.
+    """A device at one moment, in the words of `devices.device_kind.STATE_KEYS`.
 
     `throttles` are the driver's words for what slowed the device down then. `held_back` has for each such reason the
     seconds that it lasted so far, and the counter's own clock in seconds. `foreign_processes` are the ids of processes

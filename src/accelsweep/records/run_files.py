@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from accelsweep.config.schema import CellConfig
 from accelsweep.errors import DamagedFile, InputError
-from accelsweep.json_documents import Document, remove, set_aside
+from accelsweep.files import remove, set_aside
+from accelsweep.json_documents import Document
 from accelsweep.records.layout import ATTEMPTS_FOLDER, LOG_FILE, RECORD_FILE, STARTED_FILE, STEPS_FILE, SweepFolder
 from accelsweep.records.plan import Block, Manifest, Run
 from accelsweep.records.run_record import Record, steps_damage

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from accelsweep.config.schema import CellConfig
-from accelsweep.devices.kinds import Limit
+from accelsweep.devices.memory_limits import MemoryLimit
 from accelsweep.errors import DamagedFile
-from accelsweep.json_documents import Document, Frozen, sha256_file
+from accelsweep.files import sha256_file
+from accelsweep.json_documents import Document, Frozen
 from accelsweep.records.run_environment import Checkout, HardwareKind, Surroundings
 
 # The time of a step by part, and the bottleneck that follows from it. One rule serves a run and a cell.
@@ -117,7 +118,7 @@ class Frontier(Frozen):
 
     largest: int
     too_large: int | None
-    limit: Limit
+    limit: MemoryLimit
     limit_bytes: int | None
     headroom: float
     tries: tuple[Try, ...]

@@ -16,7 +16,8 @@ from enum import StrEnum
 from typing import ClassVar, Literal
 
 from accelsweep.errors import DamagedFile
-from accelsweep.json_documents import Document, remove
+from accelsweep.files import remove
+from accelsweep.json_documents import Document
 from accelsweep.records.file_lock import living, read_hold
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import BLOCK_NAME, Manifest

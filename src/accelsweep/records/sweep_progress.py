@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.errors import DamagedFile
-from accelsweep.json_documents import read_whole
+from accelsweep.files import read_regular
 from accelsweep.records.file_lock import living, read_hold
 from accelsweep.records.layout import LOG_FILE, PROGRESS_FILE, SweepFolder
 from accelsweep.records.plan import Hold, Manifest
@@ -140,7 +140,7 @@ def signs_of(folder: SweepFolder, run: str) -> tuple[int, ...]:
 def read_progress(path: Path) -> int | None:
     """Return the number of finished steps that the file at `path` shows; None where there is no such file (yet)."""
     try:
-        content = read_whole(path)
+        content = read_regular(path)
     except (FileNotFoundError, DamagedFile):
         return None
     return int(_COUNT.unpack(content)[0]) if len(content) == _COUNT.size else None

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.signals import answer, parser_for
+from accelsweep.signals import exit_code_of, parser_for
 
 _FRONT = (
     "A setting is off the Pareto front if the intervals show another as good in everything and better in something. "
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = parser_for("report.captions", __doc__)
     parser.add_argument("folder", type=Path, help="where to, e.g. workflows/captions")
     options = parser.parse_args(arguments)
-    return answer(lambda: write_captions(options.folder))
+    return exit_code_of(lambda: write_captions(options.folder))
 
 
 def write_captions(folder: Path) -> None:

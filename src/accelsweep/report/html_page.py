@@ -23,7 +23,7 @@ import vl_convert
 from markupsafe import Markup
 
 from accelsweep.errors import AccelsweepError
-from accelsweep.json_documents import lease_folder, write_bytes_atomically
+from accelsweep.files import lease_folder, write_bytes_atomically
 from accelsweep.records.run_record import doubt_in_words
 from accelsweep.report.content import Content, method_of
 from accelsweep.report.figures.figure import DataRow, Figure

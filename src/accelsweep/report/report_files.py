@@ -10,7 +10,7 @@ from pathlib import Path
 import vl_convert
 
 from accelsweep.errors import AccelsweepError, InputError
-from accelsweep.json_documents import clear_place
+from accelsweep.files import set_aside_non_file
 from accelsweep.records.file_times import bring_all_back
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MARKDOWN, PAGE, ReportPlace, SweepFolder, sweep_parser
@@ -20,7 +20,7 @@ from accelsweep.report.figures.figure import Figure, absent_picture
 from accelsweep.report.html_page import render_page, vega_lite_version
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.table_model import to_csv
-from accelsweep.signals import answer
+from accelsweep.signals import exit_code_of
 
 
 def write_report(folder: ReportPlace) -> Path:
@@ -81,7 +81,7 @@ def _swap(files: dict[str, str], target: Path) -> None:
         for name, text in files.items():
             (building / name).write_bytes(text.encode("utf-8"))
         for name in sorted(files, key=lambda name: name == PAGE):
-            clear_place(target / name)
+            set_aside_non_file(target / name)
             (building / name).replace(target / name)
     finally:
         shutil.rmtree(building, ignore_errors=True)
@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the report, which needs the findings alone, and return the exit code."""
     description = "Write the report of the sweep in this folder and print the page's path."
     root = sweep_parser("report.report_files", description).parse_args(arguments).sweep
-    return answer(lambda: _write(SweepFolder.of(root)))
+    return exit_code_of(lambda: _write(SweepFolder.of(root)))
 
 
 def _write(folder: SweepFolder) -> None:

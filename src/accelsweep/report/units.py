@@ -9,7 +9,7 @@ from accelsweep.config.schema import SIZES, TITLES
 from accelsweep.records.estimates import Estimate, Summary
 from accelsweep.records.findings import Findings, Recommendation
 from accelsweep.records.run_record import Outcome
-from accelsweep.significant_digits import UNKNOWN, interval_digits, ratio_words, says_nothing, significant
+from accelsweep.significant_digits import UNKNOWN, format_ratio, interval_digits, is_uninformative, significant
 
 ABSENT = "not measured"
 
@@ -53,7 +53,7 @@ def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
         return absent(reason)
     if value.low is None or value.high is None:
         return f"{number(value.value, value.unit)} (no interval: {value.reason or 'not given'})"
-    return UNKNOWN if says_nothing(value.low, value.high) else _with_ends(value, value.low, value.high)
+    return UNKNOWN if is_uninformative(value.low, value.high) else _with_ends(value, value.low, value.high)
 
 
 def counted_text(value: Estimate | None, reason: str | None = None) -> str:
@@ -81,7 +81,7 @@ def bare_text(value: Estimate) -> str:
         scale, prefix = 1.0, ""
     if value.low is None or value.high is None:
         return significant(value.value / scale) + prefix
-    if says_nothing(value.low, value.high):
+    if is_uninformative(value.low, value.high):
         return UNKNOWN
     ends = interval_digits(value.value / scale, value.low / scale, value.high / scale)
     middle, low, high = (f"{digits}{prefix}" for digits in ends)
@@ -90,7 +90,7 @@ def bare_text(value: Estimate) -> str:
 
 def ratio_text(ratio: Estimate | None, reason: str | None = None) -> str:
     """Return a ratio of two rates as `2.1x [2.0, 2.2]`, whatever its unit is called."""
-    return absent(reason) if ratio is None else ratio_words(ratio.value, ratio.low, ratio.high)
+    return absent(reason) if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)
 
 
 def rate_title(metric: str) -> str:

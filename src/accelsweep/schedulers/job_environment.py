@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from accelsweep.redaction import masked, names_a_secret
+from accelsweep.redaction import is_secret_name, masked
 
 _ORDERS = re.compile(
     r"(SNAKEMAKE|SLURM|SBATCH|SALLOC|SRUN|SQUEUE|SACCT|SACCTMGR|SINFO|SCANCEL|SCONTROL|SPRIO|SSHARE|SSTAT)_\w+"
@@ -49,7 +49,7 @@ def for_jobs(variables: Mapping[str, str], listed: Iterable[str] = ()) -> dict[s
 def secrets_in(variables: Mapping[str, str], listed: Iterable[str] = ()) -> list[str]:
     """Return the names of variables that tell of a secret by their name or by an address, and that are not `listed`."""
     kept = set(listed)
-    secret = (name == _NOTIFY or names_a_secret(name) or masked(value) != value for name, value in variables.items())
+    secret = (name == _NOTIFY or is_secret_name(name) or masked(value) != value for name, value in variables.items())
     return sorted(name for name, is_one in zip(variables, secret, strict=True) if is_one and name not in kept)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accelsweep.core.recorded.profiles import SettingProfile
 from accelsweep.errors import DamagedFile, NewerFile
-from accelsweep.json_documents import remove, sha256_file
+from accelsweep.files import remove, sha256_file
 from accelsweep.records.layout import TRACE_FILE, SweepFolder
 
 PROFILE = "profile.json"

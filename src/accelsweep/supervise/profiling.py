@@ -24,7 +24,7 @@ from accelsweep.executor.outcome import conclude
 from accelsweep.executor.preflight import check_disk_space
 from accelsweep.executor.recording import read_results
 from accelsweep.executor.result_reuse import CurrentConditions
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.layout import LOG_FILE, SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Outcome, now

@@ -17,8 +17,7 @@ from typing import Any
 
 import psutil
 
-from accelsweep.devices.backend import DeviceKind, Gpu, NoReading, foreign
-from accelsweep.errors import InputError
+from accelsweep.devices.device_kind import TelemetryUnavailable, foreign_processes
 
 SIMULATED_VARIABLE = "ACCELSWEEP_SIMULATED"
 """The environment variable that names the folder. Without it there is no simulated device."""
@@ -57,13 +56,13 @@ class Spec:
 
     @classmethod
     def read(cls, folder: Path) -> Spec:
-        """Read `device.json`. Raises NoReading where it cannot be read or holds an unknown key."""
+        """Read `device.json`. Raises TelemetryUnavailable where it cannot be read or holds an unknown key."""
         try:
             found = json.loads((folder / "device.json").read_text("utf-8"))
             return cls(**{**found, "stalls": tuple(map(tuple, found.get("stalls", ())))})
         except (OSError, ValueError, TypeError) as error:
             known = ", ".join(one.name for one in fields(cls))
-            raise NoReading(
+            raise TelemetryUnavailable(
                 f"the simulated device in {folder} cannot be read ({error}); its keys are {known}"
             ) from None
 
@@ -141,7 +140,7 @@ class SimulatedTelemetry:
     """The driver's answers about the device of this machine. The clock is `time.perf_counter`, like the device's."""
 
     def state(self, identity: str) -> dict[str, Any]:
-        """Return the device's state. Raises NoReading where there is no such device."""
+        """Return the device's state. Raises TelemetryUnavailable where there is no such device."""
         where, spec = _device(identity)
         everyone, here, now = uses(where), living(where), time.perf_counter()
         held_back = sum(use.held_back for use in everyone.values())
@@ -158,7 +157,7 @@ class SimulatedTelemetry:
             "memory_total_bytes": spec.memory_bytes,
             "throttles": [],
             "held_back": {"heat": [held_back, now]},
-            "foreign_processes": foreign(here),
+            "foreign_processes": foreign_processes(here),
         }
 
     def joules(self, identity: str) -> float:
@@ -172,32 +171,5 @@ class SimulatedTelemetry:
 def _device(identity: str) -> tuple[Path, Spec]:
     where = folder()
     if where is None or identity != UUID:
-        raise NoReading(f"there is no simulated device {identity} here: {SIMULATED_VARIABLE} names none")
+        raise TelemetryUnavailable(f"there is no simulated device {identity} here: {SIMULATED_VARIABLE} names none")
     return where, Spec.read(where)
-
-
-# The simulated device as a kind of device: it exists where an environment variable names it, and nowhere else.
-
-
-class SimulatedKind(DeviceKind):
-    """One device or none, leased by its identity. It cannot be hidden: the variable that names it is the user's."""
-
-    accelerator, most, telemetry = "simulated", 1, SimulatedTelemetry()
-
-    def gpus(self) -> tuple[Gpu, ...]:
-        """Return the device, where there is one. Raises InputError where its file cannot be read."""
-        spec = _spec()
-        return () if spec is None else (Gpu("0", UUID, spec.model, spec.memory_bytes),)
-
-    def hardware(self) -> dict[str, str]:
-        """Return the whole spec: what was measured on another simulation is not the same."""
-        spec = _spec()
-        return {} if spec is None else {"simulated_device": str(spec)}
-
-
-def _spec() -> Spec | None:
-    where = folder()
-    try:
-        return None if where is None else Spec.read(where)
-    except NoReading as error:
-        raise InputError(str(error)) from None

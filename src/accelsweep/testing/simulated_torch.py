@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
-from accelsweep.devices.backend import QueueKind
 from accelsweep.testing import simulated_device as driver
 from accelsweep.testing.simulated_device import Spec
 from accelsweep.testing.simulator import Allocation, Buffer, Slot, buffer, current, handle, on_device, used
@@ -426,30 +425,3 @@ def _pinned_memory() -> Any:
     library.impl("_pin_memory", pin, "CPU")
     library.impl("is_pinned", is_pinned, "CPU")
     return library
-
-
-# The simulated device as torch drives it. It is no part of torch before somebody asks for it here.
-
-
-class TorchSimulated(QueueKind):
-    """The simulated device."""
-
-    def __init__(self) -> None:
-        """Take `torch.simulated`."""
-        super().__init__("simulated")
-
-    @property
-    def module(self) -> Any:
-        """The module that torch has for it, which is registered now."""
-        register()
-        return super().module
-
-    def absent(self) -> str | None:
-        """Return why there is none: this torch, or nobody named one."""
-        if driver.folder() is None:
-            return f"finds no simulated device here: {driver.SIMULATED_VARIABLE} names none"
-        return unavailable()
-
-    def initialised(self) -> bool:
-        """Return whether this process has used it. Registers nothing."""
-        return used()

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from accelsweep.errors import AbsentDevice
+from accelsweep.errors import MissingDevice
 from accelsweep.testing import simulated_device as driver
 from accelsweep.testing.simulated_device import PRESENCES, Presence, Spec, Use, living
 
@@ -264,11 +264,11 @@ _CURRENT: list[Simulator] = []
 
 
 def current() -> Simulator:
-    """Return the device, made from the driver's folder at the first call. Raises AbsentDevice where there is none."""
+    """Return the device, made from the driver's folder at the first call. Raises MissingDevice where there is none."""
     if not _CURRENT:
         where = driver.folder()
         if where is None:
-            raise AbsentDevice(f"there is no simulated device here: {driver.SIMULATED_VARIABLE} names none")
+            raise MissingDevice(f"there is no simulated device here: {driver.SIMULATED_VARIABLE} names none")
         put(Simulator(driver.Spec.read(where), where))
     return _CURRENT[0]
 

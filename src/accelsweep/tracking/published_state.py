@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from accelsweep.errors import DamagedFile
-from accelsweep.json_documents import Document, Frozen, sha256_file
+from accelsweep.files import sha256_file
+from accelsweep.json_documents import Document, Frozen
 from accelsweep.records.layout import PUBLISHED_FILE, SWEEPS_FOLDER, SweepFolder
 from accelsweep.records.plan import Manifest, Run
 from accelsweep.redaction import masked

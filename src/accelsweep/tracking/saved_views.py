@@ -17,7 +17,7 @@ from accelsweep.json_documents import sha256_text
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.metrics import MEMORY_METRICS
-from accelsweep.significant_digits import ratio_words
+from accelsweep.significant_digits import format_ratio
 from accelsweep.tracking.mlflow_run import NOTE_TAG, storable_text
 from accelsweep.tracking.repeat_runs import doubt_codes
 from accelsweep.tracking.snapshot import Snapshot
@@ -90,7 +90,7 @@ def _note(experiment_id: str, findings: Findings | None) -> str:
 def _row(cell: CellFinding, ratio: Estimate) -> str:
     columns = [
         axes_in_words(cell.axes),
-        ratio_words(ratio.value, ratio.low, ratio.high),
+        format_ratio(ratio.value, ratio.low, ratio.high),
         str(cell.verdict),
         doubt_codes(cell.doubts),
     ]

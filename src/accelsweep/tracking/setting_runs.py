@@ -15,7 +15,7 @@ from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import CellFinding
 from accelsweep.records.plan import PlannedCell
 from accelsweep.records.run_record import Outcome
-from accelsweep.significant_digits import UNKNOWN, interval_digits, says_nothing, significant
+from accelsweep.significant_digits import UNKNOWN, interval_digits, is_uninformative, significant
 from accelsweep.tracking.mlflow_run import NOTE_TAG, MlflowRun, epoch_ms, to_metrics, to_params, to_tags
 from accelsweep.tracking.repeat_runs import CREATED_BY, doubt_codes, note_sections, run_name, setting_key, setting_tags
 from accelsweep.tracking.snapshot import FinishedRun, Snapshot, merge_tags
@@ -198,7 +198,7 @@ def _rate(rate: Estimate | None) -> str:
         return "no rate"
     if rate.low is None or rate.high is None:
         return f"{significant(rate.value)} {rate.unit} (no interval: {rate.reason})"
-    if says_nothing(rate.low, rate.high):
+    if is_uninformative(rate.low, rate.high):
         return UNKNOWN
     value, low, high = interval_digits(rate.value, rate.low, rate.high)
     return f"{value} {rate.unit} [{low}, {high}]"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.errors import DamagedFile
-from accelsweep.json_documents import canonical_json, sha256_file, sha256_text
+from accelsweep.files import sha256_file
+from accelsweep.json_documents import canonical_json, sha256_text
 from accelsweep.records.file_lock import living_hold
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.layout import SweepFolder

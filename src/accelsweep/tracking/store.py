@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field
 
 from accelsweep.errors import InputError
-from accelsweep.json_documents import Document, is_occupied, put_in_place
+from accelsweep.files import create_exclusively, is_non_file
+from accelsweep.json_documents import Document
 from accelsweep.records.cleanup import NEW_DATABASE, sweep_up_databases
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
@@ -151,7 +152,7 @@ def sweep_mark(folder: SweepFolder) -> str:
             new = Path(temporary) / folder.mark.name
             SweepMark(mark=uuid.uuid4().hex).write(new)
             with contextlib.suppress(FileExistsError):
-                put_in_place(new, folder.mark)
+                create_exclusively(new, folder.mark)
     return f"{folder.name} {SweepMark.read(folder.mark).mark}"
 
 
@@ -254,7 +255,7 @@ def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
     if path is None:
         return
     sweep_up_databases(path)
-    if is_occupied(path):  # opening a FIFO would block
+    if is_non_file(path):  # opening a FIFO would block
         raise StoreDamaged(path, "it is not a regular file", sweep)
     if path.exists():
         _wait_for_migration(path)
@@ -271,7 +272,7 @@ def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
         )
         store.engine.dispose()
         try:
-            put_in_place(new, path)
+            create_exclusively(new, path)
         except FileExistsError:
             _wait_for_migration(path)
 

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from accelsweep.errors import REFUSALS, AccelsweepError, DamagedFile, words_of
+from accelsweep.errors import DISK_ERRORS, AccelsweepError, DamagedFile, describe_os_error
 from accelsweep.redaction import masked
 from accelsweep.tracking.store_uri import is_server, sqlite_path
 
@@ -145,8 +145,8 @@ def _schema_mismatch(uri: str, error: BaseException, sweep: str) -> str | None:
 def _not_writable(uri: str, error: BaseException) -> str | None:
     """Recognise a SQLite file or an artifact folder that cannot be written to."""
     for link in _chain(error):
-        if isinstance(link, OSError) and link.errno in REFUSALS | _PATH_OCCUPIED and link.filename:
-            return f"MLflow's store at {masked(uri)} cannot be written to: {words_of(link)}"
+        if isinstance(link, OSError) and link.errno in DISK_ERRORS | _PATH_OCCUPIED and link.filename:
+            return f"MLflow's store at {masked(uri)} cannot be written to: {describe_os_error(link)}"
     path = sqlite_path(uri)
     if path is None:
         return None

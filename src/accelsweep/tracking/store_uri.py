@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from accelsweep.devices.file_system import Ability, lacking
+from accelsweep.devices.file_system import Capability, missing_capabilities
 from accelsweep.errors import InputError
 from accelsweep.records.layout import SweepFolder
-from accelsweep.redaction import login_of, masked
+from accelsweep.redaction import credentials_of, masked
 
 ARTIFACTS = "mlartifacts"
 """The folder of all artifacts, in the working directory, for stores that are databases."""
@@ -81,7 +81,7 @@ def require_file_locks(uri: str) -> None:
     SQLite itself would only report that the database is locked, again and again.
     """
     path = sqlite_path(uri)
-    if path is None or path.exists() or not lacking(path.parent, Ability.locks):
+    if path is None or path.exists() or not missing_capabilities(path.parent, Capability.locks):
         return
     raise InputError(
         f"{path.parent} lies on a disk without file locks, where SQLite cannot write {path.name}: name a store "
@@ -91,7 +91,7 @@ def require_file_locks(uri: str) -> None:
 
 def _check_login(uri: str) -> None:
     """Raise InputError for a password with unquoted delimiters: its rest would be shown in the errors of a parser."""
-    login = login_of(uri) or ""
+    login = credentials_of(uri) or ""
     if any(sign in login for sign in ("/?#" if is_server(uri) else "@")):
         raise InputError(
             f"MLflow's address {masked(uri)} cannot be parsed because of a delimiter in its password: write / as "

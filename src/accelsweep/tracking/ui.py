@@ -24,7 +24,7 @@ import psutil
 
 from accelsweep.devices import linux
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
-from accelsweep.json_documents import last_lines
+from accelsweep.files import tail_lines
 from accelsweep.redaction import masked
 from accelsweep.tracking.published_state import published_sweeps
 from accelsweep.tracking.publisher import Echo
@@ -135,7 +135,7 @@ class Server:
 
     def last_lines(self) -> str:
         """Return the end of the server's output."""
-        return "\n".join(last_lines(self._log, 12))
+        return "\n".join(tail_lines(self._log, 12))
 
     def wait_until_ready(self) -> None:
         """Return as soon as the server answers. Raises AccelsweepError if it ends instead or takes too long.

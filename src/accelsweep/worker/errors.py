@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NamedTuple
 
-from accelsweep.errors import AbsentDevice, AccelsweepError, InputError, Unsupported
+from accelsweep.errors import AccelsweepError, InputError, MissingDevice, Unsupported
 from accelsweep.records.run_record import Outcome
 from accelsweep.redaction import masked
 from accelsweep.worker.run_spec import ErrorKind
@@ -112,7 +112,7 @@ class Exited(Exception):
         )
 
 
-_COMPLETE = AccelsweepError | Unsupported | AbsentDevice | Diverged | Exited
+_COMPLETE = AccelsweepError | Unsupported | MissingDevice | Diverged | Exited
 """Errors whose message is a whole sentence."""
 
 

@@ -22,7 +22,7 @@ from accelsweep.measure.machine_state import environment
 from accelsweep.measure.window import RankWindow
 from accelsweep.records.run_record import Metric
 from accelsweep.records.sweep_progress import StepCount
-from accelsweep.signals import answer, parser_for
+from accelsweep.signals import exit_code_of, parser_for
 from accelsweep.worker.errors import Diverged, Exited, interrupted
 from accelsweep.worker.measurement import Account
 from accelsweep.worker.rank_setup import (
@@ -175,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("spec", type=Path, help="the file of the run's spec")
     spec = parser.parse_args(arguments).spec
     linux.die_with_parent(os.getppid())
-    return answer(lambda: run_rank(RunSpec.read(spec)))
+    return exit_code_of(lambda: run_rank(RunSpec.read(spec)))
 
 
 if __name__ == "__main__":

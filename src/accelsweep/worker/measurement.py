@@ -46,7 +46,7 @@ class Measurement:
 
 def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[[int], object] | None) -> Measurement:
     """Drive steps through the window. Raises the errors of the user's code."""
-    from accelsweep.devices.inventory import measured_device
+    from accelsweep.devices.kinds import timed_device
 
     rules = WindowRules.from_config(spec.config.measure, driver.accumulate)
     cpu, energy = CpuUse(), _energy_probes(driver.device, place)
@@ -60,7 +60,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
             progress(done)
 
     group = group_of(spec.world_size)
-    device, watch = measured_device(driver.device), MemoryWatch(kinds_of(driver.device))
+    device, watch = timed_device(driver.device), MemoryWatch(kinds_of(driver.device))
     window = Window(rules, device=device, group=group, probes=probes, watch=watch, progress=step_done)
     driver.drive(window)
     seen = window.result()
@@ -94,14 +94,14 @@ def _energy_probes(device: torch.device, place: RankPlace) -> dict[str, GpuEnerg
 
 def identities(device: torch.device) -> tuple[str, ...]:
     """Return the name by which the driver knows the device; nothing where no driver is asked about it."""
-    from accelsweep.devices.inventory import torch_kind
+    from accelsweep.devices.kinds import kind_of
 
-    found = torch_kind(device.type).identity(device)
+    found = kind_of(device.type).telemetry_identity(device)
     return () if found is None else (found,)
 
 
 def _name(device: torch.device) -> str:
-    from accelsweep.devices.inventory import device_name
+    from accelsweep.devices.kinds import device_name
 
     return device_name(device)
 

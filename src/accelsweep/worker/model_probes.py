@@ -13,8 +13,8 @@ import lightning.pytorch as pl
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from accelsweep.devices.clock import Clock, WaitedDevice, monotonic
-from accelsweep.devices.inventory import measured_device, torch_kind
+from accelsweep.devices.clock import Clock, TimedDevice, monotonic
+from accelsweep.devices.kinds import kind_of, timed_device
 from accelsweep.measure.breakdown import PhaseTimer, ProbePass, breakdown_of, share_metrics, standstill, steps_of_pass
 from accelsweep.measure.flops import (
     Ceiling,
@@ -137,7 +137,7 @@ def _ceiling(spec: RunSpec, device: torch.device, form: str, effective: Effectiv
     key = f"{effective.device_names[0]}, {form}, {effective.threads_per_rank} threads"
     path = None if spec.ceilings is None else Path(spec.ceilings)
     try:
-        return remembered(path, key, lambda: matmul_ceiling(torch_product(device, form), measured_device(device)))
+        return remembered(path, key, lambda: matmul_ceiling(torch_product(device, form), timed_device(device)))
     except Exception as error:  # the kinds of device raise errors of different classes, and `classify` knows them
         if classify(error) != "out_of_memory":
             raise
@@ -159,7 +159,7 @@ PRODUCT = re.compile(
 class _Pass:
     """A listener that profiles some steps and then has enough."""
 
-    def __init__(self, steps: int, device: WaitedDevice, activity: ProfilerActivity, clock: Clock = monotonic) -> None:
+    def __init__(self, steps: int, device: TimedDevice, activity: ProfilerActivity, clock: Clock = monotonic) -> None:
         self._steps, self._device, self._clock = steps, device, clock
         self._on_host = activity is ProfilerActivity.CPU
         self._profiler = profile(activities=list(dict.fromkeys((ProfilerActivity.CPU, activity))))
@@ -199,11 +199,11 @@ def matmul_share(spec: RunSpec) -> dict[str, Metric]:
     if steps is None:
         return {}
     loop = make_loop(spec)
-    activity = torch_kind(loop.device.type).profiler_activity
+    activity = kind_of(loop.device.type).profiler_activity
     if activity is None:
         reason = f"torch's profiler sees no kernels of a device of kind {loop.device.type}"
         return {"matmul_time_share": Metric(value=None, unit="1", reason=reason)}
-    listener = _Pass(-(-steps // loop.accumulate) * loop.accumulate, measured_device(loop.device), activity)
+    listener = _Pass(-(-steps // loop.accumulate) * loop.accumulate, timed_device(loop.device), activity)
     loop.drive(listener)
     shares = group_of(spec.world_size).gather(listener.in_products() / listener.seconds)
     scope = f"mean of all ranks, {steps} profiled steps"
@@ -226,7 +226,7 @@ class Probed:
 def release(device: torch.device) -> None:
     """Free the memory that an earlier phase left on the device, so that no phase has less than the window had."""
     gc.collect()
-    torch_kind(device.type).release(device)
+    kind_of(device.type).empty_cache(device)
 
 
 def probe(spec: RunSpec, step_seconds: float) -> Probed:
@@ -240,7 +240,7 @@ def probe(spec: RunSpec, step_seconds: float) -> Probed:
         return Probed(None, share_metrics("not asked for: measure.probe_steps is null"))
     loop = make_loop(spec)
     steps = steps_of_pass(rules.probe_steps, rules.min_seconds, step_seconds, loop.accumulate)
-    timer = PhaseTimer(measured_device(loop.device))
+    timer = PhaseTimer(timed_device(loop.device))
     listener = ProbePass(timer, steps, loop.stop_exchange if spec.world_size > 1 else None)
     loop.watch(timer)
     with by_hand(timer):

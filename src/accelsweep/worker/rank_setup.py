@@ -123,13 +123,13 @@ def join_group(place: RankPlace, spec: RunSpec, accelerator: str, collectives: s
     """
     import torch.distributed as distributed
 
-    from accelsweep.devices.inventory import torch_kind
+    from accelsweep.devices.kinds import kind_of
 
     if place.size == 1 or distributed.is_initialized():
         return
-    kind, timeout = torch_kind(accelerator), collective_timeout(spec)
-    kind.of_rank(place.local_rank)
-    collectives = collectives or kind.collectives
+    kind, timeout = kind_of(accelerator), collective_timeout(spec)
+    kind.select_device(place.local_rank)
+    collectives = collectives or kind.distributed_backend
     if collectives == "gloo" and spec.config.num_nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     distributed.init_process_group(collectives, timeout=timeout, rank=place.rank, world_size=place.size)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from accelsweep.config.schema import CellConfig
 from accelsweep.core.recorded.profiles import StepProfile
-from accelsweep.devices.kinds import Limit
+from accelsweep.devices.memory_limits import MemoryLimit
 from accelsweep.json_documents import Document
 from accelsweep.records.layout import PROGRESS_FILE, TRACE_FILE
 from accelsweep.records.plan import Run
@@ -71,7 +71,7 @@ class RunSpec(Document):
     silence_seconds: float | None = None
     run_seconds: float | None = None
     device_models: tuple[str, ...] = ()
-    room: tuple[int, Limit] | None = None
+    room: tuple[int, MemoryLimit] | None = None
     profile_steps: int | None = None
 
     def file(self) -> Path:

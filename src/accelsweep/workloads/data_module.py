@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from accelsweep.devices.inventory import torch_kind
+from accelsweep.devices.kinds import kind_of
 from accelsweep.errors import InputError, Unsupported, nearest
 from accelsweep.workloads.training_stream import (
     EndlessBatches,
@@ -170,7 +170,7 @@ class FiniteData(pl.LightningDataModule):
     def _check_options(self) -> None:
         if self._fold == "all" and self._folds is None:
             raise InputError("data.fold=all holds out one part after the other: set data.folds, the number of parts")
-        if self.placement == "pinned" and (self.device is None or not torch_kind(self.device.type).pins):
+        if self.placement == "pinned" and (self.device is None or not kind_of(self.device.type).uses_pinned_memory):
             raise Unsupported(
                 "data.placement=pinned: pinned memory is for copies to a GPU's own memory, and this run has none"
             )

@@ -15,7 +15,7 @@ from scene import working_in
 from accelsweep.driver.finalize import finished_files
 from accelsweep.errors import EXIT_INTERRUPTED, DamagedFile
 from accelsweep.executor.result_reuse import audit
-from accelsweep.json_documents import sha256_file
+from accelsweep.files import sha256_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Done, Manifest
 from accelsweep.records.run_files import read_record

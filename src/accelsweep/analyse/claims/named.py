@@ -12,7 +12,7 @@ from typing import Any
 
 from accelsweep.analysis.run_results import CellRuns
 from accelsweep.config.schema import CellConfig
-from accelsweep.json_documents import looked_up
+from accelsweep.json_documents import look_up
 
 _UNTOLD = object()
 
@@ -36,12 +36,12 @@ def named(wanted: Mapping[str, Any], groups: Sequence[CellRuns]) -> Side:
 
 
 def _value(group: CellRuns, key: str, groups: Sequence[CellRuns]) -> Any:
-    """Return a value on an axis or in the config; NO_SUCH_KEY where there is none, _UNTOLD where no cell tells it."""
+    """Return a value on an axis or in the config; MISSING where there is none, _UNTOLD where no cell tells it."""
     if key in group.planned.axes:
         return group.planned.axes[key]
     if group.config is not None:
-        return looked_up(group.config.raw, key)
-    told = [looked_up(other.config.raw, key) for other in groups if other.config is not None and _tells(other, group)]
+        return look_up(group.config.raw, key)
+    told = [look_up(other.config.raw, key) for other in groups if other.config is not None and _tells(other, group)]
     return told[0] if told and all(value == told[0] for value in told) else _UNTOLD
 
 
@@ -56,4 +56,4 @@ def _tells(other: CellRuns, group: CellRuns) -> bool:
 
 
 def _is_leaf(config: CellConfig, axis: str, value: Any) -> bool:
-    return not isinstance(value, Mapping) and looked_up(config.raw, axis) == value
+    return not isinstance(value, Mapping) and look_up(config.raw, axis) == value

@@ -31,7 +31,7 @@ from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import now
 from accelsweep.schedulers.protocol import Job
 from accelsweep.schedulers.slurm import SlurmEngine
-from accelsweep.signals import HeadLeaves, end_as_by_ctrl_c, leave_when_told, stay
+from accelsweep.signals import DriverEvicted, ignore_eviction, interrupt_on_termination, raise_on_eviction
 from accelsweep.significant_digits import count_of
 
 MOST_STARTS = 100
@@ -51,16 +51,16 @@ def carry_on(folder: SweepFolder) -> int:
     order.write(folder.of_head("order"))
     os.environ.update(order.secrets)
     if order.site.scheduler == "slurm":
-        leave_when_told(lambda: HeadJob().cancelled(os.environ.get("SLURM_JOB_ID", "")))
+        raise_on_eviction(lambda: HeadJob().cancelled(os.environ.get("SLURM_JOB_ID", "")))
     before = _stamps(folder, order)
     code, left = EXIT_INCOMPLETE, False
     try:
         code = exit_code(lambda: _done(folder, order))
-        stay()
+        ignore_eviction()
         if code == EXIT_INTERRUPTED:
             _cancel_jobs_of_chain(folder, order)
-    except HeadLeaves as leaving:
-        if leaving.again:
+    except DriverEvicted as leaving:
+        if leaving.resubmit:
             moved = _stamps(folder, order) != before
             left = exit_code(lambda: _handed_on(folder, order.later(began), moved=moved)) == EXIT_OK
         else:  # preempted: Slurm may start the same job again, which needs the order
@@ -159,7 +159,7 @@ def main() -> None:
     """Carry the order on that lies in the folder which the command line names."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever started this process
-    end_as_by_ctrl_c()
+    interrupt_on_termination()
     root = sweep_parser("commands.detached.carry_on", "Do what the order in a sweep's folder says.").parse_args().sweep
     sys.exit(exit_code(lambda: carry_on(SweepFolder.of(root))))
 

@@ -19,7 +19,7 @@ from accelsweep.driver.job_queue import Queue, settle_old_jobs
 from accelsweep.driver.run_sweep import Request
 from accelsweep.driver.sweep_lock import held
 from accelsweep.errors import EXIT_OK, AccelsweepError
-from accelsweep.json_documents import last_lines
+from accelsweep.files import tail_lines
 from accelsweep.records.file_lock import living_hold
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import now
@@ -98,7 +98,7 @@ def _see_begin(place: Place, folder: SweepFolder, name: str) -> None:
     deadline = time.monotonic() + _BEGIN_SECONDS
     while living_hold(folder.of_head("claim")) is None and end_of_head(folder) is None and time.monotonic() < deadline:
         if place.state(name) is None and end_of_head(folder) is None:
-            said = [line for line in last_lines(folder.head_log) if line.strip()] if folder.head_log.exists() else []
+            said = [line for line in tail_lines(folder.head_log) if line.strip()] if folder.head_log.exists() else []
             why = said[-1] if said else "it said nothing"
             raise AccelsweepError(f"the head ended before it began: {why}; {folder.head_log} has more")
         time.sleep(_LOOK_SECONDS)

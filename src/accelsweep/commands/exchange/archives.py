@@ -14,8 +14,8 @@ from accelsweep.driver.console import say
 from accelsweep.driver.finalize import finished_files
 from accelsweep.driver.sweep_lock import refuse_while_run
 from accelsweep.errors import InputError
+from accelsweep.files import sha256_file
 from accelsweep.installation import __version__
-from accelsweep.json_documents import sha256_file
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder, check_sweep_name, existing_sweep
 from accelsweep.significant_digits import count_of

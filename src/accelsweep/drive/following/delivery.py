@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accelsweep.errors import InputError
-from accelsweep.json_documents import last_lines
+from accelsweep.files import tail_lines
 from accelsweep.redaction import masked
 
 COMMAND = "command:"
@@ -95,7 +95,7 @@ def _run(command: Sequence[str], said: str, variables: dict[str, str]) -> str | 
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        last = [line.strip() for line in last_lines(errors) if line.strip()][-1:]
+        last = [line.strip() for line in tail_lines(errors) if line.strip()][-1:]
     if process.returncode == 0:
         return None
     return ": ".join([f"it ended with exit code {process.returncode}", *last])

@@ -19,7 +19,7 @@ from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_records
 from accelsweep.schedulers.protocol import ask
-from accelsweep.signals import answer
+from accelsweep.signals import exit_code_of
 from accelsweep.state.accounting import Accounting, JobAccount, job_of
 
 _FIELDS = "JobIDRaw,State,Partition,NNodes,NodeList,Submit,Start,End,ElapsedRaw,ConsumedEnergyRaw,WorkDir"
@@ -180,7 +180,7 @@ def _kept(folder: SweepFolder) -> dict[str, JobAccount]:
 def main(arguments: list[str] | None = None) -> int:
     """Ask about the jobs of the sweep named on the command line; return the exit code."""
     root = sweep_parser("drive.slurm.accounting", __doc__).parse_args(arguments).sweep
-    return answer(lambda: note_accounts(planned_sweep(root), wait_seconds=_LATE_SECONDS))
+    return exit_code_of(lambda: note_accounts(planned_sweep(root), wait_seconds=_LATE_SECONDS))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from pathlib import Path
 from accelsweep.config.versions import Version
 from accelsweep.drive.versions.repository import Repository
 from accelsweep.errors import AccelsweepError
-from accelsweep.json_documents import NO_HARD_LINKS, sha256_text
+from accelsweep.files import NO_HARD_LINKS
+from accelsweep.json_documents import sha256_text
 from accelsweep.records.layout import REPORTS_FOLDER, SWEEPS_FOLDER
 
 WORKING_TREE = "."

@@ -18,8 +18,8 @@ from accelsweep.drive.versions.environments import environments
 from accelsweep.drive.versions.repository import Repository
 from accelsweep.drive.versions.worktrees import add_worktree, is_whole_worktree, prune_worktrees, remove_worktree
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
+from accelsweep.files import exclusive_lock
 from accelsweep.git import GitFailed
-from accelsweep.json_documents import alone_with
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 
@@ -157,7 +157,7 @@ def remove_trees(folder: SweepFolder, checkout: Path | None = None) -> None:
 
 def _alone(folder: SweepFolder) -> contextlib.AbstractContextManager[None]:
     """Keep a second command for this sweep on this machine waiting while trees are made."""
-    return alone_with("versions", folder.root)
+    return exclusive_lock("versions", folder.root)
 
 
 def _make_read_only(tree: Path) -> None:

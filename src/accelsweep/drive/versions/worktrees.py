@@ -8,8 +8,8 @@ from pathlib import Path
 
 from accelsweep.config.versions import Version
 from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.files import exclusive_lock
 from accelsweep.git import GitFailed, git
-from accelsweep.json_documents import alone_with
 
 _COMPILED = ":(exclude,glob)**/__pycache__/**"
 
@@ -33,7 +33,7 @@ def _common_folder(checkout: Path) -> Path:
 
 def _one_change_at_a_time(common: Path) -> contextlib.AbstractContextManager[None]:
     """Git's own commands do not wait for each other: `prune` removes an entry that `add` is just making."""
-    return alone_with("worktrees", common)
+    return exclusive_lock("worktrees", common)
 
 
 def _add_submodules(checkout: Path, target: Path, common: Path) -> None:

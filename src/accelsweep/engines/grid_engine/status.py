@@ -14,7 +14,7 @@ from pathlib import Path
 from accelsweep.engines.grid_engine.ends import last_word, log_of, read_account, succeeded
 from accelsweep.errors import AccelsweepError
 from accelsweep.schedulers.protocol import ask
-from accelsweep.signals import answer, parser_for
+from accelsweep.signals import exit_code_of, parser_for
 
 _NEVER_BEGAN_SECONDS = 10.0
 """The time for which a job's log may be invisible here: one deleted in the queue has neither log nor account."""
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = parser_for("engines.grid_engine.status", __doc__)
     parser.add_argument("number", help="the job's, as qsub gave it")
     number = parser.parse_args(arguments).number
-    return answer(lambda: print(state(number, Path.cwd())))  # noqa: T201 - Snakemake reads it
+    return exit_code_of(lambda: print(state(number, Path.cwd())))  # noqa: T201 - Snakemake reads it
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from accelsweep.engines.grid_engine.options import IN_TURN, LOGS, job_name
 from accelsweep.schedulers.job_environment import for_jobs
-from accelsweep.signals import answer, parser_for
+from accelsweep.signals import exit_code_of, parser_for
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if not given.job:
         parser.error("the job's script is missing")
-    return answer(lambda: _submit(given.sweep, given.block, given.job), tell=print)
+    return exit_code_of(lambda: _submit(given.sweep, given.block, given.job), report=print)
 
 
 def _submit(sweep: str, block: str, job: Sequence[str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import Site
 from accelsweep.core.cells.trees import LIBRARIES, TreeLibrary
-from accelsweep.installation import trees_missing, trees_without_cuda
+from accelsweep.installation import boosting_install_command, cuda_boosting_remedy
 
 
 def cannot_boost(config: CellConfig, site: Site) -> str | None:
@@ -25,7 +25,7 @@ def cannot_boost(config: CellConfig, site: Site) -> str | None:
 
 
 def _absent(library: TreeLibrary, config: CellConfig) -> str | None:
-    if remedy := trees_missing(library.module):
+    if remedy := boosting_install_command(library.module):
         return f"task=boosting needs {library.name}: {remedy}"
-    without = trees_without_cuda(library.module) if config.accelerator == "cuda" else None
+    without = cuda_boosting_remedy(library.module) if config.accelerator == "cuda" else None
     return None if without is None else f"accelerator=cuda: {without}"

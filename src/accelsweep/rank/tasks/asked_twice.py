@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from accelsweep.config.schema import Serving
 from accelsweep.errors import Unsupported
-from accelsweep.installation import loadgen_missing
+from accelsweep.installation import loadgen_install_command
 from accelsweep.measure.load.loadgen import Load
 from accelsweep.measure.window import BEYOND
 from accelsweep.rank.tasks.bench import Bench
@@ -29,7 +29,7 @@ class AskedTwice(Inference):
         """Raises Unsupported where there is no load generator, or more than one rank."""
         super().__init__(spec, place)
         self._rules = spec.config.serving or Serving()
-        if remedy := loadgen_missing():
+        if remedy := loadgen_install_command():
             raise Unsupported(f"serving.generator=loadgen needs MLPerf's LoadGen: {remedy}")
         if place.size > 1:
             raise Unsupported(f"serving.generator=loadgen asks one rank, not {place.size}: set devices=1 num_nodes=1")

@@ -18,7 +18,7 @@ import torch
 
 from accelsweep.config.schema import Serving
 from accelsweep.devices.clock import monotonic
-from accelsweep.devices.inventory import measured_device
+from accelsweep.devices.kinds import timed_device
 from accelsweep.measure import run_doubts
 from accelsweep.measure.energy import Meter
 from accelsweep.measure.load.loadgen import SAMPLES, Load, LoadTest, ask
@@ -47,7 +47,7 @@ class Bench:
         module, loader, self._move = answering.prepared()
         self._pulse, self._call = answering.pulse, answer_of(module)
         self._autocast = autocast_of(answering.precision, answering.device)
-        self._synchronise = measured_device(answering.device).synchronise
+        self._synchronise = timed_device(answering.device).synchronise
         self._samples = samples_of(endless(loader, lambda _: None, self._pulse), self._most, SAMPLES)
         self._tests, self._lock = count(), threading.Lock()
         self._threads = torch.get_num_threads()

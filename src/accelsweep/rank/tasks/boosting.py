@@ -14,7 +14,7 @@ import torch
 
 from accelsweep.core.cells.trees import LIBRARIES
 from accelsweep.devices.clock import Clock, monotonic
-from accelsweep.devices.memory_limits import room_of_a_rank
+from accelsweep.devices.memory_limits import free_memory_per_rank
 from accelsweep.errors import Unsupported
 from accelsweep.measure.window import group_of
 from accelsweep.records.metrics import not_reached
@@ -59,7 +59,7 @@ class Fitting:
         seed_all(seed)
         data = build_data(config, seed, self.device)
         stated = config.measure.rank_memory_bytes
-        self.sets = sets = sets_of(data, room_of_a_rank(self._place.local_size, stated))
+        self.sets = sets = sets_of(data, free_memory_per_rank(self._place.local_size, stated))
         given = {"device": str(self.device), "threads": torch.get_num_threads(), "seed": seed}
         self.booster = build_booster(config, classes=sets.classes, **given)
         with together(self.booster, self._place):

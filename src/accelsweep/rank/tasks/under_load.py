@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from accelsweep.config.schema import Serving
 from accelsweep.errors import Unsupported
-from accelsweep.installation import loadgen_missing
+from accelsweep.installation import loadgen_install_command
 from accelsweep.measure.load.loadgen import Load, LoadTest
 from accelsweep.measure.load.peak import Peak, find_peak
 from accelsweep.measure.window import BEYOND
@@ -41,7 +41,7 @@ class UnderLoad(Inference):
         """Raises Unsupported where there is no load generator."""
         super().__init__(spec, place)
         self._rules = spec.config.serving or Serving()
-        if remedy := loadgen_missing():
+        if remedy := loadgen_install_command():
             raise Unsupported(f"measure.scenario=server needs MLPerf's LoadGen: {remedy}")
 
     def after(self, account: Account) -> None:

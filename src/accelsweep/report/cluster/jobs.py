@@ -9,7 +9,7 @@ from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.run_record import Outcome
 from accelsweep.report import units as fmt
 from accelsweep.report.table_model import Column, Entry, ReportTable
-from accelsweep.significant_digits import duration
+from accelsweep.significant_digits import format_duration
 
 QUEUE, TIME_TO_RESULT, QUEUED_RESULT = (
     "job_queue_seconds",
@@ -67,7 +67,7 @@ def queue_line(findings: Findings) -> str | None:
 
 def _lasting(seconds: float) -> str:
     """Return `42 s`, and from 5 minutes on `6:30:00`."""
-    return fmt.number(seconds, "s") if seconds < 300 else duration(seconds)
+    return fmt.number(seconds, "s") if seconds < 300 else format_duration(seconds)
 
 
 def _turn(cells: Sequence[CellFinding]) -> str:

@@ -20,7 +20,8 @@ from pathlib import Path, PurePosixPath
 
 from accelsweep.core.recorded.profiles import SettingProfile
 from accelsweep.errors import DamagedFile, InputError
-from accelsweep.json_documents import Document, open_regular
+from accelsweep.files import open_regular
+from accelsweep.json_documents import Document
 from accelsweep.records.layout import STEPS_FILE, inside
 from accelsweep.records.plan import Block, Done, Manifest, Run
 from accelsweep.records.run_files import own_record

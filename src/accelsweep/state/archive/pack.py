@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from accelsweep.errors import DamagedFile, InputError
-from accelsweep.json_documents import open_beside, put_in_place, sha256_file
+from accelsweep.files import create_exclusively, open_temporary, sha256_file
 from accelsweep.records.layout import ACCOUNTING_FILE, RECORD_FILE, RUNS_FOLDER, STEPS_FILE, SweepFolder
 from accelsweep.records.plan import Block, Manifest
 from accelsweep.records.stop_reasons import Halt, Why, why_not_run
@@ -51,11 +51,11 @@ def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], ta
     listed = {place: _described(source) for place, source in sources.items()}
     _refuse_larger(folder, listed)
     contents = Contents(name=folder.name, versions=dict(versions), files=listed)
-    descriptor, made = open_beside(target)
+    descriptor, made = open_temporary(target)
     try:
         with os.fdopen(descriptor, "wb") as file:
             _write(file, contents, sources)
-        put_in_place(made, target)  # unlike a renaming, it never replaces what came to stand there meanwhile
+        create_exclusively(made, target)  # unlike a renaming, it never replaces what came to stand there meanwhile
     except FileExistsError:
         raise InputError(f"{target} is there already: remove it, or name another file with --to") from None
     finally:

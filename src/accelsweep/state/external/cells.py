@@ -10,16 +10,16 @@ from pathlib import Path
 
 from accelsweep.devices.datasheets import datasheet_of, datasheets
 from accelsweep.errors import InputError
-from accelsweep.json_documents import read_whole
+from accelsweep.files import read_regular
 
 MOST_TABLE_BYTES = 32 * 2**20
 """No file of the known formats comes near this size."""
 
 
 def text_of(path: Path) -> str:
-    """Return the text of the file; raise InputError if it is no text in UTF-8, and as `read_whole` does."""
+    """Return the text of the file; raise InputError if it is no text in UTF-8, and as `read_regular` does."""
     try:
-        return read_whole(path, MOST_TABLE_BYTES).decode("utf-8-sig")
+        return read_regular(path, MOST_TABLE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no text in UTF-8 ({error.reason} at byte {error.start})") from None
 

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from accelsweep.core.recorded.external import ExternalResults, ExternalRow
 from accelsweep.errors import InputError, nearest
-from accelsweep.json_documents import first_wrong, sha256_file
+from accelsweep.files import sha256_file
+from accelsweep.json_documents import first_error
 from accelsweep.state.external.lambda_labs import lambda_rows
 from accelsweep.state.external.milabench import milabench_rows
 from accelsweep.state.external.mlperf import mlperf_rows
@@ -46,7 +47,7 @@ def read_published(path: Path, source: str, device: str | None) -> ExternalResul
             raise InputError(f"{path} has no row with a rate")
         return ExternalResults(source=source, file=path.name, sha256=sha256_file(path), rows=tuple(rows))
     except ValidationError as error:
-        raise InputError(f"{path}: {first_wrong(error)}") from None
+        raise InputError(f"{path}: {first_error(error)}") from None
 
 
 def kept(home: Path, name: str) -> ExternalResults:

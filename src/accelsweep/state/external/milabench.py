@@ -11,7 +11,7 @@ from typing import Any
 
 from accelsweep.core.recorded.external import ExternalRow
 from accelsweep.errors import InputError
-from accelsweep.json_documents import parsed_json
+from accelsweep.json_documents import parse_json
 from accelsweep.state.external.cells import board_of, number_of, text_of
 
 
@@ -20,7 +20,7 @@ def milabench_rows(path: Path, device: str | None) -> list[ExternalRow]:
     if not device:
         raise InputError("a summary of milabench's does not tell its devices; name them with --device")
     try:
-        summary = parsed_json(text_of(path))
+        summary = parse_json(text_of(path))
     except ValueError as error:
         raise InputError(f"{path} is no JSON ({error})") from None
     if not isinstance(summary, Mapping) or not all(isinstance(one, Mapping) for one in summary.values()):

@@ -11,7 +11,7 @@ from typing import Any
 
 from accelsweep.core.recorded.external import ExternalRow
 from accelsweep.errors import InputError
-from accelsweep.json_documents import parsed_json
+from accelsweep.json_documents import parse_json
 from accelsweep.records.metrics import MLPERF_LOG_MARK
 from accelsweep.state.external.cells import board_of, text_of
 
@@ -58,7 +58,7 @@ def _events(path: Path) -> list[dict[str, Any]]:
         if MLPERF_LOG_MARK not in line:
             continue
         try:
-            event = parsed_json(line.partition(MLPERF_LOG_MARK)[2])
+            event = parse_json(line.partition(MLPERF_LOG_MARK)[2])
         except ValueError as error:
             raise InputError(f"{path}, line {number}: it is no JSON ({error})") from None
         if not isinstance(event, dict):

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from accelsweep.config.trainer import without_effect
-from accelsweep.devices.inventory import torch_kind
-from accelsweep.errors import AbsentDevice, InputError, Unsupported
+from accelsweep.devices.kinds import kind_of
+from accelsweep.errors import InputError, MissingDevice, Unsupported
 from accelsweep.records.run_record import Metric
 from accelsweep.records.sweep_progress import Pulse
 from accelsweep.worker.loops.sample_count import no_batch
@@ -210,15 +210,15 @@ CAST = {"32-true": torch.float32, "64-true": torch.float64, "bf16-true": torch.b
 
 
 def device_of(accelerator: str, place: RankPlace) -> torch.device:
-    """Return this rank's device. Raises AbsentDevice where torch finds none of that kind."""
+    """Return this rank's device. Raises MissingDevice where torch finds none of that kind."""
     refuse_absent(accelerator)
-    return torch_kind(accelerator).of_rank(place.local_rank)
+    return kind_of(accelerator).select_device(place.local_rank)
 
 
 def refuse_absent(accelerator: str) -> None:
-    """Raise AbsentDevice where torch finds no device of this kind. It was planned, so somebody promised one."""
-    if why := torch_kind(accelerator).absent():
-        raise AbsentDevice(f"accelerator={accelerator}: torch {torch.__version__} {why}")
+    """Raise MissingDevice where torch finds no device of this kind. It was planned, so somebody promised one."""
+    if why := kind_of(accelerator).unavailable_reason():
+        raise MissingDevice(f"accelerator={accelerator}: torch {torch.__version__} {why}")
 
 
 def precision_of(spec: RunSpec, device: torch.device, what: str) -> str:

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn import Module
 
 from accelsweep.config.trainer import DEFAULTS, FSDP
-from accelsweep.devices.inventory import torch_kind
+from accelsweep.devices.kinds import kind_of
 from accelsweep.worker.rank_setup import RankPlace
 
 
@@ -26,7 +26,7 @@ class NamedAccelerator(Accelerator):
 
     def setup_device(self, device: torch.device) -> None:
         """Make `device` the current one."""
-        torch_kind(self.kind).of_rank(device.index or 0)
+        kind_of(self.kind).select_device(device.index or 0)
 
     def get_device_stats(self, device: Any) -> dict[str, Any]:
         """Return nothing: the window reads what it needs itself."""
@@ -35,7 +35,7 @@ class NamedAccelerator(Accelerator):
 
     def teardown(self) -> None:
         """Give back what the allocator keeps."""
-        torch_kind(self.kind).release(torch.device(self.kind))
+        kind_of(self.kind).empty_cache(torch.device(self.kind))
 
     @staticmethod
     def parse_devices(devices: Any) -> Any:
@@ -55,7 +55,7 @@ class NamedAccelerator(Accelerator):
     @classmethod
     def is_available(cls) -> bool:
         """Return whether torch finds one."""
-        return torch_kind(cls.kind).absent() is None
+        return kind_of(cls.kind).unavailable_reason() is None
 
     @classmethod
     def name(cls) -> str:
@@ -75,10 +75,10 @@ def settings_for(kind: str, precision: str, place: RankPlace, settings: dict[str
 
     For a kind that it does not know Lightning takes the CPU as the single device, and CUDA's autocast.
     """
-    if torch_kind(kind).known_to_lightning:
+    if kind_of(kind).known_to_lightning:
         return settings | {"accelerator": kind, "precision": precision}
     registered(kind)
-    device = torch_kind(kind).of_rank(place.local_rank)
+    device = kind_of(kind).select_device(place.local_rank)
     chosen: dict[str, Any] = {"accelerator": kind, "precision": precision}
     if place.size == 1 and settings.get("strategy") in (None, DEFAULTS["strategy"]):
         chosen["strategy"] = SingleDeviceStrategy(device=device)

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from accelsweep.config.schema import Measure
 from accelsweep.devices.clock import Clock, monotonic
-from accelsweep.devices.inventory import measured_device
+from accelsweep.devices.kinds import timed_device
 from accelsweep.errors import InputError, Unsupported
 from accelsweep.measure.batch_size import is_packed
 from accelsweep.measure.window import percentile
@@ -78,7 +78,7 @@ class Answering:
         self.module, loader, move = self.prepared()
         module = self.module
         answer, count = answer_of(module), SampleCount(self._spec.config.batch_size, self._spec.world_size)
-        autocast, synchronise = autocast_of(self.precision, self.device), measured_device(self.device).synchronise
+        autocast, synchronise = autocast_of(self.precision, self.device), timed_device(self.device).synchronise
         with torch.inference_mode():
             listener.begin()
             for number, batch in enumerate(endless(loader, self.epoch_ends.append, self.pulse)):

@@ -16,7 +16,7 @@ from typing import Any
 
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.trainer import asked_length
-from accelsweep.devices.clock import Clock, WaitedDevice, all_clocks, clock_gap, monotonic
+from accelsweep.devices.clock import Clock, TimedDevice, all_clocks, clock_gap, monotonic
 from accelsweep.errors import InputError
 from accelsweep.measure import run_doubts
 from accelsweep.measure.stalls import OurWork, RankStalls, find_stalls, least_seconds, together
@@ -109,7 +109,7 @@ class Chase:
         self,
         goal: Goal,
         *,
-        device: WaitedDevice,
+        device: TimedDevice,
         group: Group,
         clock: Clock = monotonic,
         epoch_ends: Sequence[int] = (),

@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from accelsweep.devices.backend import Bound
-from accelsweep.devices.inventory import measured_device, torch_kind
-from accelsweep.devices.memory_limits import FreeMemory, room_of_a_rank
+from accelsweep.devices.device_kind import MemoryCap
+from accelsweep.devices.kinds import kind_of, timed_device
+from accelsweep.devices.memory_limits import FreeMemory, free_memory_per_rank
 from accelsweep.measure.breakdown import SHARES
 from accelsweep.measure.memory import parameter_bytes, shard_metric
 from accelsweep.measure.window import group_of
@@ -133,15 +133,15 @@ class MemoryFrontier:
         """`spec` names the batch and, where the supervisor has found it, the room of a rank on the host."""
         self._spec, self._place = spec, place
         self._loop: Loop | None = None
-        self._bound: Bound | None = None
+        self._bound: MemoryCap | None = None
 
     def driver(self) -> Loop:
         """Return the training loop. Module, data and optimiser are built by its first step, within the bound."""
         self._loop = loop = make_loop(self._spec)
         measure = self._spec.config.measure
-        kind, stated = torch_kind(loop.device.type), measure.rank_memory_bytes
-        host = self._spec.room or room_of_a_rank(self._place.local_size, stated)
-        self._bound = kind.bound(loop.device, measure.headroom, stated, FreeMemory(*host))
+        kind, stated = kind_of(loop.device.type), measure.rank_memory_bytes
+        host = self._spec.room or free_memory_per_rank(self._place.local_size, stated)
+        self._bound = kind.cap_memory(loop.device, measure.headroom, stated, FreeMemory(*host))
         return loop
 
     def closed(self, measured: Measurement, account: Account) -> None:
@@ -181,7 +181,7 @@ class TimeToAccuracy(TrainThroughput):
         loop = make_loop(self._spec, Length(samples=most))
         goal = Goal.of(self._spec.config, loop.accumulate, self._epoch_samples)
         chase = Chase(
-            goal, device=measured_device(loop.device), group=group_of(self._spec.world_size), epoch_ends=loop.epoch_ends
+            goal, device=timed_device(loop.device), group=group_of(self._spec.world_size), epoch_ends=loop.epoch_ends
         )
         loop.drive(chase, chase)
         metrics = chase.metrics()

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from accelsweep.errors import Unsupported
-from accelsweep.installation import trees_missing
+from accelsweep.installation import boosting_install_command
 from accelsweep.workloads.boosting.booster import Features, FitOnce, Labels, Scores
 from accelsweep.workloads.boosting.preparing import Preparing, prepares_apart
 
@@ -32,7 +32,7 @@ class LightGBM:
         classes: int = 2,
     ) -> None:
         """`parameters` are further ones of LightGBM's. Raises Unsupported where it is not installed."""
-        if remedy := trees_missing("lightgbm"):
+        if remedy := boosting_install_command("lightgbm"):
             raise Unsupported(f"model=lightgbm needs LightGBM: {remedy}")
         import lightgbm
 

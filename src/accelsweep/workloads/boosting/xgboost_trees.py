@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from accelsweep.errors import Unsupported
-from accelsweep.installation import trees_missing
+from accelsweep.installation import boosting_install_command
 from accelsweep.workloads.boosting.booster import Features, FitOnce, Labels, Scores
 from accelsweep.workloads.boosting.preparing import Preparing, prepares_apart
 
@@ -37,7 +37,7 @@ class XGBoost:
         classes: int = 2,
     ) -> None:
         """`parameters` are further ones of XGBoost's. Raises Unsupported where this build has no such `device`."""
-        if remedy := trees_missing("xgboost"):
+        if remedy := boosting_install_command("xgboost"):
             raise Unsupported(f"model=xgboost needs XGBoost: {remedy}")
         import xgboost
 

@@ -9,10 +9,10 @@ import pytest
 
 from accelsweep.cli.doctor import machine_now
 from accelsweep.config.sweep_options import Limits
-from accelsweep.devices.file_system import Ability, free_inodes, lacking
+from accelsweep.devices.file_system import Capability, free_inodes, missing_capabilities
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.preflight import DiskFull, check_disk_space
-from accelsweep.json_documents import NO_HARD_LINKS, put_in_place
+from accelsweep.files import NO_HARD_LINKS, create_exclusively
 
 FAKES = Path(__file__).parents[1] / "fakes"
 REAL = pytest.mark.skipif(
@@ -21,16 +21,16 @@ REAL = pytest.mark.skipif(
 
 
 def test_a_whole_disk_lacks_nothing_and_the_look_leaves_nothing(tmp_path: Path) -> None:
-    assert lacking(tmp_path) == []
+    assert missing_capabilities(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
 ON_A_POOR_DISK = """
 import tempfile
 from pathlib import Path
-from accelsweep.json_documents import put_in_place
-from accelsweep.devices.file_system import Ability, free_inodes, lacking
-from accelsweep.json_documents import alone_with
+from accelsweep.files import create_exclusively
+from accelsweep.devices.file_system import Capability, free_inodes, missing_capabilities
+from accelsweep.files import exclusive_lock
 from accelsweep.tracking.store_uri import require_file_locks
 from accelsweep.records.cleanup import temporary_folder
 from accelsweep.records.layout import SweepFolder
@@ -39,7 +39,8 @@ from accelsweep.records.sweep_progress import StepCount, read_progress
 from accelsweep.records.sweep_progress import Heard, Pulse
 
 here = Path.cwd()
-assert lacking(here) == [Ability.hard_links, Ability.symbolic_links, Ability.locks, Ability.shared_maps], lacking(here)
+missing = missing_capabilities(here)
+assert missing == [Capability.hard_links, Capability.symbolic_links, Capability.locks, Capability.shared_maps], missing
 assert free_inodes(here) is None
 
 hold = here / "head.claim.json"
@@ -55,7 +56,7 @@ for number in (1, 2):
     made = here / f"made-{number}"
     made.write_text(str(number))
     try:
-        put_in_place(made, here / "target")
+        create_exclusively(made, here / "target")
     except FileExistsError:
         assert number == 2
 assert (here / "target").read_text() == "1"
@@ -69,7 +70,7 @@ tempfile.tempdir = str(here)
 with temporary_folder("compile") as caches:
     assert caches.parent == here
 
-for what in (lambda: require_file_locks(f"sqlite:///{here}/mlflow.db"), lambda: alone_with("x", here).__enter__()):
+for what in (lambda: require_file_locks(f"sqlite:///{here}/mlflow.db"), lambda: exclusive_lock("x", here).__enter__()):
     try:
         what()
     except Exception as error:
@@ -96,7 +97,7 @@ def test_holds_marks_and_signs_of_life_do_on_a_disk_without_links_locks_and_maps
 @REAL
 def test_locks_on_a_shared_folder_that_has_none_are_refused_with_the_variable_to_set(tmp_path: Path, last_line) -> None:
     script = (
-        "from accelsweep.json_documents import alone_with\nwith alone_with('x', __import__('pathlib').Path('/')): pass"
+        "from accelsweep.files import exclusive_lock\nwith exclusive_lock('x', __import__('pathlib').Path('/')): pass"
     )
     for name in ("backing", "place"):
         (tmp_path / name).mkdir(mode=0o700)
@@ -133,7 +134,7 @@ def test_of_many_that_put_a_file_in_place_without_hard_links_one_succeeds(
         made = tmp_path / one
         made.write_text(one)
         try:
-            put_in_place(made, target)
+            create_exclusively(made, target)
             outcomes.append("put")
         except FileExistsError:
             outcomes.append("found")
@@ -170,12 +171,12 @@ def test_inodes_count_like_bytes_and_no_bound_is_asked_of_a_disk_that_knows_none
 
 def test_doctor_names_what_a_disk_lacks_and_what_follows(tmp_path: Path, monkeypatch) -> None:
     place = "accelsweep.cli.doctor"
-    monkeypatch.setattr(f"{place}.lacking", lambda _: list(Ability))
+    monkeypatch.setattr(f"{place}.lacking", lambda _: list(Capability))
     monkeypatch.setattr(f"{place}.free_inodes", lambda _: 12)
     checks = {check.what: check for check in machine_now(tmp_path)}
     assert checks["free inodes"].ok is False
     assert checks["free inodes"].found == f"12 files in {tmp_path}"
-    for ability in Ability:
+    for ability in Capability:
         assert checks[f"{ability} in {tmp_path}"].found.startswith("none: ")
     assert "--tracking-uri" in str(checks[f"file locks in {tmp_path}"].remedy)
     assert checks["runs take turns"].ok

@@ -1,10 +1,10 @@
-"""One rule for digits, for sentences, tables and charts alike."""
+"""Values, intervals and ratios are shown with the digits that they support."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsweep.significant_digits import gib, interval_digits, ratio_words, significant
+from accelsweep.significant_digits import format_ratio, gib, interval_digits, significant
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,10 @@ from accelsweep.significant_digits import gib, interval_digits, ratio_words, sig
     ],
 )
 def test_a_ratio_is_shown_to_the_digit_that_its_interval_supports(value, low, high, words):
-    assert ratio_words(value, low, high) == words
+    assert format_ratio(value, low, high) == words
 
 
-def test_numbers_of_any_size_can_be_written():
+def test_numbers_of_any_magnitude_can_be_formatted():
     assert interval_digits(1e30, 1e-18, 1e300)[2].startswith("1")
     assert interval_digits(1e30, -1e30, 1e30)[1] == "-1,000,000,000,000,000,000,000,000,000,000"
 
@@ -41,7 +41,7 @@ def test_numbers_of_any_size_can_be_written():
 def test_a_printed_interval_is_never_narrower_than_the_real_one(value, below, above):
     low, high = float(f"{value - below:.6g}"), float(f"{value + above:.6g}")
     _, left, right = interval_digits(value, low, high)
-    # Below the sixth decimal nothing is shown, so that is how much narrower an interval may look.
+    # No more than six decimals are shown, so an interval may look narrower by less than that.
     assert float(left) <= low + 1e-6
     assert float(right) >= high - 1e-6
 
@@ -53,5 +53,5 @@ def test_significant_digits_never_round_before_the_point(value, words):
     assert significant(value) == words
 
 
-def test_bytes_are_told_in_gibibytes():
+def test_bytes_are_shown_in_gibibytes():
     assert (gib(24 * 2**30), gib(23.46 * 2**30, 1)) == ("24 GiB", "23.5 GiB")

@@ -1,4 +1,4 @@
-"""Secrets in addresses are masked wherever they stand in a text, and nothing else is touched."""
+"""Secrets in URLs and in variables with secret names are masked wherever they occur, and nothing else changes."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from accelsweep.redaction import login_of, masked, names_a_secret, without_secrets
+from accelsweep.redaction import credentials_of, is_secret_name, masked, without_secrets
 
 word = st.text(st.characters(categories=("L", "N")), min_size=1)
 password = st.text(st.characters(exclude_categories=("Z", "C")), min_size=1)
@@ -18,7 +18,7 @@ ODD_PASSWORDS = [
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("https://me:pw@host/x and s3://key@bucket", "https://***@host/x and s3://***@bucket"),
         ("https://h/d?x=1&auth_token=abc#part", "https://h/d?x=1&auth_token=***"),
@@ -40,14 +40,14 @@ ODD_PASSWORDS = [
         ("", ""),
     ],
 )
-def test_only_the_secret_of_an_address_is_masked(text, shown):
-    assert masked(text) == shown
+def test_only_the_secret_of_a_url_is_masked(text, expected):
+    assert masked(text) == expected
 
 
 @pytest.mark.parametrize("secret", ODD_PASSWORDS)
-def test_a_password_may_hold_any_sign_in_the_login_and_in_the_query(secret):
-    around = 'error: "{}", tried twice'
-    assert masked(around.format(f"postgresql://me:{secret}@host:5432/db")) == around.format(
+def test_a_password_may_hold_any_character_in_credentials_and_query(secret):
+    template = 'error: "{}", tried twice'
+    assert masked(template.format(f"postgresql://me:{secret}@host:5432/db")) == template.format(
         "postgresql://***@host:5432/db"
     )
     query = masked(f"postgresql://host/db?user=me&password={secret.replace('&', '')}")
@@ -55,7 +55,7 @@ def test_a_password_may_hold_any_sign_in_the_login_and_in_the_query(secret):
 
 
 @given(st.text(), word, password, st.text())
-def test_no_password_survives_in_any_surroundings(before, user, password, after):
+def test_no_password_survives_in_any_context(before, user, password, after):
     secret = f"begin{password}end"
     assume(secret not in before + after)
     shown = masked(f"{before} https://{user}:{secret}@host/ {after}")
@@ -64,23 +64,23 @@ def test_no_password_survives_in_any_surroundings(before, user, password, after)
 
 
 @given(st.text())
-def test_masking_twice_changes_nothing_more(text):
+def test_masking_is_idempotent(text):
     assert masked(masked(text)) == masked(text)
 
 
-def test_a_config_keeps_its_shape_and_its_numbers():
+def test_a_config_keeps_its_shape_and_numbers():
     config = {"data": {"url": "https://a:b@c", "size": 3}, "steps": [1, 2.5, None, True, "x"]}
     assert without_secrets(config) == {"data": {"url": "https://***@c", "size": 3}, "steps": [1, 2.5, None, True, "x"]}
 
 
-def test_a_value_that_is_an_address_may_hold_spaces_and_so_may_a_key():
+def test_a_value_or_key_that_is_a_url_may_hold_spaces():
     config = {"url": "postgresql://me:pass word 'x'@host/db", "mirrors": {"https://me:pw@one": 1}}
     shown = without_secrets(config)
     assert shown == {"url": "postgresql://***@host/db", "mirrors": {"https://***@one": 1}}
     assert json.loads(masked(json.dumps(shown))) == shown
 
 
-def test_secret_variables_of_a_run_are_hidden_in_its_config_its_axes_and_its_overrides():
+def test_secret_variables_of_a_run_are_masked_in_its_config_axes_and_overrides():
     config = {"env": {"HF_TOKEN": "hf_x y", "OMP_NUM_THREADS": "2"}, "env.WANDB_API_KEY": "k", "model": {"key": 3}}
     assert without_secrets(config) == {
         "env": {"HF_TOKEN": "***", "OMP_NUM_THREADS": "2"},
@@ -97,7 +97,7 @@ def test_secret_variables_of_a_run_are_hidden_in_its_config_its_axes_and_its_ove
 
 
 @pytest.mark.parametrize(
-    ("address", "login"),
+    ("url", "credentials"),
     [
         ("http://host:5000", None),
         ("http://host:5000/x", None),
@@ -107,8 +107,8 @@ def test_secret_variables_of_a_run_are_hidden_in_its_config_its_axes_and_its_ove
         ("no address", None),
     ],
 )
-def test_the_login_of_an_address_is_what_stands_before_its_last_at_sign(address, login):
-    assert login_of(address) == login
+def test_the_credentials_of_a_url_end_at_its_last_at_sign(url, credentials):
+    assert credentials_of(url) == credentials
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_the_login_of_an_address_is_what_stands_before_its_last_at_sign(address,
     ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "TORCH_API_KEY", "NCCL_SECRET", "HF_PASSWORD_FILE", "TORCH_CREDENTIAL",
      "AWS_SECRET_ACCESS_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "PGPASSWORD", "torch_key"],
 )  # fmt: skip
-def test_a_variable_whose_name_has_such_a_word_names_a_secret(name):
-    assert names_a_secret(name)
+def test_a_name_with_a_secret_word_is_secret(name):
+    assert is_secret_name(name)
 
 
 @pytest.mark.parametrize(
     "name",
     ["TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS", "TORCH_KEYED_CACHE", "HF_HOME", "PWD", "MONKEY_BARS", "NCCL_DEBUG"],
 )
-def test_a_word_that_only_begins_so_names_none(name):
-    assert not names_a_secret(name)
+def test_a_word_that_only_starts_like_a_secret_one_is_not(name):
+    assert not is_secret_name(name)

@@ -1,4 +1,4 @@
-"""AMD's GPUs behind a fake AMD SMI, which answers as its Python interface is documented; no such device was at hand."""
+"""AMD's GPUs behind a fake AMD SMI, which follows the documentation of its Python interface: never run on hardware."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsweep.devices import rocm
-from accelsweep.devices.backend import STATE
-from accelsweep.devices.rocm import AmdSmiTelemetry, NoAmdSmi, RocmKind
+from accelsweep.devices.device_kind import STATE_KEYS
+from accelsweep.devices.rocm import AmdSmiTelemetry, AmdSmiUnavailable, RocmKind
 
 VRAM, GFX, MEM, HOTSPOT, CURRENT = "vram", "gfx", "mem", "hotspot", "current"
 
 
 class FakeAmdSmi:
-    """Two equal devices; `old` is a driver before ROCm 6.2 whose energy counter has another key."""
+    """Two equal devices. `old` is a driver before ROCm 6.2, whose energy counter has another key."""
 
     AmdSmiMemoryType = SimpleNamespace(VRAM=VRAM)
     AmdSmiClkType = SimpleNamespace(GFX=GFX, MEM=MEM)
@@ -82,29 +81,29 @@ def library(monkeypatch):
     return put
 
 
-def test_amds_gpus_are_cuda_devices_by_another_driver(library):
+def test_amds_gpus_are_cuda_devices_with_another_driver(library):
     library()
     (device,) = RocmKind().inventory()
     assert (device.accelerator, device.model, device.count) == ("cuda", "AMD Instinct MI300X", 2)
-    assert RocmKind().named() == {"0": "0000:0c:00.0", "1": "0000:2a:00.0"}
-    assert RocmKind().hardware() == {"device": "AMD Instinct MI300X", "driver": "6.12.12"}
+    assert [(gpu.name, gpu.identity) for gpu in RocmKind().gpus()] == [("0", "0000:0c:00.0"), ("1", "0000:2a:00.0")]
+    assert RocmKind().fingerprint() == {"device": "AMD Instinct MI300X", "driver": "6.12.12"}
 
 
 @pytest.mark.parametrize(("hip", "cuda", "left"), [("1", "0", ["1"]), (None, "1,0", ["1", "0"]), ("-1", None, [])])
-def test_hips_variable_goes_before_cudas(library, monkeypatch, hip, cuda, left):
+def test_hips_variable_has_precedence_over_cudas(library, monkeypatch, hip, cuda, left):
     library()
     for name, value in (("HIP_VISIBLE_DEVICES", hip), ("CUDA_VISIBLE_DEVICES", cuda)):
         if value is not None:
             monkeypatch.setenv(name, value)
-    assert list(RocmKind().named()) == left
-    assert set(RocmKind().variables(left).values()) == {",".join(left)}
+    assert [gpu.name for gpu in RocmKind().gpus()] == left
+    assert set(RocmKind().visibility_variables(left).values()) == {",".join(left)}
 
 
 @pytest.mark.parametrize("old", [True, False])
-def test_its_state_has_the_same_words_and_units_as_nvidias(library, old):
+def test_its_state_has_the_same_keys_and_units_as_nvidias(library, old):
     fake = library(old=old)
     state = AmdSmiTelemetry().state("0000:0C:00.0")
-    assert tuple(state) == STATE
+    assert tuple(state) == STATE_KEYS
     assert (state["watts"], state["celsius"], state["sm_mhz"], state["memory_mhz"]) == (700, 55, 2100, 1300)
     assert state["held_back"] == {"power cap": [20, 1000], "heat": None, "memory's heat": None}
     assert state["foreign_processes"] is None
@@ -112,14 +111,13 @@ def test_its_state_has_the_same_words_and_units_as_nvidias(library, old):
     assert fake.opened == fake.closed == 2
 
 
-def test_without_the_library_there_is_a_reason(monkeypatch):
+def test_without_the_library_there_is_a_reason_and_no_device(monkeypatch):
     monkeypatch.setitem(sys.modules, "amdsmi", None)
-    with pytest.raises(NoAmdSmi, match="the package amdsmi of ROCm cannot be imported"):
+    with pytest.raises(AmdSmiUnavailable, match="the package amdsmi of ROCm cannot be imported"):
         AmdSmiTelemetry().state("0000:0c:00.0")
     assert RocmKind().inventory() == ()
 
 
-def test_only_a_rocm_build_has_amds_driver(monkeypatch):
-    for version, expected in (("2.13.0+rocm7.1", True), ("2.13.0+cu130", False), ("2.13.0", False)):
-        monkeypatch.setattr(rocm.metadata, "version", lambda _, version=version: version)
-        assert rocm.rocm_torch() is expected
+def test_transformer_engine_is_refused_by_name():
+    assert "has no ROCm backend" in RocmKind().unsupported_precision("transformer-engine-float16")
+    assert RocmKind().unsupported_precision("bf16-mixed") is None

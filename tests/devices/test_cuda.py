@@ -1,15 +1,16 @@
-"""CUDA_VISIBLE_DEVICES, boards and slices: one reading for plans, leases and fingerprints."""
+"""CUDA_VISIBLE_DEVICES, boards and MIG slices are read in one way for plans, leases and fingerprints."""
 
 from __future__ import annotations
 
+import sys
 from importlib import metadata
 
 import pytest
 from fake_nvml import FakeGpu
 
 from accelsweep.devices import cuda
-from accelsweep.devices.backend import Gpu
-from accelsweep.devices.cuda import Board, CudaKind, NoNvml, boards, handle_of, visible, visible_gpus
+from accelsweep.devices.cuda import Board, CudaKind, NvmlTelemetry, NvmlUnavailable, boards, handle_of, visible_gpus
+from accelsweep.devices.device_kind import Gpu
 
 BOARDS = [Board(Gpu(str(index), uuid, "A", None)) for index, uuid in enumerate(["GPU-aa1", "GPU-ab2", "GPU-bb3"])]
 SLICED = FakeGpu(
@@ -40,7 +41,7 @@ WHOLE = FakeGpu("GPU-b", "A100", 40, slices=(), mig=False)
     ],
 )
 def test_cuda_visible_devices_is_read_as_cuda_reads_it(variable, uuids):
-    assert [gpu.identity for gpu in visible(variable, BOARDS)] == uuids
+    assert [gpu.identity for gpu in visible_gpus(variable, BOARDS)] == uuids
 
 
 @pytest.mark.parametrize(
@@ -57,38 +58,37 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(variable, uuids):
         ("MIG-3", {}),
     ],
 )
-def test_a_process_sees_one_slice_and_no_board_beside_it(gpus, monkeypatch, variable, named):
+def test_a_process_sees_one_slice_and_no_board_with_it(gpus, monkeypatch, variable, named):
     gpus(SLICED, WHOLE)
     if variable is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
-    assert CudaKind().named() == named
+    assert {gpu.name: gpu.identity for gpu in CudaKind().gpus()} == named
 
 
 def test_a_board_in_mig_mode_without_a_slice_is_no_device(gpus, monkeypatch):
     gpus(FakeGpu("GPU-a", slices=(None, None)), FakeGpu("GPU-b"))
-    assert [gpu.identity for gpu in visible_gpus()] == ["GPU-b"]
+    assert [gpu.identity for gpu in CudaKind().gpus()] == ["GPU-b"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert visible_gpus() == ()
+    assert CudaKind().gpus() == ()
 
 
-def test_a_slice_has_its_own_name_and_memory_in_the_plan(gpus):
+def test_a_slice_has_its_own_model_and_memory_in_the_plan(gpus):
     gpus(SLICED, WHOLE)
     (device,) = CudaKind().inventory()
     assert (device.model, device.count, device.memory_bytes) == ("A100 MIG 1g.5gb", 1, 5)
 
 
-def test_plan_and_lease_count_the_same_devices_whatever_is_granted(gpus, monkeypatch):
-    """Each read the variable in its own way: a scheduler's `0,9` was one device here and two there."""
+def test_plan_and_lease_count_the_same_devices_whatever_the_variable(gpus, monkeypatch):
     gpus(SLICED, FakeGpu("GPU-b"), FakeGpu("GPU-c"))
     for variable in ("1,2", "1,9", "GPU-c", "MIG-2", "0", "NoDevFiles", "", "1,,2"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
-        assert sum(device.count for device in CudaKind().inventory()) == len(CudaKind().named()), variable
+        assert sum(device.count for device in CudaKind().inventory()) == len(CudaKind().gpus()), variable
 
 
 def test_gpus_are_grouped_by_model_and_memory(gpus, monkeypatch):
     gpus(FakeGpu("GPU-1", "A", 1), FakeGpu("GPU-2", "B", None), FakeGpu("GPU-3", "A", 1))
-    found = [(device.model, device.count, device.memory_bytes) for device in CudaKind().inventory()]
-    assert found == [("A", 2, 1), ("B", 1, None)]
+    inventory = [(device.model, device.count, device.memory_bytes) for device in CudaKind().inventory()]
+    assert inventory == [("A", 2, 1), ("B", 1, None)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert [(device.model, device.count) for device in CudaKind().inventory()] == [("B", 1)]
 
@@ -96,7 +96,7 @@ def test_gpus_are_grouped_by_model_and_memory(gpus, monkeypatch):
 def test_a_cpu_build_of_torch_offers_no_cuda_devices(gpus, monkeypatch):
     gpus(FakeGpu("GPU-1"))
     monkeypatch.undo()
-    monkeypatch.setattr(cuda, "boards", lambda: pytest.fail("asked for GPUs that torch cannot use"))
+    monkeypatch.setattr(cuda, "boards", lambda: pytest.fail("detected GPUs that torch cannot use"))
     monkeypatch.setattr(metadata, "version", lambda _name: "2.13.0+cpu")
     assert CudaKind().inventory() == ()
 
@@ -104,24 +104,30 @@ def test_a_cpu_build_of_torch_offers_no_cuda_devices(gpus, monkeypatch):
 def test_the_fingerprint_names_all_boards_whatever_is_visible(gpus, monkeypatch):
     gpus(FakeGpu("GPU-1", "B"), FakeGpu("GPU-2", "A"), FakeGpu("GPU-3", "A"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert CudaKind().hardware() == {"device": "A, B", "driver": "570.1"}
+    assert CudaKind().fingerprint() == {"device": "A, B", "driver": "570.1"}
     gpus()
-    assert CudaKind().hardware() == {}
+    assert CudaKind().fingerprint() == {}
 
 
 def test_a_machine_without_a_driver_has_no_boards(monkeypatch):
-    def absent():
-        raise NoNvml("NVML: Driver Not Loaded")
+    def no_driver():
+        raise NvmlUnavailable("NVML: Driver Not Loaded")
 
-    monkeypatch.setattr(cuda, "nvml", absent)
+    monkeypatch.setattr(cuda, "nvml", no_driver)
     assert boards() == ()
-    assert CudaKind().hardware() == {}
+    assert CudaKind().fingerprint() == {}
 
 
 @pytest.mark.parametrize("given", ["GPU-b", "b", "MIG-2", "2"])
-def test_a_device_is_found_by_the_uuid_that_torch_gives_board_or_slice(gpus, monkeypatch, given):
+def test_a_board_or_slice_is_found_by_the_uuid_that_torch_gives_it(gpus, given):
     library = gpus(SLICED, WHOLE)
-    monkeypatch.setattr(cuda.pynvml, "nvmlDeviceGetHandleByUUID", library.nvmlDeviceGetHandleByUUID)
-    assert handle_of(given).uuid.endswith(given[-1])
-    with pytest.raises(NoNvml, match="Not Found"):
-        handle_of("3")
+    assert handle_of(library, given).uuid.endswith(given[-1])
+    with pytest.raises(NvmlUnavailable, match="Not Found"):
+        handle_of(library, "3")
+
+
+def test_without_the_nvml_package_there_is_a_reason_and_no_device(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(NvmlUnavailable, match="the package nvidia-ml-py cannot be imported here"):
+        NvmlTelemetry().state("GPU-1")
+    assert CudaKind().gpus() == ()

@@ -1,4 +1,4 @@
-"""Machines of the tests' own: control groups in a folder, GPUs behind a fake NVML."""
+"""Simulated machines: control groups in a folder, CPU affinity, GPUs behind a fake NVML."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from accelsweep.devices import cuda, linux
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Put this process into the groups that `membership` names, with these files below /sys/fs/cgroup."""
-    monkeypatch.setattr(linux, "ROOT", tmp_path / "cgroup")
-    monkeypatch.setattr(linux, "MEMBERSHIP", tmp_path / "membership")
+    """Return a function that puts this process into control groups: /proc/self/cgroup, and files by their paths."""
+    monkeypatch.setattr(linux, "CGROUP_ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(linux, "CGROUP_MEMBERSHIP", tmp_path / "membership")
 
     def put(membership: str, files: dict[str, str]) -> None:
         (tmp_path / "membership").write_text(membership)
@@ -29,7 +29,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
 @pytest.fixture
 def affinity(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Let this process run on so many cores."""
+    """Return a function that sets the number of cores in this process's affinity."""
     return lambda count: monkeypatch.setattr(
         linux.os, "sched_getaffinity", lambda _pid: set(range(count)), raising=False
     )
@@ -37,7 +37,7 @@ def affinity(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeNvml]:
-    """Put these boards into the machine, with a torch that can use them and nothing granted by anybody."""
+    """Return a function that puts boards into the machine, with a CUDA build of torch and no visibility variable."""
 
     def put(*boards: FakeGpu) -> FakeNvml:
         library = FakeNvml(*boards)

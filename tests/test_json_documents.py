@@ -1,11 +1,8 @@
-"""Documents are whole or they are refused; they are never half-written and never silently overwritten."""
+"""Documents are intact or refused, never half-written, and never silently overwritten."""
 
 import json
 import math
 import os
-import shutil
-import stat
-import subprocess
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsweep import json_documents
+from accelsweep import files, json_documents
 from accelsweep.errors import DamagedFile, NewerFile
 from accelsweep.installation import __version__
-from accelsweep.json_documents import Document, canonical_json, set_aside, write_bytes_atomically
+from accelsweep.json_documents import Document, canonical_json
 
 
 class Note(Document):
@@ -34,7 +31,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_canonical_json_of_what_was_parsed_is_the_same_text(value):
+def test_canonical_json_is_stable_under_a_round_trip(value):
     text = canonical_json(value)
     assert canonical_json(json.loads(text)) == text
 
@@ -44,7 +41,7 @@ def test_canonical_json_does_not_depend_on_the_order_of_keys():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_numbers_that_json_cannot_hold_are_refused(value):
+def test_numbers_that_json_cannot_represent_are_refused(value):
     with pytest.raises(ValueError, match="JSON"):
         canonical_json({"rate": value})
 
@@ -57,7 +54,7 @@ def test_a_document_is_read_back_equal(tmp_path_factory, text, numbers):
     assert Note.read(path) == note
 
 
-def test_what_json_does_not_know_or_is_nested_too_deeply_is_named_like_any_damage(tmp_path):
+def test_invalid_or_too_deeply_nested_json_is_damage(tmp_path):
     path = tmp_path / "note.json"
     for content in ("NaN", '{"accelsweep":"note","body":{"a":Infinity}}', '{"body":1e999}', "[" * 100_000):
         path.write_text(content)
@@ -65,8 +62,8 @@ def test_what_json_does_not_know_or_is_nested_too_deeply_is_named_like_any_damag
             Note.read(path)
 
 
-def test_only_a_regular_file_of_a_bounded_size_is_ever_read(tmp_path):
-    """A FIFO would wait for its writer for ever, and /dev/zero never ends."""
+def test_only_regular_files_of_limited_size_are_read(tmp_path):
+    """Opening a FIFO blocks until it has a writer, and /dev/zero never ends."""
     fifo, zeros, folder = (tmp_path / name for name in ("fifo", "zeros", "folder"))
     os.mkfifo(fifo)
     zeros.symlink_to("/dev/zero")
@@ -76,7 +73,7 @@ def test_only_a_regular_file_of_a_bounded_size_is_ever_read(tmp_path):
             Note.read(path)
     sparse = tmp_path / "sparse"
     with sparse.open("wb") as file:
-        file.truncate(json_documents.MOST_DOCUMENT_BYTES + 1)
+        file.truncate(files.MAX_BYTES + 1)
     with pytest.raises(DamagedFile, match="larger than 256 MiB"):
         Note.read(sparse)
     assert Note.read(written(tmp_path)).text == "seven"
@@ -88,7 +85,7 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_truncated_document_is_named_and_refused_wherever_it_was_cut(tmp_path):
+def test_a_document_truncated_anywhere_is_refused_by_name(tmp_path):
     path = written(tmp_path)
     whole = path.read_bytes().rstrip()
     for length in range(len(whole)):
@@ -97,7 +94,7 @@ def test_a_truncated_document_is_named_and_refused_wherever_it_was_cut(tmp_path)
             Note.read(path)
 
 
-def test_a_flipped_bit_anywhere_is_noticed(tmp_path):
+def test_a_flipped_bit_anywhere_is_detected(tmp_path):
     path = written(tmp_path)
     whole = path.read_bytes().rstrip()
     for position in range(len(whole) * 8):
@@ -128,7 +125,7 @@ def test_a_document_of_another_format_is_refused_with_both_numbers(tmp_path):
 
 
 def by_a_later_version(path, version="99.0", **changes):
-    """Rewrite a note as a later version may write it: whole, with its own version, and with other values in it."""
+    """Rewrite a note as a later version may: intact, with that version, and with other values."""
     envelope = json.loads(path.read_text())
     body = envelope["body"] | changes
     seal = json_documents.sha256_text(canonical_json(body))
@@ -140,19 +137,17 @@ def by_a_later_version(path, version="99.0", **changes):
     ("changes", "unknown"),
     [({"weather": "fine"}, "its 'weather'"), ({"numbers": ["one"]}, "its 'numbers.0'")],
 )
-def test_a_whole_document_that_a_later_version_wrote_is_refused_with_that_version_and_is_no_damage(
-    tmp_path, changes, unknown
-):
+def test_an_intact_document_of_a_later_version_is_refused_by_that_version_and_not_damaged(tmp_path, changes, unknown):
     path = by_a_later_version(written(tmp_path), **changes)
     before = path.read_bytes()
     with pytest.raises(NewerFile, match=r"install accelsweep 99\.0") as caught:
         Note.read(path)
     assert f"accelsweep 99.0 wrote it, and this is {__version__}, which does not know {unknown}" in str(caught.value)
-    assert not isinstance(caught.value, DamagedFile), "what is damaged is set aside and made again"
+    assert not isinstance(caught.value, DamagedFile), "damaged files are set aside and made again"
     assert path.read_bytes() == before
 
 
-def test_a_later_format_is_refused_and_names_its_version(tmp_path):
+def test_a_later_format_is_refused_by_its_version(tmp_path):
     class Older(Note):
         format: ClassVar[int] = 0
 
@@ -160,74 +155,23 @@ def test_a_later_format_is_refused_and_names_its_version(tmp_path):
         Older.read(by_a_later_version(written(tmp_path)))
 
 
-def test_a_whole_document_with_an_unknown_key_is_not_said_to_be_later_where_that_is_not_known(tmp_path):
+def test_an_unknown_key_without_a_later_version_is_ascribed_to_another_version(tmp_path):
     with pytest.raises(NewerFile, match="another version of accelsweep wrote it"):
         Note.read(by_a_later_version(written(tmp_path), "0.0.1", weather="fine"))
 
 
-def test_a_document_of_a_later_version_that_has_what_we_know_is_read(tmp_path):
+def test_a_document_of_a_later_version_with_known_keys_is_read(tmp_path):
     assert Note.read(by_a_later_version(written(tmp_path), text="new")).text == "new"
 
 
 @pytest.mark.parametrize("version", [None, "0.0.1", __version__, "no version"])
-def test_a_wrong_value_that_no_later_version_wrote_is_damage(tmp_path, version):
+def test_an_invalid_value_without_a_later_version_is_damage(tmp_path, version):
     with pytest.raises(DamagedFile, match="not a valid note: numbers"):
         Note.read(by_a_later_version(written(tmp_path), version, numbers=["one"]))
 
 
-def test_a_document_of_a_later_version_with_a_broken_seal_is_damage(tmp_path):
+def test_a_document_of_a_later_version_with_a_wrong_checksum_is_damage(tmp_path):
     path = by_a_later_version(written(tmp_path), weather="fine")
     path.write_text(path.read_text().replace("fine", "rain"))
     with pytest.raises(DamagedFile, match="do not match its checksum"):
         Note.read(path)
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
-    path = written(tmp_path)
-
-    def full_disk(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
-        write_bytes_atomically(path, b"new")
-    assert Note.read(path).text == "seven"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_damaged_files_are_set_aside_under_new_names_and_never_overwritten(tmp_path):
-    path = tmp_path / "record.json"
-    for content in ("first", "second"):
-        path.write_text(content)
-        set_aside(path)
-    assert not path.exists()
-    assert (tmp_path / "record.json.damaged-1").read_text() == "first"
-    assert (tmp_path / "record.json.damaged-2").read_text() == "second"
-
-
-@pytest.mark.parametrize(
-    ("umask", "mode", "expected"),
-    [(0o002, 0o666, 0o664), (0o022, 0o666, 0o644), (0o077, 0o666, 0o600), (0o000, 0o600, 0o600)],
-)
-def test_who_else_may_read_and_write_a_document_is_decided_by_the_umask(umask, mode, expected, tmp_path):
-    before = os.umask(umask)
-    try:
-        write_bytes_atomically(tmp_path / "own.json", b"x", mode)
-        descriptor, part = json_documents.open_beside(tmp_path / "sweep.zip", mode)
-        os.close(descriptor)
-    finally:
-        os.umask(before)
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "own.json", part)] == [expected, expected]
-
-
-@pytest.mark.skipif(shutil.which("setfacl") is None, reason="setfacl is not installed")
-def test_a_default_acl_of_the_folder_counts_more_than_the_umask(tmp_path):
-    set_acl = ["setfacl", "--default", "--modify", "group::rw", str(tmp_path)]
-    if subprocess.run(set_acl, check=False, capture_output=True).returncode:
-        pytest.skip("this disk has no ACLs")
-    before = os.umask(0o022)
-    try:
-        write_bytes_atomically(tmp_path / "own.json", b"x")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "own.json").stat().st_mode) & 0o060 == 0o060

@@ -1,0 +1,342 @@
+"""A kind of device: what it is called, what this machine has of it, and how torch drives it.
+
+Each kind is a subclass of `DeviceKind` in a file of its own. The defaults are right for a kind that is never detected
+(a site declares it) and whose torch module has the interface of `torch.cuda`: streams, events and a caching allocator.
+`torch.accelerator` offers the same for one kind per process, but it asks for an allocator that a device written in
+Python does not have, so everything here goes through `torch.get_device_module`.
+
+Torch is imported inside functions only: planning and leasing use the rest.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import psutil
+
+from accelsweep.devices.clock import Clock, Marks, TimedDevice
+from accelsweep.devices.memory_limits import FreeMemory, MemoryLimit
+
+if TYPE_CHECKING:
+    import torch
+    from torch.profiler import ProfilerActivity
+
+
+@dataclass(frozen=True)
+class Device:
+    """Devices of one model that a site offers on one node. `count` is cores for `cpu`, devices otherwise."""
+
+    accelerator: str
+    model: str
+    count: int
+    memory_bytes: int | None = None
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "coerce_numbers_to_str": True}
+    """For models with such a field; pydantic is not needed here."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device that is leased by itself.
+
+    `name` is what the kind's visibility variable takes, `identity` is the same in every process of this machine.
+    `memory_bytes` is None where unknown.
+    """
+
+    name: str
+    identity: str
+    model: str
+    memory_bytes: int | None
+
+
+class MonitoredDevice(NamedTuple):
+    """A device whose driver reports its state."""
+
+    accelerator: str
+    identity: str
+    model: str
+
+
+class TelemetryUnavailable(Exception):
+    """A driver has no answer; the message is the reason to report."""
+
+
+class Telemetry(Protocol):
+    """State and energy of a device, read from its driver outside of torch. `identity` is that of `Gpu`."""
+
+    def state(self, identity: str) -> dict[str, Any]:
+        """Return the values of `STATE_KEYS`, None where unknown. Raises TelemetryUnavailable."""
+
+    def joules(self, identity: str) -> float:
+        """Return the device's energy counter; only differences are meaningful. Raises TelemetryUnavailable."""
+
+
+STATE_KEYS = (
+    "name",
+    "sm_mhz",
+    "sm_mhz_max",
+    "memory_mhz",
+    "celsius",
+    "watts",
+    "watts_limit",
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "throttles",
+    "held_back",
+    "foreign_processes",
+)
+"""The keys of a state. `throttles` are the driver's names of what slows the device down at this moment.
+
+`held_back` has for each such reason the seconds that it has lasted, and the counter's own clock in seconds.
+`foreign_processes` are the ids of processes outside of our process group that compute on the device.
+"""
+
+
+def foreign_processes(pids: Iterable[int] | None) -> list[int] | None:
+    """Return the processes that are outside of our process group; None where they are unknown.
+
+    In a container a driver reports process ids of the host, which do not exist here.
+    """
+    pids = None if pids is None else list(pids)
+    if pids is None or not all(map(psutil.pid_exists, pids)):
+        return None
+    return [pid for pid in pids if _process_group(pid) != os.getpgid(0)]
+
+
+def _process_group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+class DeviceMemory(NamedTuple):
+    """Bytes: peaks of this process's allocator, usage of the whole device, and `reasons` for missing values."""
+
+    allocated: int | None
+    reserved: int | None
+    device: int | None
+    reasons: dict[str, str]
+
+
+@dataclass(frozen=True)
+class MemoryCap:
+    """A cap on the memory of this process in bytes, the limit behind it, and the peak since the cap was set.
+
+    `peak` returns bytes, or None where nothing records a peak.
+    """
+
+    bytes: int
+    limit: MemoryLimit
+    peak: Callable[[], int | None]
+
+
+class EventMarks:
+    """Marks recorded as events in the device's current stream."""
+
+    def __init__(self, event: Any) -> None:
+        """`event` is the event class of the device's module, such as `torch.cuda.Event`."""
+        self._event = event
+        self._events: list[Any] = []
+        self._reached = 0
+        self.add()
+
+    def add(self) -> None:
+        """Record an event in the current stream."""
+        event = self._event(enable_timing=True)
+        event.record()
+        self._events.append(event)
+
+    def reached(self) -> int:
+        """Return how many events the device has passed by now."""
+        while self._reached < len(self._events) and self._events[self._reached].query():
+            self._reached += 1
+        return self._reached
+
+    def seconds(self) -> list[float]:
+        """Return the seconds between neighbouring events, which report milliseconds."""
+        return [earlier.elapsed_time(later) / 1000.0 for earlier, later in pairwise(self._events)]
+
+
+class StreamDevice:
+    """One device of a module with streams and events, such as `torch.cuda`."""
+
+    asynchronous = True
+
+    def __init__(self, module: Any, device: torch.device) -> None:
+        """`module` is torch's module of the kind."""
+        self._module, self._device = module, device
+
+    def synchronise(self) -> None:
+        """Wait for all streams of the device."""
+        self._module.synchronize(self._device)
+
+    def marks(self, clock: Clock) -> Marks:
+        """Start a series of device events; `clock` is not read."""
+        del clock
+        return EventMarks(self._module.Event)
+
+
+class DeviceKind:
+    """One kind of device. All answers are computed anew; devices that this process may not use are left out."""
+
+    accelerator: str
+    """The value of the config key, which is torch's device type."""
+    aliases: tuple[str, ...] = ()
+    """What other tools call it; used in suggestions."""
+    unit: str = "device"
+    """What one rank runs on, in labels."""
+    units: str = "devices"
+    """Its plural."""
+    site_units: str = "devices"
+    """What a site has a number of."""
+
+    own_memory: bool = False
+    """Whether its memory is separate from the host's."""
+    scheduled_as_gpu: bool = False
+    """Whether clusters hand it out as a GPU."""
+    auto_priority: int | None = None
+    """Position in which `accelerator: auto` tries this kind, lowest first; None: never."""
+    max_per_machine: int | None = None
+    """The most of them that a machine can have; None: any number."""
+    environment_prefixes: tuple[str, ...] = ()
+    """Prefixes of the environment variables that its driver reads. Records keep their values."""
+    telemetry: Telemetry | None = None
+    """Reads state and energy; None where nothing does."""
+
+    distributed_backend: str = "gloo"
+    """Backend of torch.distributed between its ranks."""
+    uses_pinned_memory: bool = True
+    """Whether copies from pinned host memory differ from others."""
+    supports_tf32: bool = False
+    """Whether float32 matrix products can be computed in tf32."""
+    known_to_lightning: bool = False
+    """Whether Lightning has an accelerator of this name."""
+    profiler_activity_name: str | None = None
+    """Member of torch's ProfilerActivity that records its kernels; None where none does."""
+
+    # What this machine has. None of this imports torch or touches a device.
+
+    def gpus(self) -> tuple[Gpu, ...] | None:
+        """Return the visible devices; None for a kind whose devices are not leased one by one."""
+        return None
+
+    def inventory(self) -> tuple[Device, ...]:
+        """Return the devices of this kind that this process may use, one entry per model and memory size."""
+        counts = Counter((gpu.model, gpu.memory_bytes) for gpu in self.gpus() or ())
+        return tuple(Device(self.accelerator, model, count, memory) for (model, memory), count in counts.items())
+
+    def monitored(self) -> tuple[MonitoredDevice, ...]:
+        """Return the visible devices whose state `telemetry` reads."""
+        gpus = () if self.telemetry is None else self.gpus() or ()
+        return tuple(MonitoredDevice(self.accelerator, gpu.identity, gpu.model) for gpu in gpus)
+
+    def visibility_variables(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the environment variables that show a process the devices with these names and no others."""
+        del names
+        return {}
+
+    def fingerprint(self) -> Mapping[str, str]:
+        """Return this kind's part of the hardware fingerprint; the host's processor is always part of it."""
+        return {}
+
+    def unsupported_precision(self, precision: str) -> str | None:
+        """Return why no device of this kind supports `precision`; None where no reason is known."""
+        if precision.startswith("transformer-engine"):
+            return f"{precision} needs cuda: NVIDIA's Transformer Engine has no {self.accelerator} backend"
+        return None
+
+    # How torch drives it. All but `is_initialised` may create a context on the device, so only a rank calls them.
+
+    @property
+    def module(self) -> Any:
+        """Torch's module of this kind."""
+        import torch
+
+        return torch.get_device_module(self.accelerator)
+
+    @property
+    def profiler_activity(self) -> ProfilerActivity | None:
+        """The activity by which torch's profiler records its kernels; None where it records none."""
+        from torch.profiler import ProfilerActivity
+
+        name = self.profiler_activity_name
+        return None if name is None else getattr(ProfilerActivity, name)
+
+    def unavailable_reason(self) -> str | None:
+        """Return why torch finds no such device here; None where it finds one."""
+        return None if self.module.is_available() else f"finds no {self.accelerator.upper()} device here"
+
+    def is_initialised(self) -> bool:
+        """Return whether this process has used such a device, and so must not be forked. Touches no device."""
+        return bool(self.module.is_initialized())
+
+    def select_device(self, local_rank: int) -> torch.device:
+        """Make the device of this rank of the node current, and return it."""
+        import torch
+
+        self.module.set_device(local_rank)
+        return torch.device(self.accelerator, local_rank)
+
+    def timed_device(self, device: torch.device) -> TimedDevice:
+        """Return `device` as the measurement window uses it."""
+        return StreamDevice(self.module, device)
+
+    def model_name(self, device: torch.device) -> str:
+        """Return the model as its driver names it."""
+        return str(self.module.get_device_name(device))
+
+    def telemetry_identity(self, device: torch.device) -> str | None:
+        """Return the identity by which `telemetry` knows the device; None where no driver is asked about it."""
+        return str(self.module.get_device_properties(device).uuid)
+
+    def allocated_bytes(self, device: torch.device) -> int | None:
+        """Return what the allocator has handed out, without synchronising; None where there is none."""
+        return int(self.module.memory_allocated(device))
+
+    def memory(self, device: torch.device) -> DeviceMemory:
+        """Return the device's memory; peaks count from the start of the process."""
+        free, total = self.module.mem_get_info(device)
+        peaks = self.module.max_memory_allocated(device), self.module.max_memory_reserved(device)
+        return DeviceMemory(*peaks, total - free, {})
+
+    def empty_cache(self, device: torch.device) -> None:
+        """Return the allocator's cached blocks to the device."""
+        del device
+        self.module.empty_cache()
+
+    def cap_memory(self, device: torch.device, headroom: float, configured: int | None, host: FreeMemory) -> MemoryCap:
+        """Cap the memory of this process at what is free now, less the share `headroom`.
+
+        `configured` is `measure.rank_memory_bytes`; `host` is what a rank may take of the host's memory.
+        """
+        del host
+        free, total = self.module.mem_get_info(device)
+        available = FreeMemory(free + self.module.memory_reserved(device), "device memory").capped(configured)
+        cap = available.without_headroom(headroom)
+        self.module.set_per_process_memory_fraction(cap / total, device)
+        self.module.reset_peak_memory_stats(device)
+        return MemoryCap(cap, available.limit, lambda: int(self.module.max_memory_allocated(device)))
+
+
+def torch_is_built_for_rocm() -> bool:
+    """Return whether the installed torch is a build for AMD's GPUs, read from its `version.py` without importing it.
+
+    A build's version may lack the tag `+rocm`: AMD's container images have none.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    try:
+        version = Path(spec.origin).with_name("version.py").read_text("utf-8")
+    except OSError:
+        return False
+    return re.search(r"^hip\b[^=\n]*= *['\"]", version, re.MULTILINE) is not None

@@ -1,0 +1,243 @@
+"""Files that survive crashes and concurrent processes: safe reads, atomic writes, exclusive creation, locks, log tails.
+
+Only regular files are read: a FIFO or a device in place of one would block. A file is written under a temporary name,
+synced and renamed. Standard library only: runs use this in other people's environments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import IO
+
+from accelsweep.errors import AccelsweepError, DamagedFile
+from accelsweep.redaction import masked
+
+# Reading, setting aside and removing files.
+
+MAX_BYTES = 256 * 2**20
+"""A larger file is not ours, unless stated otherwise."""
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open the regular file at `path`, following links, for reading.
+
+    Raises DamagedFile, without blocking, where there is a folder, a FIFO or a device instead, or where a file is in the
+    place of a folder above. Raises FileNotFoundError if there is nothing.
+    """
+    try:
+        if is_non_file(path):  # before opening it: opening a FIFO waits for its writer
+            raise DamagedFile(path, "it is no file: something else stands in its place")
+        return path.open("rb")
+    except NotADirectoryError:
+        above = next(parent for parent in path.parents if parent.exists())
+        raise DamagedFile(above, "it is no folder: something else stands in its place") from None
+
+
+def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a regular file. Raises as `open_regular` does, and DamagedFile above `max_bytes`."""
+    with open_regular(path) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise DamagedFile(path, f"it is larger than {max_bytes // 2**20} MiB")
+    return content
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, as 64 hexadecimal digits. Raises as `open_regular` does."""
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while chunk := file.read(2**20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def tail_lines(log: Path | IO[bytes], count: int | None = None, max_bytes: int = 16_384) -> list[str]:
+    """Return the last `count` lines of a log (all for None) within its last `max_bytes`, with secrets masked.
+
+    Empty where the log cannot be read. The first line may be cut; bytes that are not UTF-8 are replaced.
+    """
+    try:
+        text = tail_bytes(log, max_bytes)
+    except (OSError, DamagedFile):
+        return []
+    lines = masked(text.decode("utf-8", "replace")).splitlines()
+    return lines if count is None else lines[-count:]
+
+
+def tail_bytes(log: Path | IO[bytes], max_bytes: int) -> bytes:
+    """Return the last `max_bytes` of a log. Raises OSError or DamagedFile where it cannot be read."""
+    if isinstance(log, Path):
+        with open_regular(log) as file:
+            return tail_bytes(file, max_bytes)
+    log.seek(max(0, log.seek(0, os.SEEK_END) - max_bytes))
+    return log.read()
+
+
+def is_non_file(path: Path) -> bool:
+    """Return whether there is a folder, device, pipe or socket in the place of a file."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file or folder to `NAME.damaged-K`, so that it is neither used nor overwritten."""
+    for number in range(1, 10_000):
+        target = path.with_name(f"{path.name}.damaged-{number}")
+        if not target.exists():
+            path.rename(target)
+            return target
+    raise DamagedFile(path, "10000 damaged copies stand beside it; clear them away first")
+
+
+def set_aside_non_file(path: Path) -> Path | None:
+    """Set aside a folder, device, pipe or socket in the place of a file; return its new path, or None."""
+    return set_aside(path) if is_non_file(path) else None
+
+
+def remove(path: Path) -> None:
+    """Remove one of our files, if there is one; anything there that is not a file is set aside."""
+    set_aside_non_file(path)
+    path.unlink(missing_ok=True)
+
+
+# Writing files.
+
+
+def write_bytes_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write `content` to `path` atomically: a reader, even after a power loss, sees the old file or the new one.
+
+    Its permissions are `mode` without the bits of the umask, as for any file that a program creates.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = open_temporary(path, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a failed write names no file
+            error.filename = str(path)
+        raise
+
+
+def open_temporary(path: Path, mode: int = 0o666) -> tuple[int, Path]:
+    """Create a file in the folder of `path`, to be renamed to it; return its descriptor and its temporary name.
+
+    Unlike with `tempfile`, the umask or the folder's default ACL decides who else may read and write it: members of a
+    group take turns in one folder.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(temporary, flags, mode), temporary
+
+
+NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
+"""Errors of file systems without hard or symbolic links: FAT, SMB, 9p, folders that a container shares with a Mac."""
+
+_GUARD_TIMEOUT_SECONDS = 10.0
+
+_GUARD_POLL_SECONDS = 0.02
+
+
+def create_exclusively(source: Path, target: Path) -> None:
+    """Give the complete file `source` the name `target` as well. Exactly one of several concurrent processes succeeds.
+
+    On a file system without hard links `source` is renamed. Raises FileExistsError where `target` exists.
+    """
+    try:
+        target.hardlink_to(source)
+    except OSError as error:
+        if error.errno not in NO_HARD_LINKS:
+            raise
+        with _guarded(target):
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+            source.rename(target)
+
+
+@contextlib.contextmanager
+def _guarded(target: Path) -> Iterator[None]:
+    """Exclude all other processes, on any machine, that guard `target`. The with-block must take milliseconds.
+
+    The guard is a folder, which every file system creates exclusively. One that is unchanged for seconds was left by a
+    killed process.
+    """
+    guard, since, seen = target.with_name(f".{target.name}.guard"), time.monotonic(), None
+    while True:
+        try:
+            guard.mkdir()
+            break
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                status = guard.stat()
+                if seen != (seen := (status.st_ino, status.st_mtime_ns)):
+                    since = time.monotonic()
+            if time.monotonic() - since > _GUARD_TIMEOUT_SECONDS:
+                with contextlib.suppress(OSError):
+                    guard.rmdir()
+            time.sleep(_GUARD_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            guard.rmdir()
+
+
+# The user's node-local folder: locks and caches, writable by nobody else.
+
+LEASE_FOLDER_VARIABLE = "ACCELSWEEP_LEASES"
+"""Environment variable that names another node-local folder."""
+
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+
+
+def lease_folder() -> Path:
+    """Return the node-local folder, created if needed. Refuses one that another user could tamper with."""
+    folder = Path(os.environ.get(LEASE_FOLDER_VARIABLE) or f"/tmp/accelsweep-{os.getuid()}")  # noqa: S108 - checked below
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise AccelsweepError(
+            f"{folder} is not a folder that only you can write to; set {LEASE_FOLDER_VARIABLE} to one that is"
+        )
+    return folder
+
+
+def lock(file: int | IO[bytes] | IO[str], operation: int = fcntl.LOCK_EX) -> None:
+    """Lock a file of the node-local folder (`man 2 flock`). Raises BlockingIOError for LOCK_NB on a locked one.
+
+    Raises AccelsweepError where the folder's file system has no locks.
+    """
+    try:
+        fcntl.flock(file, operation)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise AccelsweepError(
+            f"{lease_folder()} lies on a disk that has no file locks ({error.strerror}), by which runs take turns: set "
+            f"{LEASE_FOLDER_VARIABLE} to a folder of this machine's own disk"
+        ) from None
+
+
+@contextlib.contextmanager
+def exclusive_lock(purpose: str, path: Path) -> Iterator[None]:
+    """Wait until no other process of this user on this machine holds the lock for `purpose` and `path`."""
+    digest = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
+    with (lease_folder() / f"{purpose}-{digest[:16]}.lock").open("w") as file:
+        lock(file)
+        yield
