@@ -21,10 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from accelsweep.analyse.statistics.against_others import against_others, holm
-from accelsweep.analyse.statistics.random_effects import Scatter, components
 from accelsweep.analysis.intervals import Family
-from accelsweep.config.sweep_options import FLEET_TOLERANCE
+from accelsweep.features.fleet.planning import FLEET_TOLERANCE
+from accelsweep.features.fleet.statistics import Scatter, against_others, components, holm
 
 BETWEEN, SLOW, CONFIDENCE = 0.0063, 0.02, 0.95
 COVERED, FALSE = 0.94, 0.05

@@ -16,11 +16,23 @@ import json
 import numpy as np
 
 from accelsweep.devices.datasheets import datasheets
-from accelsweep.project.crossed import KNOWN, Refit, refit_with, spread_of, without_each_device, without_each_family
-from accelsweep.project.fit import Coefficients, RateTable, Vector, fit, table_of
-from accelsweep.project.fitted import FITTED, Fitted, Held, Spread
-from accelsweep.project.parts import FORMS, WORK_PARTS
-from accelsweep.project.published import Rate, published, sources
+from accelsweep.features.projection.fit import (
+    KNOWN,
+    Coefficients,
+    Rate,
+    RateTable,
+    Refit,
+    Vector,
+    fit,
+    published,
+    refit_with,
+    sources,
+    spread_of,
+    table_of,
+    without_each_device,
+    without_each_family,
+)
+from accelsweep.features.projection.time_model import FITTED, FORMS, WORK_PARTS, Fitted, Held, Spread
 from accelsweep.records.run_record import NetworkFamily
 
 AIMS = {"inference-amp": 0.15, "training-amp": 0.25, "training-fp32": 0.25}

@@ -1,4 +1,4 @@
-"""Import published rates: write `src/accelsweep/project/data/{models,rates}.csv` from clones of their sources.
+"""Import published rates to `src/accelsweep/features/projection/data/{models,rates}.csv` from clones of their sources.
 
     python benchmarks/published_rates.py --timm CLONE --lambda CLONE [--counted FILE]
 
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelsweep.project.published import COUNTED_COLUMNS, MODELS_TABLE, RATES_TABLE
+from accelsweep.features.projection.fit import COUNTED_COLUMNS, MODELS_TABLE, RATES_TABLE
 
 TIMM = (
     ("inference-amp", "rtx3090", "infer-amp-nchw-pt240-cu124-rtx3090"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.drive.versions.repository import Repository
+from accelsweep.features.ab.repository import Repository
 from accelsweep.git import git_state
 
 

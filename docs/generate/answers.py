@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from tables import cell, code, plain, table
 
-from accelsweep.answers.forms.all import ANSWERS
+from accelsweep.driver.json_output import all_answers
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.run_record import Doubt
 from accelsweep.schedulers.protocol import Resources
@@ -43,12 +43,12 @@ _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or fals
 
 def page() -> str:
     """Return the page, in Markdown."""
-    parts = [HEAD.replace("COMMANDS", ", ".join(code(answer.kind) for answer in ANSWERS))]
-    for answer in ANSWERS:
+    parts = [HEAD.replace("COMMANDS", ", ".join(code(answer.kind) for answer in all_answers()))]
+    for answer in all_answers():
         said = (answer.__doc__ or "").replace("\n", " ")
         parts.append(f"## {answer.kind}\n\n{said} Format {answer.format}.\n\n{_keys(answer)}\n")
     parts.append("## Parts\n\n")
-    for part in dict.fromkeys(inner for answer in ANSWERS for inner in _parts(answer)):
+    for part in dict.fromkeys(inner for answer in all_answers() for inner in _parts(answer)):
         said = ELSEWHERE.get(part, (part.__doc__ or "").replace("\n", " "))
         parts.append(f"### {part.__name__}\n\n{said}\n\n{_keys(part)}\n")
     return "".join(parts)

@@ -21,9 +21,8 @@ def page() -> str:
     """Return the page, in Markdown."""
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
-    found = {name: command for name, command in group.commands.items() if isinstance(command, TyperCommand)}
-    assert found.keys() == group.commands.keys()
-    return HEAD + "\n".join(_command(name, command) for name, command in found.items())
+    context = typer.Context(group)
+    return HEAD + "\n".join(_command(name, group.get_command(context, name)) for name in group.list_commands(context))
 
 
 def _command(name: str, command: TyperCommand) -> str:

@@ -15,10 +15,12 @@ from pydantic import BaseModel
 from sources import ROOT
 from tables import code, plain, table
 
+from accelsweep import registry
 from accelsweep.config.prices import Prices
-from accelsweep.config.schema import CellConfig, Measure, Serving
+from accelsweep.config.schema import CellConfig, Measure
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Analysis, BlockSettings, Limits, Settings
+from accelsweep.features.serving.options import Serving
 
 CONF = ROOT / "conf"
 CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (
@@ -31,6 +33,8 @@ CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (
     ("analysis", Analysis),
     ("site", Site),
     ("prices", Prices),
+    *((keys.group, registry.load(keys.model)) for feature in registry.features() for keys in feature.config_keys),
+    *((f"site.{scheduler.name}", registry.load(scheduler.options)) for scheduler in registry.schedulers()),
 )
 """Where a model's keys stand, and the model that checks them."""
 

@@ -8,6 +8,7 @@ FURTHER = {
     "prices.carbon": "grams of CO2 that a kilowatt-hour costs: a number, or {grams_per_kwh, date, source}",
     "report.claims": "figures that others state, put to the test (docs/claims.md)",
     "report.ladder": "the axis whose values are rungs",
+    "site.grid_engine.interface": "the network interface between nodes",
     "site.kinds": "several kinds of node, in place of nodes and inventory (docs/slurm.md)",
 }
 """Keys that a user may add, and no shipped file has."""

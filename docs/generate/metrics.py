@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tables import cell, code, table
 
-from accelsweep.config.schema import RATES_OF
+from accelsweep.config.tasks import rates_by_task
 from accelsweep.records.metrics import METRICS
 
 HEAD = """# Metrics
@@ -22,6 +22,6 @@ the task. Only `task=inference` with `measure.scenario=server` is called `servin
 def page() -> str:
     """Return the page, in Markdown."""
     rows = [[code(name), cell(meaning.unit), cell(meaning.tells)] for name, meaning in METRICS.items()]
-    rates = [[code(task), ", ".join(map(code, rates))] for task, rates in RATES_OF.items()]
+    rates = [[code(task), ", ".join(map(code, rates))] for task, rates in rates_by_task().items()]
     tasks = f"\n## Rates\n\n{RATES}\n\n"
     return HEAD + table(["metric", "unit", "meaning"], rows) + tasks + table(["work", "rates"], rates)

@@ -37,7 +37,7 @@ MEASURED = {
 
 def built_with() -> dict[str, str]:
     """Return what decides the bytes of a report beside its records and our own code."""
-    from accelsweep.report.drawn_with import drawn_with
+    from accelsweep.features.archives.pack import drawn_with
 
     return drawn_with()
 

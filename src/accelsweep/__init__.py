@@ -28,7 +28,7 @@ else:
         if name not in _LAZY_NAMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module, _, attribute = _LAZY_NAMES[name].partition(":")
-        return getattr(import_module(module), attribute) if attribute else import_module(module)
+        return getattr(import_module(module), attribute)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_LAZY_NAMES})
@@ -38,7 +38,7 @@ _LAZY_NAMES = {
     "OpenedSweep": "accelsweep.api:OpenedSweep",
     "SweepPlan": "accelsweep.api:SweepPlan",
     "open": "accelsweep.api:open_sweep",
-    "plan": "accelsweep.plan",  # a package and a public name: the package can be called
+    "plan": "accelsweep.api:plan",
     "run": "accelsweep.api:run",
 }
 

@@ -16,18 +16,17 @@ import altair as alt
 import pandas as pd
 from markupsafe import escape
 
-from accelsweep.analyse.beside.others import other_sweeps
+from accelsweep import registry
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.collect import in_utf8, look_up
 from accelsweep.analysis.merge_sweeps import Part, analyse_together
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.setting import label
-from accelsweep.driver import plan_preview as planning
-from accelsweep.driver.plan_preview import in_short
-from accelsweep.driver.run_sweep import Request, carried_out
+from accelsweep.driver.plan_preview import in_short, made_plan, table_of
+from accelsweep.driver.request import Request
+from accelsweep.driver.run_sweep import carried_out
 from accelsweep.errors import EXIT_INTERRUPTED, InputError, nearest
 from accelsweep.planning.cost_estimate import PlanTable
-from accelsweep.records.cleanup import temporary_folder
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.layout import SweepFolder, existing_sweep, known_sweeps
@@ -35,8 +34,6 @@ from accelsweep.records.plan import Manifest, MergedName, name_together
 from accelsweep.records.run_files import read_steps
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.html_page import render_static
-from accelsweep.state.archive.check import checked
-from accelsweep.state.archive.unpack import unpacked
 
 # Runs and settings as pandas frames. A column's name carries its unit: that of the metric, such as `step_seconds`.
 
@@ -166,7 +163,7 @@ class OpenedSweep:
         if len(self._parts) > 1:
             return analyse_together(self.name, self._parts)
         (part,), (folder,) = self._parts, self._files.folders
-        return analyse(part.runs, part.manifest, others=other_sweeps(folder, part.manifest))
+        return analyse(part.runs, part.manifest, folder)
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -300,8 +297,8 @@ def plan(
     `home` is the working directory, by default the present one. Raises InputError for anything that is wrong with the
     input, as `accelsweep plan` does.
     """
-    given = _listed(overrides)
-    return SweepPlan(planning.planned(_home(home), given, name=name, add_repeats=add_repeats, profile=profile))
+    request = Request(_listed(overrides), name=name, profile=profile or "local", add_repeats=add_repeats)
+    return SweepPlan(table_of(_home(home), made_plan(_home(home), request, keep_profile=profile is None)))
 
 
 def run(
@@ -315,15 +312,19 @@ def run(
     tracking_uri: str | None = None,
     cancel_old: bool = False,
     keep_going: bool = False,
-    notify: Sequence[str] = (),
     home: Path | str | None = None,
+    **features: Any,
 ) -> OpenedSweep:
     """Plan a sweep, measure its missing runs, write its report, and return it; progress is printed meanwhile.
+
+    `features` are options that features add to `accelsweep run`, such as `notify=["command: ..."]`.
 
     The same call again resumes it. A run that failed is a row of `.runs` with its reason, and no error here. An
     interrupted notebook is a Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError before
     anything is written, AccelsweepError if another command runs the sweep.
     """
+    if unknown := features.keys() - {option.name for option in registry.run_options()}:
+        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
     request = Request(
         overrides=_listed(overrides),
         name=name,
@@ -334,7 +335,7 @@ def run(
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
         keep_going=keep_going,
-        notify=tuple(notify),
+        features=features,
     )
     with _no_usage_reports():
         ended = carried_out(_home(home), request)
@@ -398,8 +399,10 @@ def _folder(path: Path, made: contextlib.ExitStack) -> SweepFolder:
         folder = SweepFolder.of(path)
         return existing_sweep(folder.home, folder.name)
     if path.exists():
-        with checked(path) as archive:
-            return unpacked(archive, made.enter_context(temporary_folder("opened")), archive.contents.name)
+        for feature in registry.features():
+            if feature.open_file is not None:
+                opened: SweepFolder = made.enter_context(registry.load(feature.open_file)(path))
+                return opened
     listing = f"; the sweeps here are: {', '.join(here)}" if here else ""
     raise InputError(f"there is no sweep and no archive at {path.absolute()}{listing}")
 

@@ -10,12 +10,13 @@ from queued_sweep import NO_COUNTER, account_for, on_slurm
 from accelsweep.analysis.analyse_sweep import findings_of
 from accelsweep.analysis.collect import look_up
 from accelsweep.analysis.run_results import Reading, RunRow
+from accelsweep.features.accounting.sacct import accounting_file
+from accelsweep.features.archives.check import checked
+from accelsweep.features.archives.pack import pack
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import record_or_none
 from accelsweep.records.run_record import Metric, Outcome
-from accelsweep.state.archive.check import checked
-from accelsweep.state.archive.pack import pack
 
 JOB = ("job_queue_seconds", "job_elapsed_seconds", "job_energy_joules")
 RESULT = ("time_to_result_seconds", "time_to_result_with_queue_seconds")
@@ -99,7 +100,7 @@ def test_accounts_change_no_record_and_no_other_number(queued: SweepFolder) -> N
 
 def test_damaged_accounts_cost_no_findings(queued: SweepFolder) -> None:
     without = findings_of(queued)
-    queued.accounting.write_bytes(b"{}")
+    accounting_file(queued).write_bytes(b"{}")
     assert findings_of(queued) == without
 
 
@@ -110,4 +111,4 @@ def test_an_archive_carries_the_accounts_from_which_its_findings_were_made(queue
     (queued.report / "index.html").write_text("<html></html>")
     pack(queued, ["index.html"], {}, tmp_path / "packed.zip")
     with checked(tmp_path / "packed.zip") as archive:
-        assert archive.read("sweep/accounting.json") == queued.accounting.read_bytes()
+        assert archive.read("sweep/accounting.json") == accounting_file(queued).read_bytes()

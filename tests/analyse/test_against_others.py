@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from accelsweep.analyse.statistics.against_others import Deviation, against_others, holm
 from accelsweep.analysis.intervals import Family, welch_interval
+from accelsweep.features.fleet.statistics import Deviation, against_others, holm
 
 FLEETS = 400
 BOUND = -math.log1p(0.015)

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from accelsweep.analyse.statistics.changes import FEWEST_POINTS, Level, level_steps
 from accelsweep.analysis.intervals import Family
+from accelsweep.features.history.lines import FEWEST_POINTS, Level, level_steps
 
 
 def series(levels: list[float], *, noise: float = 0.004, between: float = 0.0, seed: int = 1) -> list[Level]:

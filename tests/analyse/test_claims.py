@@ -10,9 +10,7 @@ import pytest
 
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.collect import collect
-from accelsweep.core.claims.claims import Claim, ReportSettings
-from accelsweep.core.claims.expressions import factors
-from accelsweep.core.claims.verdicts import ClaimVerdict
+from accelsweep.features.claims.model import Claim, Claims, ClaimsOptions, ClaimVerdict, factors
 from accelsweep.planning.plan import make_plan, write_plan
 
 SMALL, LARGE = {"accelerator": "cpu", "batch_size": 8}, {"accelerator": "cpu", "batch_size": 64}
@@ -47,9 +45,11 @@ def judged(simulated: ModuleType):
             rows.append(simulated.make_run(LARGE, block, 100.0 * ratio * (1 + noise * (block - 1)), **fields))
         manifest = simulated.make_manifest([SMALL, LARGE, GPU], blocks)
         cells = (*manifest.cells[:2], manifest.cells[2].model_copy(update={"unsupported": "there is no cuda here"}))
-        settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
+        settings = manifest.settings.model_copy(
+            update={"report": ClaimsOptions(claims=(stated,)).model_dump(mode="json")}
+        )
         plan = manifest.model_copy(update={"cells": cells, "settings": settings})
-        findings = analyse(rows, plan).claims
+        findings = analyse(rows, plan).section(Claims).figures
         return findings[0] if len(findings) == 1 else findings
 
     return judge
@@ -146,10 +146,14 @@ def _planned(home: Path, overrides: list[str], cell: dict[str, Any]) -> str:
     """Return the reason of a figure of this cell where nothing has run yet, on a site without MPS."""
     plan = make_plan(home, [*overrides, "site=gpu_node"])
     stated = make_claim({"claimed": 1.0, "unit": "1/s", "cell": cell})
-    settings = plan.manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
-    (finding,) = analyse(
-        collect(write_plan(home, plan)), plan.manifest.model_copy(update={"settings": settings})
-    ).claims
+    settings = plan.manifest.settings.model_copy(
+        update={"report": ClaimsOptions(claims=(stated,)).model_dump(mode="json")}
+    )
+    (finding,) = (
+        analyse(collect(write_plan(home, plan)), plan.manifest.model_copy(update={"settings": settings}))
+        .section(Claims)
+        .figures
+    )
     assert finding.measured is None
     return finding.reason
 
@@ -164,8 +168,8 @@ def test_a_claim_does_not_reach_over_fields_that_it_does_not_name(simulated: Mod
     rows = [simulated.make_run(SMALL, block, 100.0) for block in range(3)]
     rows += [simulated.make_run(LARGE, block, 300.0, software={"torch": "2.12.0"}) for block in range(3)]
     manifest = simulated.make_manifest([SMALL, LARGE], 3)
-    settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(claim(),))})
-    (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).claims
+    settings = manifest.settings.model_copy(update={"report": ClaimsOptions(claims=(claim(),)).model_dump(mode="json")})
+    (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).section(Claims).figures
     assert finding.verdict is ClaimVerdict.not_testable
     assert finding.reason.startswith("torch differs: 2.12.0")
 
@@ -260,7 +264,11 @@ def test_a_figure_whose_runs_are_yet_to_come_is_not_run_though_nothing_that_name
     """`accelerator=cuda` leaves one accelerator, so the cell's config alone tells which; it counts in the family."""
     plan = make_plan(tmp_path, ["experiment=claims/vgg16", "accelerator=cuda", "site=gpu_node"])
     folder = write_plan(tmp_path, plan)
-    found = {one.figure: one for one in analyse(collect(folder), plan.manifest).claims if one.analogue is None}
+    found = {
+        one.figure: one
+        for one in analyse(collect(folder), plan.manifest).section(Claims).figures
+        if one.analogue is None
+    }
     epoch = found["an epoch of ImageNet on a GPU"]
     assert (epoch.verdict, epoch.reason) == (
         ClaimVerdict.not_run,
@@ -277,9 +285,11 @@ def test_a_count_has_no_noise_so_that_equal_values_are_an_interval(simulated: Mo
         rate = {"samples_per_second": {"value": 100.0, "unit": "1/s"}}
         rows = [simulated.make_run(SMALL, block, 100.0, metrics=metrics | rate) for block in range(3)]
         manifest = simulated.make_manifest([SMALL, LARGE], 3)
-        settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
+        settings = manifest.settings.model_copy(
+            update={"report": ClaimsOptions(claims=(stated,)).model_dump(mode="json")}
+        )
         plan = manifest.model_copy(update={"settings": settings})
-        (finding,) = analyse(rows, plan).claims
+        (finding,) = analyse(rows, plan).section(Claims).figures
         assert (finding.verdict, finding.claimed) == (verdict, "140,000,000 parameters")
 
 
@@ -305,8 +315,8 @@ def test_how_often_runs_diverge_has_an_exact_interval(
     ]
     rows += [simulated.make_run(LARGE, block, 300.0) for block in range(3)]
     manifest = simulated.make_manifest([LARGE, SMALL], 3)
-    settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
-    (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).claims
+    settings = manifest.settings.model_copy(update={"report": ClaimsOptions(claims=(stated,)).model_dump(mode="json")})
+    (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).section(Claims).figures
     assert (finding.measured.value, finding.verdict) == (diverged / 3, verdict)
     assert (finding.measured.low, finding.measured.high) == pytest.approx((low, high), abs=1e-4)
 
@@ -339,9 +349,9 @@ def gains(simulated: ModuleType):
                 later = blocks * (apart and axes in (TRAINED, TRAINED_FAST))
                 rows.append(simulated.make_run(axes, block + later, 100.0 * gain * (1 + 0.1 * block)))
         manifest = simulated.make_manifest(cells, 2 * blocks if apart else blocks)
-        report = ReportSettings(claims=(make_claim(GAINS_LESS | figure),))
+        report = ClaimsOptions(claims=(make_claim(GAINS_LESS | figure),)).model_dump(mode="json")
         settings = manifest.settings.model_copy(update={"report": report})
-        (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).claims
+        (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).section(Claims).figures
         return finding
 
     return judge

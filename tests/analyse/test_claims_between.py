@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.run_results import CellRuns, group
-from accelsweep.core.claims.claims import ClaimFigure, ReportSettings
-from accelsweep.core.claims.verdicts import ClaimVerdict
-from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.features.claims.cross_sweep import claims_beside
+from accelsweep.features.claims.model import ClaimFigure, ClaimFinding, ClaimsOptions, ClaimVerdict
 
 ONE, TWO = {"num_nodes": 1}, {"num_nodes": 2}
 FIGURE = {"claimed": 1, "tolerance": 0.02, "between": ["slurm", "here"], "cell": ONE, "against": ONE}
@@ -32,9 +31,11 @@ def _groups(simulated: ModuleType, rates: dict[int, float], blocks: int = 3, **f
 def _judged(simulated: ModuleType, figure: dict[str, Any], **others: list[CellRuns]) -> ClaimFinding:
     claim = {"id": "cluster", "statement": "use clusters", "source": "a forum", "figures": [figure]}
     manifest = simulated.make_manifest([ONE], 1)
-    report = ReportSettings.model_validate({"claims": [claim]})
+    report = ClaimsOptions.model_validate({"claims": [claim]}).model_dump(mode="json")
     manifest = manifest.model_copy(update={"settings": manifest.settings.model_copy(update={"report": report})})
-    return analyse([], manifest, others=others).claims[0]
+    found = claims_beside(Analysis.of([], manifest), others or {})
+    assert found is not None
+    return found.figures[0]
 
 
 def test_equal_rates_in_two_sweeps_agree_with_one_by_welchs_interval(simulated: ModuleType) -> None:

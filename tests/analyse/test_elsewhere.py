@@ -8,11 +8,11 @@ from typing import Any
 
 from resnet50 import RESNET50
 
-from accelsweep.analyse.beside.elsewhere import USUAL, Onto
-from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.config.prices import Prices
-from accelsweep.core.findings.projections import Elsewhere
 from accelsweep.devices.datasheets import datasheet
+from accelsweep.features.projection.analysis import USUAL, Onto, project_onto
+from accelsweep.features.projection.model import Elsewhere
 from accelsweep.records.run_record import Doubt
 
 SMALL, LARGE = {"batch_size": 32}, {"batch_size": 64}
@@ -25,7 +25,8 @@ def projected(simulated: ModuleType, traits: Any = RESNET50, onto: Onto | None =
         for block in range(6)
         for axes, rate in ((SMALL, 10.0), (LARGE, 40.0))
     ]
-    found = analyse(runs, simulated.make_manifest([SMALL, LARGE], 6), onto).elsewhere
+    manifest = simulated.make_manifest([SMALL, LARGE], 6)
+    found = project_onto(Analysis.of(runs, manifest), onto or Onto.usual(manifest))
     assert found is not None
     return found
 

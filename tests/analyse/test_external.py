@@ -1,7 +1,7 @@
 """Imported rows stand beside merged sweeps where model and task are the same, and change no number."""
 
-from accelsweep.analyse.beside.external import rows_beside
-from accelsweep.core.recorded.external import ExternalResults, ExternalRow
+from accelsweep.features.imports.model import ExternalResults, ExternalRow
+from accelsweep.features.imports.report import rows_beside
 
 
 def published(*rows: tuple[str, str]) -> ExternalResults:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.statistics.against_others import against_others
 from accelsweep.analysis.analyse_sweep import analyse
-from accelsweep.config.sweep_options import Fleet
-from accelsweep.core.findings.fleet import FleetFinding, FleetNode, NodeSpread, NodeVerdict
+from accelsweep.features.fleet.findings import FleetFinding, FleetNode, NodeSpread, NodeVerdict
+from accelsweep.features.fleet.planning import Fleet
+from accelsweep.features.fleet.report import fleet_table, spread_table
+from accelsweep.features.fleet.statistics import against_others
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Certainty, Findings
 from accelsweep.records.plan import Manifest
-from accelsweep.report.fleet.tables import fleet_table, spread_table
 from accelsweep.report.report_tables import build_tables
 from accelsweep.schedulers.protocol import Resources
 
@@ -59,12 +59,13 @@ def planned(simulated: ModuleType, nodes: tuple[str, ...], each: int, **fleet: A
         block.model_copy(update={"resources": Resources(node=nodes[number % len(nodes)])})
         for number, block in enumerate(manifest.blocks)
     )
-    return manifest.model_copy(update={"blocks": blocks, "fleet": Fleet(nodes=nodes, each=each, **fleet)})
+    return manifest.model_copy(update={"blocks": blocks, "parts": {"fleet": Fleet(nodes=nodes, each=each, **fleet)}})
 
 
 def node(found: Findings, name: str) -> FleetNode:
-    assert found.fleet is not None
-    return next(one for one in found.fleet.nodes if one.node == name)
+    fleet = found.section(FleetFinding)
+    assert fleet is not None
+    return next(one for one in fleet.nodes if one.node == name)
 
 
 EIGHT = {f"n{number}": 1.0 for number in range(8)}
@@ -72,14 +73,14 @@ EIGHT = {f"n{number}": 1.0 for number in range(8)}
 
 def test_one_node_of_two_per_cent_less_is_named_with_its_interval(measured) -> None:
     found = measured({**EIGHT, "n5": 0.98})
-    assert found.fleet.sick == ("n5",)
-    assert found.fleet.nodes[0].node == "n5"
+    assert found.section(FleetFinding).sick == ("n5",)
+    assert found.section(FleetFinding).nodes[0].node == "n5"
     slow = node(found, "n5")
     assert (slow.verdict, slow.faults) == (NodeVerdict.slower, ("slower",))
     assert slow.ratio.value == pytest.approx(0.98, abs=0.001)
     assert slow.ratio.low <= 0.98 <= slow.ratio.high
     assert slow.chance < 0.05
-    assert {one.verdict for one in found.fleet.nodes[1:]} == {NodeVerdict.sound}
+    assert {one.verdict for one in found.section(FleetFinding).nodes[1:]} == {NodeVerdict.sound}
     told = found.recommendation
     assert re.match(r"n5 is (1\.9|2\.0)\d* % slower than the other nodes \[-2\.", told.headline)
     assert len(told.headline.split()) <= 12
@@ -92,8 +93,8 @@ def test_a_fleet_as_published_ones_are_has_its_spread_back_and_no_sick_node(meas
     generator = random.Random(1)
     speeds = {f"n{number:02d}": max(0.987, generator.gauss(1.0, 0.0063)) for number in range(39)}
     found = measured(speeds, each=2, noise=0.0003)
-    assert found.fleet.sick == ()
-    together, *each = found.fleet.spread
+    assert found.section(FleetFinding).sick == ()
+    together, *each = found.section(FleetFinding).spread
     assert together.label == "all settings"
     assert together.between.low <= 0.0063 <= together.between.high
     assert 0.004 < together.between.value < 0.009
@@ -104,7 +105,7 @@ def test_a_fleet_as_published_ones_are_has_its_spread_back_and_no_sick_node(meas
 
 def test_where_noise_leaves_it_open_the_command_with_more_rounds_is_given(measured) -> None:
     found = measured(EIGHT, noise=0.02, tolerance=0.01, asked="n[0-7]")
-    assert found.fleet.sick == ()
+    assert found.section(FleetFinding).sick == ()
     assert found.recommendation.certainty is Certainty.not_yet
     assert found.recommendation.headline.startswith("No sick node is shown, but ")
     assert found.recommendation.settle == (
@@ -137,7 +138,7 @@ def test_degrees_that_vary_as_real_ones_do_tell_a_hot_node(simulated: ModuleType
         for size in SIZES
     ]
     found = analyse(rows, manifest)
-    assert [one.node for one in found.fleet.nodes if one.hotter] == ["n3"]
+    assert [one.node for one in found.section(FleetFinding).nodes if one.hotter] == ["n3"]
     assert node(found, "n3").warmer.low > 5.0
     assert "More than 5 degrees hotter than the others: n3." in found.recommendation.detail
 
@@ -147,7 +148,7 @@ def test_a_node_that_is_held_back_in_most_blocks_is_sick_whatever_its_rate(measu
     sick = node(found, "n2")
     assert (sick.sick, sick.faults, sick.throttled) == (True, ("throttled",), 3)
     assert sick.verdict is NodeVerdict.sound
-    assert found.fleet.nodes[0].node == "n2", "the sick stand first, whatever their rate"
+    assert found.section(FleetFinding).nodes[0].node == "n2", "the sick stand first, whatever their rate"
     assert found.recommendation.headline == "1 of 8 nodes sick: n2"
     assert "n2 was held back in 3 of 3 blocks." in found.recommendation.detail
 
@@ -231,8 +232,11 @@ def test_a_node_that_is_alone_with_its_rates_is_not_judged_and_one_setting_has_o
     assert (found.verdict, found.reason) == (NodeVerdict.not_measured, "no other node has a rate")
     rows += [simulated.make_run({"batch_size": 32}, number, 100.0 + number) for number in (1, 3, 5)]
     found = analyse(rows, manifest)
-    assert [one.label for one in found.fleet.spread] == ["all settings"]
-    assert spread_table(found.fleet).rows[0][1].text == "not known: 2 nodes are too few for an interval: it takes 3"
+    assert [one.label for one in found.section(FleetFinding).spread] == ["all settings"]
+    assert (
+        spread_table(found.section(FleetFinding)).rows[0][1].text
+        == "not known: 2 nodes are too few for an interval: it takes 3"
+    )
     assert "How much nodes differ is not known (2 nodes are too few" in found.recommendation.detail
 
 
@@ -252,14 +256,14 @@ def test_drivers_stand_in_the_order_of_their_days_and_days_are_the_first_and_the
 def test_a_node_that_others_used_is_not_judged(measured) -> None:
     found = measured({**EIGHT, "n2": 0.9}, fields={"n2": {"doubts": [BUSY]}})
     assert node(found, "n2").verdict is NodeVerdict.disturbed
-    assert found.fleet.sick == ()
+    assert found.section(FleetFinding).sick == ()
     assert found.recommendation.certainty is Certainty.disturbed
     assert found.recommendation.settle.startswith("accelsweep retry simulated --outcome disturbed && accelsweep fleet ")
 
 
 def test_a_setting_that_failed_in_one_block_neither_speeds_its_node_up_nor_slows_it_down(measured) -> None:
     found = measured(EIGHT, without=((0, 32), (9, 128)))
-    assert {one.verdict for one in found.fleet.nodes} == {NodeVerdict.sound}
+    assert {one.verdict for one in found.section(FleetFinding).nodes} == {NodeVerdict.sound}
     assert abs(node(found, "n0").ratio.value - 1.0) < 0.002
 
 
@@ -286,7 +290,9 @@ def test_several_hosts_are_no_doubt_of_a_fleet_and_drivers_and_days_are_told(mea
     assert "mixed_hosts" not in {doubt.code for doubt in found.doubts}
     assert (node(found, "n0").drivers, node(found, "n1").drivers) == (("590",), ("591",))
     assert node(found, "n0").dates == ("2026-01-05",)
-    assert {one.verdict for one in found.fleet.nodes} == {NodeVerdict.sound}, "another driver is no other node"
+    assert {one.verdict for one in found.section(FleetFinding).nodes} == {NodeVerdict.sound}, (
+        "another driver is no other node"
+    )
 
 
 def test_the_report_has_a_table_of_nodes_first_and_findings_are_read_back(measured, tmp_path) -> None:
@@ -328,5 +334,5 @@ def test_the_table_has_degrees_with_their_interval_and_each_fault_once() -> None
 def test_a_sweep_that_compares_no_nodes_has_no_word_of_them(simulated: ModuleType) -> None:
     rows = [simulated.make_run({"batch_size": size}, block, 100.0) for size in SIZES for block in range(3)]
     found = analyse(rows, simulated.make_manifest([{"batch_size": size} for size in SIZES], 3))
-    assert found.fleet is None
-    assert "fleet" not in found.body()
+    assert found.section(FleetFinding) is None
+    assert found.section(FleetFinding) is None

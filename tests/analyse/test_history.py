@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.history.lines import history_of
 from accelsweep.analysis.merge_sweeps import Part
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.versions import Version
-from accelsweep.core.derived.histories import Order
 from accelsweep.errors import InputError
+from accelsweep.features.history.lines import Order, history_of
+from accelsweep.features.history.page import line_titles
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.run_environment import HardwareKind
-from accelsweep.report.history.content import line_titles
 from accelsweep.schedulers.protocol import Resources
 
 AXES = {"batch_size": 32}

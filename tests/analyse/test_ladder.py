@@ -11,9 +11,9 @@ import pytest
 
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.config.schema import CellConfig
-from accelsweep.core.claims.claims import ReportSettings
+from accelsweep.features.ladder.model import Rung
+from accelsweep.features.ladder.report import rungs_of
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.findings import Rung
 
 STEPS = ("0_naive", "1_larger_batch", "2_compiled")
 
@@ -39,9 +39,9 @@ def climb(simulated: ModuleType):
             cell.model_copy(update={"unsupported": "no such key" if cell.axes["rung"] == unsupported else None})
             for cell in manifest.cells
         )
-        settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
+        settings = manifest.settings.model_copy(update={"report": {"ladder": "rung"}})
         plan = manifest.model_copy(update={"cells": planned, "settings": settings})
-        return analyse(rows, plan).ladder
+        return rungs_of(analyse(rows, plan))
 
     return climbed
 
@@ -106,8 +106,8 @@ def test_a_step_that_missed_its_target_every_time_is_a_row_with_that_reason(simu
         )
     ]
     manifest = simulated.make_manifest(cells, 3)
-    settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
-    found = analyse(rows, manifest.model_copy(update={"settings": settings})).ladder
+    settings = manifest.settings.model_copy(update={"report": {"ladder": "rung"}})
+    found = rungs_of(analyse(rows, manifest.model_copy(update={"settings": settings})))
     assert (found[1].rate, found[1].gain, found[1].verdict) == (None, None, Verdict.not_measured)
     assert "3 of 3 runs: measured (target val_accuracy >= 0.9 not reached)" in found[1].reason
     assert (found[2].before, found[2].gain) == (STEPS[0], found[2].total)
@@ -122,8 +122,8 @@ def test_cells_that_differ_in_another_axis_stand_on_another_ladder(simulated: Mo
         for number, axes in enumerate(cells)
     ]
     manifest = simulated.make_manifest(cells, 3)
-    settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
-    found = analyse(rows, manifest.model_copy(update={"settings": settings})).ladder
+    settings = manifest.settings.model_copy(update={"report": {"ladder": "rung"}})
+    found = rungs_of(analyse(rows, manifest.model_copy(update={"settings": settings})))
     gains = {rung.ladder: rung.gain.value for rung in found if rung.gain}
     assert gains == pytest.approx({"devices=1": 2.0, "devices=2": 8.0}, rel=0.01)
     assert [rung.step for rung in found] == [*STEPS[:2], *STEPS[:2]]
@@ -132,7 +132,7 @@ def test_cells_that_differ_in_another_axis_stand_on_another_ladder(simulated: Mo
 def test_a_sweep_without_a_ladder_has_none(simulated: ModuleType) -> None:
     cells = [step(name) for name in STEPS]
     rows = [simulated.make_run(axes, block, 100.0 + block) for block in range(3) for axes in cells]
-    assert analyse(rows, simulated.make_manifest(cells, 3)).ladder == ()
+    assert rungs_of(analyse(rows, simulated.make_manifest(cells, 3))) == ()
 
 
 def test_an_overlay_may_change_any_key_of_the_config(simulated: ModuleType) -> None:
@@ -145,10 +145,10 @@ def test_an_overlay_may_change_any_key_of_the_config(simulated: ModuleType) -> N
         for number, axes in enumerate(cells)
     ]
     manifest = simulated.make_manifest(cells, 3)
-    settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
+    settings = manifest.settings.model_copy(update={"report": {"ladder": "rung"}})
     findings = analyse(rows, manifest.model_copy(update={"settings": settings}))
     assert findings.refusals == ()
-    assert findings.ladder[1].gain is not None
+    assert rungs_of(findings)[1].gain is not None
 
 
 def test_the_gains_of_a_ladder_share_what_their_blocks_show_of_the_noise(simulated: ModuleType) -> None:
@@ -163,8 +163,8 @@ def test_the_gains_of_a_ladder_share_what_their_blocks_show_of_the_noise(simulat
             for number, axes in enumerate(cells)
         ]
         manifest = simulated.make_manifest(cells, 3)
-        settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
-        last = analyse(rows, manifest.model_copy(update={"settings": settings})).ladder[3].gain
+        settings = manifest.settings.model_copy(update={"report": {"ladder": "rung"}})
+        last = rungs_of(analyse(rows, manifest.model_copy(update={"settings": settings})))[3].gain
         assert last is not None
         return last.high / last.low
 

@@ -10,7 +10,7 @@ import pytest
 from accelsweep.analysis.merge_sweeps import Part, analyse_together, merge
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.prices import Prices
-from accelsweep.core.claims.claims import Claim, ReportSettings
+from accelsweep.features.claims.model import Claim, Claims, ClaimsOptions
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.plan import Manifest
@@ -166,10 +166,10 @@ def test_the_claims_of_every_sweep_are_put_to_the_test_those_of_one_name_once(pa
         figure = {"claimed": claimed, "cell": TWO, "against": ONE}
         return Claim.model_validate({"id": name, "statement": "two", "source": "me", "figures": [figure]})
 
-    first = {"report": ReportSettings(claims=(stated("a", 1.9),))}
-    second = {"report": ReportSettings(claims=(stated("a", 5.0), stated("b", 3.0)))}
+    first = {"report": ClaimsOptions(claims=(stated("a", 1.9),)).model_dump(mode="json")}
+    second = {"report": ClaimsOptions(claims=(stated("a", 5.0), stated("b", 3.0))).model_dump(mode="json")}
     parts = [part("one", (100.0, 190.0), settings=first), part("two", (100.0, 190.0), settings=second)]
-    found = analyse_together("one+two", parts).claims
+    found = analyse_together("one+two", parts).section(Claims).figures
     assert [(claim.id, claim.claimed, str(claim.verdict)) for claim in found] == [
         ("a", "1.9x", "agrees"),
         ("b", "3x", "less than claimed"),

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.claims.named import named
 from accelsweep.analysis.run_results import CellRuns, RunRow
 from accelsweep.config.schema import CellConfig
+from accelsweep.features.claims.judge import named
 from accelsweep.records.plan import PlannedCell
 from accelsweep.records.run_environment import HardwareKind
 from accelsweep.records.run_record import Outcome

@@ -9,9 +9,7 @@ import pytest
 
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.config.prices import Prices
-from accelsweep.core.claims.claims import Claim, ReportSettings
-from accelsweep.core.claims.verdicts import ClaimVerdict
-from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.features.claims.model import Claim, ClaimFinding, Claims, ClaimsOptions, ClaimVerdict
 
 CPU, GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}
 PRICES = Prices.model_validate({"devices": {"cpu": 0.533, "Tesla K80": 0.967}})
@@ -36,9 +34,9 @@ def judged(simulated: ModuleType):
                 rows.append(simulated.make_run(axes, block, 1.0, metrics=metrics, effective=effective))
         stated = {"id": "cost", "statement": "a GPU is cheaper", "source": "DAWNBench", "figures": figures}
         plan = simulated.make_manifest([CPU, GPU], 3)
-        report = ReportSettings(claims=(Claim.model_validate(stated),))
+        report = ClaimsOptions(claims=(Claim.model_validate(stated),)).model_dump(mode="json")
         settings = plan.settings.model_copy(update={"prices": prices, "report": report})
-        return list(analyse(rows, plan.model_copy(update={"settings": settings})).claims)
+        return list(analyse(rows, plan.model_copy(update={"settings": settings})).section(Claims).figures)
 
     return judge
 

@@ -6,23 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.analyse.beside.profiles import differences, with_profiles
 from accelsweep.analysis.analyse_sweep import findings_of
 from accelsweep.analysis.collect import look_up
-from accelsweep.core.recorded.profiles import ModuleTime, OperatorTime, SettingProfile, StepProfile
+from accelsweep.features.profile.model import (
+    ModuleTime,
+    OperatorTime,
+    Profiles,
+    SettingProfile,
+    StepProfile,
+    profile_folder,
+)
+from accelsweep.features.profile.report import differences, profiles_table
 from accelsweep.files import sha256_file
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Fingerprint, Record
-from accelsweep.report.profiles.table import profiles_table
 from accelsweep.report.report_tables import build_tables
 
 
 def kept(folder: SweepFolder, cell: str, seconds: float, **changes: object) -> SettingProfile:
     """Keep an invented profile of a setting whose product takes so long in a step."""
     record = Record.read(folder.record(f"{cell}-r0"))
-    place = folder.profile(cell)
+    place = profile_folder(folder, cell)
     place.mkdir(parents=True)
     (place / "trace.json.gz").write_bytes(b"a trace")
     found = StepProfile(
@@ -71,7 +77,7 @@ def two(example_sweep: SweepFolder) -> tuple[SweepFolder, str, str]:
 
 def test_the_measured_step_stands_beside_the_profiled_one(two: tuple[SweepFolder, str, str]) -> None:
     folder, baseline, other = two
-    first, second = findings_of(folder).profiles
+    first, second = findings_of(folder).section(Profiles).profiles
     assert (first.cell, second.cell, second.against) == (baseline, other, baseline)
     assert first.measured_step_seconds is not None
     assert first.cost == pytest.approx(0.018 / first.measured_step_seconds, rel=0.01)
@@ -80,7 +86,7 @@ def test_the_measured_step_stands_beside_the_profiled_one(two: tuple[SweepFolder
 
 def test_two_profiles_are_subtracted_part_by_part(two: tuple[SweepFolder, str, str]) -> None:
     folder, _, _ = two
-    _, second = findings_of(folder).profiles
+    _, second = findings_of(folder).section(Profiles).profiles
     (product,) = second.operator_differences
     assert (product.name, product.after - product.before) == ("addmm", pytest.approx(-0.003))
     assert [one.name for one in second.module_differences] == ["network.0 backward"]
@@ -95,23 +101,23 @@ def test_sources_that_changed_since_are_told(two: tuple[SweepFolder, str, str]) 
     folder, baseline, _ = two
     then = Record.read(folder.record(f"{baseline}-r0")).fingerprint
     now = Fingerprint.model_validate({**then.model_dump(), "sources": {"mine": "abc"}})
-    path = folder.profile(baseline) / "profile.json"
+    path = profile_folder(folder, baseline) / "profile.json"
     SettingProfile.read(path).model_copy(update={"fingerprint": now}).write(path)
-    assert findings_of(folder).profiles[0].changed == "sources of mine"
+    assert findings_of(folder).section(Profiles).profiles[0].changed == "sources of mine"
 
 
 @pytest.mark.parametrize("damage", ["profile.json", "trace.json.gz"])
 def test_a_damaged_profile_costs_no_report_and_is_named(two: tuple[SweepFolder, str, str], damage: str) -> None:
     folder, baseline, other = two
-    (folder.profile(baseline) / damage).write_bytes(b"{}")
+    (profile_folder(folder, baseline) / damage).write_bytes(b"{}")
     findings = findings_of(folder)
-    assert [profile.cell for profile in findings.profiles] == [other]
-    (said,) = findings.profiles_left_out
+    assert [profile.cell for profile in findings.section(Profiles).profiles] == [other]
+    (said,) = findings.section(Profiles).left_out
     assert said.startswith(f"sweeps/example/profiles/{baseline}/profile.json: ")
     assert said.endswith(f"; accelsweep profile example {baseline} makes it anew")
-    assert said in profiles_table(findings).caption
-    (folder.profile(other) / "trace.json.gz").unlink()
-    assert "it has no trace.json.gz" in profiles_table(findings_of(folder)).empty
+    assert said in profiles_table(findings.section(Profiles)).caption
+    (profile_folder(folder, other) / "trace.json.gz").unlink()
+    assert "it has no trace.json.gz" in profiles_table(findings_of(folder).section(Profiles)).empty
     assert [table.name for table in build_tables(findings_of(folder)) if table.name == "profiles"] == ["profiles"]
 
 
@@ -119,10 +125,9 @@ def test_profiles_change_no_other_number_and_a_sweep_without_them_has_its_old_fi
     two: tuple[SweepFolder, str, str], tmp_path: Path
 ) -> None:
     folder, _, _ = two
-    manifest = Manifest.read(folder.manifest)
     with_them = findings_of(folder)
-    without = with_them.model_copy(update={"profiles": ()})
-    assert with_profiles(without, folder, look_up(folder, manifest), manifest) == with_them
-    assert not {"profiles", "profiles_left_out"} & without.body().keys()
+    without = with_them.model_copy(update={"sections": {}})
+    assert with_them.section(Profiles) is not None
+    assert without.model_copy(update={"sections": {"profile": with_them.section(Profiles)}}) != without
     with_them.write(tmp_path / "findings.json")
     assert Findings.read(tmp_path / "findings.json") == with_them

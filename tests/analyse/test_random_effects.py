@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from accelsweep.analyse.statistics.random_effects import components
+from accelsweep.features.fleet.statistics import components
 
 FLEETS = 600
 LEFT_TO_CHANCE = 0.022

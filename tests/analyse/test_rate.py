@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from accelsweep.analysis.analyse_sweep import analyse
-from accelsweep.config.schema import RATES_OF, UNIT_OF
+from accelsweep.config.tasks import UNIT_OF, rates_by_task
 from accelsweep.records.estimates import Verdict
 
 CELLS = ({"batch_size": 32}, {"batch_size": 64})
@@ -66,7 +66,7 @@ def test_a_rate_that_is_none_is_refused(simulated: ModuleType) -> None:
 
 
 def test_every_tasks_rate_has_a_unit() -> None:
-    assert {rate for rates in RATES_OF.values() for rate in rates} == set(UNIT_OF)
+    assert {rate for rates in rates_by_task().values() for rate in rates} == set(UNIT_OF)
 
 
 @pytest.mark.parametrize("kept", [4, 2])

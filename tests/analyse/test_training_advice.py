@@ -10,23 +10,29 @@ import pytest
 import yaml
 from resnet50 import RESNET50
 
-from accelsweep.analyse.advice.hardware.bounds import Terms, fit
-from accelsweep.analyse.advice.hardware.offers import Training, offers_of
-from accelsweep.analyse.advice.hardware.tiers import advised, in_words
-from accelsweep.analyse.advice.hardware.training import advise, epoch_samples
-from accelsweep.analyse.beside.elsewhere import Onto
-from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.analyse_sweep import Analysis, analyse
 from accelsweep.config.prices import Prices
-from accelsweep.core.derived.advised import Advised, Fit, Offer, Tier
-from accelsweep.core.findings.projections import Room
 from accelsweep.devices.datasheets import datasheet
+from accelsweep.features.advise.command import advise, epoch_samples
+from accelsweep.features.advise.offers import Advised, Fit, Offer, Terms, Tier, Training, fit, offers_of
+from accelsweep.features.advise.tiers import advised, in_words
+from accelsweep.features.projection.analysis import Onto, project_onto, with_projections
+from accelsweep.features.projection.model import Elsewhere, Room
 from accelsweep.installation import shipped_root
 from accelsweep.records.estimates import Estimate, Range
 from accelsweep.records.findings import Findings
+from accelsweep.records.plan import Manifest
 
 CPU, K80 = {"accelerator": "cpu"}, {"accelerator": "cuda"}
 PRICES = Prices.model_validate({"devices": {"cpu": 0.5, "l4": 0.8, "h100-sxm": 3.8}})
 TERMS = Terms(24.0, 200.0)
+
+
+def projected(runs: Any, manifest: Manifest, onto: Onto) -> Findings:
+    """Return the findings of these runs with projections onto these devices."""
+    projections = project_onto(Analysis.of(runs, manifest), onto)
+    assert projections is not None
+    return with_projections(analyse(runs, manifest), projections)
 
 
 def found(simulated: ModuleType, rates: dict[str, float], devices: str = "l4,h100-sxm", **fields: Any) -> Findings:
@@ -49,7 +55,7 @@ def found(simulated: ModuleType, rates: dict[str, float], devices: str = "l4,h10
         for axes in cells
     ]
     onto = Onto(tuple(datasheet(key) for key in devices.split(",")), PRICES)
-    return analyse(runs, simulated.make_manifest(cells, 6), onto)
+    return projected(runs, simulated.make_manifest(cells, 6), onto)
 
 
 def projection(name: str, hours: float, usd: float, **fields: Any) -> Offer:
@@ -178,7 +184,7 @@ def test_a_bound_that_cuts_an_interval_is_kept_to_perhaps() -> None:
     ],
 )
 def test_bounds_are_kept_by_whole_intervals(span: Any, bound: float | None, expected: Fit) -> None:
-    from accelsweep.analyse.advice.hardware.bounds import Ends
+    from accelsweep.features.advise.offers import Ends
 
     assert fit(None if span is None else Ends(*span), bound) is expected
 
@@ -235,7 +241,7 @@ def test_scaling_that_was_measured_here_goes_before_published_one(simulated: Mod
         for block in range(6)
         for axes in (one, two)
     ]
-    findings = analyse(runs, simulated.make_manifest([one, two], 6), Onto((datasheet("l4"),), PRICES))
+    findings = projected(runs, simulated.make_manifest([one, two], 6), Onto((datasheet("l4"),), PRICES))
     offers = {one.count: one for one in offers_of(findings, PRICES, Training(1e6, 20)) if one.key == "l4"}
     single, double, quad = (offers[count].hours_projected for count in (1, 2, 4))
     assert single is not None
@@ -263,9 +269,12 @@ def test_a_month_is_told_for_every_way_to_pay(simulated: ModuleType) -> None:
     prices = Prices.model_validate({"devices": {"cpu": 0.5, "l4": 0.8}, "purchase": {"l4": card}})
     findings = found(simulated, {"cpu": 2.0})
     onto = Onto((datasheet("l4"),), prices)
-    assert findings.elsewhere is not None
+    assert findings.section(Elsewhere) is not None
     answer: Advised = advise(
-        findings.model_copy(update={"elsewhere": _again(simulated, onto).elsewhere}), prices, Training(1e6, 20), TERMS
+        with_projections(findings, _again(simulated, onto).section(Elsewhere)),
+        prices,
+        Training(1e6, 20),
+        TERMS,
     )
     assert any(line.startswith("from about") and "bought for 3600 USD" in line for line in answer.monthly)
     assert any("is cheaper than renting it (0.8 USD/h)" in line for line in answer.monthly)
@@ -278,4 +287,4 @@ def _again(simulated: ModuleType, onto: Onto) -> Findings:
         )
         for block in range(6)
     ]
-    return analyse(runs, simulated.make_manifest([CPU], 6), onto)
+    return projected(runs, simulated.make_manifest([CPU], 6), onto)

@@ -12,12 +12,11 @@ import pytest
 from pydantic import ValidationError
 from resnet50 import RESNET50
 
-from accelsweep.analysis.analyse_sweep import analyse
+from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.run_results import CellRuns, group
 from accelsweep.config.prices import Prices
-from accelsweep.core.claims.claims import ClaimFigure, ReportSettings
-from accelsweep.core.claims.verdicts import ClaimVerdict
-from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.features.claims.cross_sweep import claims_beside
+from accelsweep.features.claims.model import ClaimFigure, ClaimFinding, ClaimsOptions, ClaimVerdict
 
 RATIOS = {"small": 10.0, "medium": 20.0, "large": 40.0}
 OVER = {"claimed": 20, "mean_over": "workload", "cell": {"accelerator": "cuda"}, "against": {"accelerator": "cpu"}}
@@ -36,12 +35,14 @@ def judge(
     cells = [{"accelerator": device, "workload": name} for name in ratios for device in ("cpu", "cuda")]
     manifest = simulated.make_manifest(cells, 3)
     claim = {"id": "wide", "statement": "a GPU is fast", "source": "a forum", "figures": [figure]}
-    report = ReportSettings.model_validate({"claims": [claim]})
+    report = ClaimsOptions.model_validate({"claims": [claim]}).model_dump(mode="json")
     settings = manifest.settings.model_copy(
         update={"report": report, "prices": Prices.model_validate(prices or {"devices": {"l4": 0.8}})}
     )
     runs = rows(simulated, cells, ratios, **fields)
-    return analyse(runs, manifest.model_copy(update={"settings": settings}), others=others).claims[0]
+    found = claims_beside(Analysis.of(runs, manifest.model_copy(update={"settings": settings})), others or {})
+    assert found is not None
+    return found.figures[0]
 
 
 def rows(simulated: ModuleType, cells: Sequence[Mapping[str, str]], ratios: Mapping[str, float], **fields: Any) -> Any:

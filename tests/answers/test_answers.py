@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import get_args
 
 import pytest
 from pydantic import BaseModel
 
-from accelsweep.answers.forms.all import ANSWERS
-from accelsweep.answers.forms.history import HistoryAnswer
-from accelsweep.core.derived.histories import History
+from accelsweep.driver.json_output import all_answers
+from accelsweep.features.history.command import HistoryAnswer
+from accelsweep.features.history.lines import History
 
 FORM = {
     "AbAnswer": "sweep headline versions family confidence threshold rate_unit rows fail_if gate failing",
@@ -38,7 +39,7 @@ FORM = {
         "doubts damaged recommendation report report_outdated"
     ),
     "HeadAtWork": "host pid since",
-    "DetachedHeadState": "place name host since state code",
+    "BackgroundState": "place name host since state code follow",
     "BlockAtWork": "block alive host pid job since run label run_since step",
     "JobInQueue": "number block state reason nodes elapsed",
     "RunDoubt": "run label repeat doubt",
@@ -96,21 +97,21 @@ def parts(model):
 
 
 def found():
-    return {part.__name__: " ".join(part.model_fields) for answer in ANSWERS for part in parts(answer)}
+    return {part.__name__: " ".join(part.model_fields) for answer in all_answers() for part in parts(answer)}
 
 
 def test_every_key_is_there_that_was_promised():
     assert found() == FORM
 
 
-@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.kind)
+@pytest.mark.parametrize("answer", all_answers(), ids=lambda answer: answer.kind)
 def test_the_format_is_the_first(answer):
     assert answer.format == 1
 
 
 def test_every_key_of_an_answer_says_what_it_means():
-    places = ("accelsweep.answers.", "accelsweep.cli.")
-    ours = [part for answer in ANSWERS for part in parts(answer) if part.__module__.startswith(places)]
+    places = re.compile(r"accelsweep\.(cli|driver|features\.\w+\.command)\b")
+    ours = [part for answer in all_answers() for part in parts(answer) if places.match(part.__module__)]
     assert len(ours) > 20
     silent = [
         (part.__name__, name) for part in ours for name, field in part.model_fields.items() if not field.description

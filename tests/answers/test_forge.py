@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.answers.forge import SUMMARY_VARIABLE, annotate, annotation, check_format, summary
-from accelsweep.answers.forms.versions import AbAnswer, ComparedVersion, VersionedSetting
 from accelsweep.errors import InputError
+from accelsweep.features.ab.command import (
+    SUMMARY_VARIABLE,
+    AbAnswer,
+    ComparedVersion,
+    VersionedSetting,
+    annotate,
+    annotation,
+    check_format,
+    summary,
+)
 from accelsweep.records.estimates import Estimate, Verdict
 
 RATIO = Estimate(value=0.97, low=0.96, high=0.98, unit="1", confidence=0.95, count=8)

@@ -112,7 +112,7 @@ def test_published_rates_are_read_from_clones(tmp_path: Path) -> None:
     done = run([*command, "--counted", str(counted)], tmp_path, PYTHONPATH=str(copy / "src"))
     assert done.returncode == 0, done.stderr
     assert "11 rates of 3 models; 0 not counted" in done.stdout
-    assert (copy / "src/accelsweep/project/data/rates.csv").read_text("utf-8").count("resnet50@224,") == 1
+    assert (copy / "src/accelsweep/features/projection/data/rates.csv").read_text("utf-8").count("resnet50@224,") == 1
 
 
 def table(path: Path, header: list[str], row: list[str]) -> None:

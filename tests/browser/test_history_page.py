@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sweep_series import build_sweep_again
 
-from accelsweep.commands.history import show_history
+from accelsweep.features.history.command import show_history
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe

@@ -8,11 +8,12 @@ import pytest
 from simulated_sweep import make_manifest, make_run
 
 from accelsweep.analysis.analyse_sweep import analyse
-from accelsweep.commands.ab import compare_versions
-from accelsweep.commands.detached.errand import do
-from accelsweep.commands.running import versions
 from accelsweep.config.versions import Version
-from accelsweep.driver.run_sweep import Ended, Request
+from accelsweep.driver.request import Request
+from accelsweep.driver.run_sweep import Ended
+from accelsweep.features.ab import command
+from accelsweep.features.ab.command import VersionsRequest, compare_versions
+from accelsweep.features.detach.job import do
 from accelsweep.json_documents import sha256_text
 from accelsweep.records.layout import SweepFolder
 
@@ -42,7 +43,7 @@ def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         folder = SweepFolder(tmp_path, "mine")
         manifest.write(folder.manifest)
         analyse(runs, manifest).write(folder.findings)
-        monkeypatch.setattr(versions, "carried_out", lambda _home, _request: Ended("mine", code))
+        monkeypatch.setattr(command, "carried_out", lambda _home, _request: Ended("mine", code))
 
     return ended
 
@@ -61,7 +62,7 @@ def test_the_gate_decides_unless_the_command_was_interrupted(
     command, rate: float, code: int, fail_if: str | None, wanted: int, says: str, ends, tmp_path: Path, capsys
 ) -> None:
     ends(rate, code)
-    asked = Request(overrides=(), versions=NAMES, compares=True, fail_if=fail_if, name="mine")
+    asked = Request(name="mine", extension=VersionsRequest(names=NAMES, fail_if=fail_if))
     assert command(tmp_path, asked) == wanted
     shown = capsys.readouterr().out
     assert shown.startswith(says)

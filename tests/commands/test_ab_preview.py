@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from own_repository import MODULE, git, repository, write
 
-from accelsweep.commands.ab import preview_versions
-from accelsweep.commands.running.versions import decided
-from accelsweep.drive.versions.repository import Repository
-from accelsweep.drive.versions.trees import trees_made, versions_named
-from accelsweep.driver.run_sweep import Request
+from accelsweep.driver.request import Request
 from accelsweep.errors import InputError
+from accelsweep.features.ab.command import VersionsRequest, preview_versions
+from accelsweep.features.ab.repository import Repository
+from accelsweep.features.ab.trees import trees_made, versions_named
 from accelsweep.records.layout import SweepFolder
 
 pytestmark = pytest.mark.heavy
@@ -25,8 +24,14 @@ def home(tmp_path: Path) -> Path:
     return repository(tmp_path / "für mich", {"toy.py": f"{MODULE}# slower\n"})
 
 
-def asking(*versions: str, **options: object) -> Request:
-    return Request(overrides=("experiment=toy",), versions=versions, compares=True, **options)  # type: ignore[arg-type]
+def asking(*versions: str, fail_if: str | None = None, profile: str = "local") -> Request:
+    compared = VersionsRequest(names=versions, fail_if=fail_if)
+    return Request(overrides=("experiment=toy",), extension=compared, profile=profile)
+
+
+def resolved(home: Path, request: Request) -> Request:
+    assert request.extension is not None
+    return request.extension.resolved(home, request)
 
 
 def below(home: Path) -> list[str]:
@@ -48,8 +53,8 @@ def test_it_prints_the_plan_and_leaves_neither_trees_nor_folders(
 
 def test_the_gates_threshold_decides_about_blocks_only_where_looks_do(home: Path) -> None:
     request = asking("HEAD~1", "HEAD", fail_if="slower:2%")
-    assert decided(home, request).overrides == request.overrides
-    assert decided(home, replace(request, until_decided=True)).overrides[-1].startswith("analysis.threshold=")
+    assert resolved(home, request).overrides == request.overrides
+    assert resolved(home, replace(request, until_decided=True)).overrides[-1].startswith("analysis.threshold=")
 
 
 def test_trees_that_were_there_stay(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

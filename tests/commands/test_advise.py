@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from resnet50 import RESNET50
 
-from accelsweep.commands.advise import Question, advise_training
 from accelsweep.errors import InputError
+from accelsweep.features.advise.command import Question, advise_training
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Metric, Record
 

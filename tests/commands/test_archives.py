@@ -20,17 +20,17 @@ from example_sweep import build_example_sweep
 from accelsweep.analysis.analyse_sweep import findings_of
 from accelsweep.analysis.collect import collect
 from accelsweep.cli.sweeps import compare_sweeps
-from accelsweep.commands.exchange.archives import export_sweep, import_archive
 from accelsweep.driver.finalize import finish
 from accelsweep.errors import AccelsweepError, InputError, NewerFile
+from accelsweep.features.archives import check
+from accelsweep.features.archives.check import RefusedArchive
+from accelsweep.features.archives.command import export_sweep, import_archive
+from accelsweep.features.archives.pack import LISTING
 from accelsweep.json_documents import canonical_json
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Hold, Manifest
 from accelsweep.records.run_record import Record
-from accelsweep.state.archive import check
-from accelsweep.state.archive.check import RefusedArchive
-from accelsweep.state.archive.contents import LISTING
 
 pytestmark = pytest.mark.heavy
 
@@ -458,7 +458,7 @@ def test_opening_an_archive_runs_none_of_the_code_that_it_names(exported, tmp_pa
     home.mkdir()
     (home / "evil.py").write_text(EVIL)
     code = (
-        "import sys\nfrom pathlib import Path\nfrom accelsweep.commands.exchange.archives import import_archive\n"
+        "import sys\nfrom pathlib import Path\nfrom accelsweep.features.archives.command import import_archive\n"
         f"import_archive(Path.cwd(), Path({str(sent)!r}), None)\n"
         "print([name for name in ('torch', 'lightning', 'evil', 'accelsweep.workloads') if name in sys.modules])"
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.cli.sweeps import print_plan
 from accelsweep.driver.auto_batch_size import found_batches
+from accelsweep.driver.plan_preview import made_plan, show_plan
+from accelsweep.driver.request import Request
 from accelsweep.planning.checked_grid import Unsearched
 from accelsweep.planning.plan import make_plan, search_plan, write_plan
 from accelsweep.records.plan import Manifest, Run
@@ -73,12 +74,12 @@ def test_a_search_that_failed_answers_with_its_reason_and_one_that_was_not_run_w
 def test_plan_shows_the_searches_until_they_have_ended_and_then_the_sweep(searched, capsys):
     home, leave = searched
     leave(0, largest=118)
-    print_plan(home, LINE, name="mine", add_repeats=0)
+    show_plan(home, made_plan(home, Request(tuple(LINE), name="mine"), keep_profile=True))
     told = capsys.readouterr()
     assert "the largest batch of 1 setting is searched first, in the sweep mine-frontier" in told.err
     assert "mine-frontier, revision" in told.out
     leave(1, outcome=Outcome.crashed, reason="exit code 1")
-    print_plan(home, LINE, name="mine", add_repeats=0)
+    show_plan(home, made_plan(home, Request(tuple(LINE), name="mine"), keep_profile=True))
     told = capsys.readouterr()
     assert told.err == ""
     assert "batch 118" in told.out

@@ -4,9 +4,9 @@ import csv
 
 import pytest
 
-from accelsweep.commands.running.claims import known_claims, put_to_the_test
 from accelsweep.driver.sweep_lock import held
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
+from accelsweep.features.claims.command import known_claims, put_to_the_test
 from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records.layout import SweepFolder
 
@@ -61,7 +61,7 @@ def three(home, monkeypatch):
     folder = home / "conf" / "experiment" / "claims"
     (folder / "wrong.yaml").write_text(OWN.replace("repeats: 3", "repeats: few"))
     (folder / "well.yaml").write_text(OWN.replace("id: own", "id: well"))
-    monkeypatch.setattr("accelsweep.commands.running.claims.known_claims", lambda _home: ["own", "well", "wrong"])
+    monkeypatch.setattr("accelsweep.features.claims.command.known_claims", lambda _home: ["own", "well", "wrong"])
     return home
 
 
@@ -102,7 +102,7 @@ def test_a_claim_is_run_and_judged_and_the_others_stay_as_rows(home):
 @pytest.mark.real
 @pytest.mark.long  # the way of a claim that fails is tested above; only here its own runs are what fails
 def test_a_claim_whose_runs_crash_is_a_failure_and_says_where_to_look(home, monkeypatch, capsys):
-    monkeypatch.setattr("accelsweep.commands.running.claims.known_claims", lambda _home: ["own"])
+    monkeypatch.setattr("accelsweep.features.claims.command.known_claims", lambda _home: ["own"])
     (home / "broken.py").write_text("import torch\n\n\nclass Net(torch.nn.Module):\n    pass\n\n\nNet()[0]\n")
     experiment = home / "conf" / "experiment" / "claims" / "own.yaml"
     crashing = "model: {_target_: broken.Net}\nlimits: {retries: 0}\nrepeats: 1"

@@ -10,22 +10,25 @@ import pytest
 from own_repository import MODULE, commit, repository, write
 from typer.testing import CliRunner
 
-from accelsweep.cli.status import print_status
-from accelsweep.commands import attach as attaching
-from accelsweep.commands.attach import attach
-from accelsweep.commands.detached import carry_on, errand, hand_over
-from accelsweep.commands.detached.carry_on import MOST_STARTS, last_of_chain
-from accelsweep.commands.detached.order import HeadOrder
+from accelsweep.cli.status import _unplanned_names, print_status
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Fleet
 from accelsweep.config.versions import Version
-from accelsweep.drive.detached import slurm_job
-from accelsweep.drive.detached.handed import Handed, HeadEnd
-from accelsweep.drive.detached.slurm_job import HeadJob
-from accelsweep.drive.detached.tmux import Tmux
-from accelsweep.driver.run_sweep import Ended, Request, planned
+from accelsweep.driver.plan_preview import planned
+from accelsweep.driver.request import Request
+from accelsweep.driver.run_sweep import Ended
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
-from accelsweep.records.layout import SweepFolder, unplanned_heads
+from accelsweep.features.ab import command as ab
+from accelsweep.features.ab.command import VersionsRequest
+from accelsweep.features.claims import command as claims
+from accelsweep.features.claims.command import ClaimsRequest
+from accelsweep.features.detach import command, job, places
+from accelsweep.features.detach.command import attach
+from accelsweep.features.detach.job import MOST_STARTS, HeadOrder, last_of_chain
+from accelsweep.features.detach.places import Handed, HeadEnd, HeadJob, Tmux
+from accelsweep.features.fleet import command as fleet
+from accelsweep.features.fleet.command import FleetRequest
+from accelsweep.features.fleet.planning import Fleet
+from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 
 ODD = ("experiment=tiny", "+env.WORDS='two  words'", 'model.name="a\\"b"', "x=$(id);`id`", "y=\t\n", "z=é")
@@ -34,7 +37,7 @@ VERSION = Version(name=".", kind="files", digest="0" * 64)
 
 
 def order(**changes: object) -> HeadOrder:
-    request = Request(overrides=ODD, notify=(SECRET,), tracking_uri="http://me:pass@host", **changes)
+    request = Request(overrides=ODD, features={"notify": [SECRET]}, tracking_uri="http://me:pass@host", **changes)
     return HeadOrder(request=request, site=Site(name="local"), sweeps=("tiny",), revision=2)
 
 
@@ -54,22 +57,22 @@ def test_a_head_in_a_job_gets_the_users_secrets_from_its_order_and_sbatch_does_n
     monkeypatch.setattr(
         os, "environ", {"MLFLOW_TRACKING_PASSWORD": "x", "HF_TOKEN": "y", "PATH": "/bin", "SBATCH_WAIT": "1"}
     )
-    left = {name: os.environ[name] for name in hand_over._left_behind(HeadJob(), site)}
+    left = {name: os.environ[name] for name in command._left_behind(HeadJob(), site)}
     assert left == {"MLFLOW_TRACKING_PASSWORD": "x"}
-    assert hand_over._left_behind(Tmux(), site) == [], "on this machine it has all variables"
+    assert command._left_behind(Tmux(), site) == [], "on this machine it has all variables"
     submitted = {}
 
     def asked(program, *_arguments, base=None, **_):
         submitted.update(base or {})
         return "7\n" if program == "sbatch" else ""
 
-    monkeypatch.setattr(slurm_job, "ask", asked)
+    monkeypatch.setattr(places, "ask", asked)
     HeadJob(site.slurm).start(example_sweep, ("true",), "head")
     assert submitted == {"HF_TOKEN": "y", "PATH": "/bin"}
     order().model_copy(update={"secrets": left}).write(example_sweep.of_head("order"))
     os.environ.pop("MLFLOW_TRACKING_PASSWORD")
-    monkeypatch.setattr(carry_on, "_done", lambda *_: submitted.update(os.environ) or 0)
-    carry_on.carry_on(example_sweep)
+    monkeypatch.setattr(job, "_done", lambda *_: submitted.update(os.environ) or 0)
+    job.carry_on(example_sweep)
     assert submitted["MLFLOW_TRACKING_PASSWORD"] == "x"
 
 
@@ -118,9 +121,9 @@ def test_what_answers_in_the_terminal_is_not_detached(command, option, tmp_path,
 
 
 ASKED = [
-    Request(overrides=(), claims=(), time_budget="90.000000s"),
-    Request(overrides=ODD, versions=("main", "."), compares=True, fail_if="slower:2%", pinned=(VERSION,)),
-    Request(overrides=ODD, fleet=Fleet(nodes=("n1", "n2"), asked="n[1-2]")),
+    Request(extension=ClaimsRequest(), time_budget="90.000000s"),
+    Request(ODD, extension=VersionsRequest(names=("main", "."), fail_if="slower:2%", pins=(VERSION,))),
+    Request(ODD, extension=FleetRequest(fleet=Fleet(nodes=("n1", "n2"), asked="n[1-2]"))),
 ]
 
 
@@ -139,10 +142,11 @@ def test_a_head_does_what_its_command_does_and_ends_with_its_exit_code(request_,
     def replaced(ends):
         return lambda _home, *rest: given.extend(rest) or ends
 
-    ended = {"carried_out": Ended("mine", 10), "measured_versions": (11, None), "measured_nodes": (12, None)}
-    for name, ends in (ended | {"put_to_the_test": 13}).items():
-        monkeypatch.setattr(errand, name, replaced(ends))
-    assert errand.do(tmp_path, request_) == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[request_.command]
+    monkeypatch.setattr(job, "carried_out", replaced(Ended("mine", 10)))
+    monkeypatch.setattr(ab, "measured_versions", replaced((11, None)))
+    monkeypatch.setattr(fleet, "measured_nodes", replaced((12, None)))
+    monkeypatch.setattr(claims, "put_to_the_test", replaced(13))
+    assert job.do(tmp_path, request_) == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[request_.command]
     assert given == ([(), 1.5] if request_.command == "claims" else [request_])
 
 
@@ -151,23 +155,23 @@ def test_the_head_of_ab_measures_the_versions_of_the_moment_in_which_it_was_hand
     """It may begin hours later: a branch has moved on, and files were edited."""
     home = repository(tmp_path, {"toy.py": f"{MODULE}# second\n"})
     write(home, {"toy.py": f"{MODULE}# edited\n"})
-    asked = Request(overrides=("experiment=toy",), versions=("main", "."), compares=True)
-    handed = errand.Errand.of(home, asked)
+    asked = Request(("experiment=toy",), extension=VersionsRequest(names=("main", ".")))
+    handed = job.Errand.of(home, asked)
     before = handed.plan.manifest.compared
     commit(home, {"toy.py": f"{MODULE}# third\n"})
     write(home, {"toy.py": f"{MODULE}# edited again\n"})
     assert planned(home, handed.request, {}).manifest.compared == before
     assert [one.name for one in before] == ["main", "."]
-    assert {one.digest for one in planned(home, replace(handed.request, pinned=()), {}).manifest.compared}.isdisjoint(
-        one.digest for one in before
-    )
+    unpinned = replace(handed.request, extension=handed.request.extension.model_copy(update={"pins": ()}))
+    now = {one.digest for one in planned(home, unpinned, {}).manifest.compared}
+    assert now.isdisjoint(one.digest for one in before)
 
 
 def test_claims_are_handed_over_to_this_machine_and_a_wrong_one_is_refused_before(tmp_path):
-    handed = errand.Errand.of(tmp_path, Request(overrides=(), claims=("vgg16",)))
+    handed = job.Errand.of(tmp_path, Request(extension=ClaimsRequest(names=("vgg16",))))
     assert (handed.sweep, handed.sweeps, handed.plan, handed.site.scheduler) == ("claims", (), None, "local")
     with pytest.raises(InputError, match="did you mean 'vgg16'"):
-        errand.Errand.of(tmp_path, Request(overrides=(), claims=("vg16",)))
+        job.Errand.of(tmp_path, Request(extension=ClaimsRequest(names=("vg16",))))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -178,16 +182,16 @@ def test_a_head_without_a_plan_is_told_by_status_alone_and_among_all(left, capsy
     HeadEnd(code=3).write(left.of_head("ended"))
     assert print_status(left.home, None) == 0
     assert "ended with exit code 3; accelsweep attach tiny" in capsys.readouterr().out
-    assert unplanned_heads(left.home) == ["tiny"]
+    assert _unplanned_names(left.home) == ["tiny"]
     left.manifest.write_text("{}")
-    assert unplanned_heads(left.home) == [], "the plan's own lines tell of its head"
+    assert _unplanned_names(left.home) == [], "the plan's own lines tell of its driver"
 
 
 def test_a_head_whose_slurm_does_not_answer_is_not_said_to_be_gone(tmp_path, monkeypatch, capsys):
     def silent(*_: object, **__: object) -> str:
         raise AccelsweepError("squeue did not answer within 60 s")
 
-    monkeypatch.setattr(slurm_job, "ask", silent)
+    monkeypatch.setattr(places, "ask", silent)
     folder = SweepFolder(tmp_path, "tiny")
     Handed(place="slurm", name="12", host="login", since="").write(folder.of_head("handed"))
     print_status(folder.home, "tiny")
@@ -220,16 +224,16 @@ def test_attach_waits_for_nobody_where_something_else_stands_in_the_place_of_the
 
 
 def test_attach_tells_of_a_head_that_was_killed(left, capsys, monkeypatch):
-    monkeypatch.setattr(attaching, "_ASK_SECONDS", 0.0)
-    monkeypatch.setattr(attaching, "_READ_SECONDS", 0.0)
+    monkeypatch.setattr(command, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(command, "_READ_SECONDS", 0.0)
     with pytest.raises(AccelsweepError, match="ended without a message"):
         attach(left.home, "tiny")
     assert "three" in capsys.readouterr().out
 
 
 def test_attach_shows_whole_lines_and_waits_where_one_job_follows_another(left, capsys, monkeypatch):
-    monkeypatch.setattr(attaching, "_ASK_SECONDS", 0.0)
-    monkeypatch.setattr(attaching, "_READ_SECONDS", 0.0)
+    monkeypatch.setattr(command, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(command, "_READ_SECONDS", 0.0)
     left.head_log.write_text("one\nha")
     looks = []
 
@@ -240,7 +244,7 @@ def test_attach_shows_whole_lines_and_waits_where_one_job_follows_another(left, 
                 log.write("lf\n")
             HeadEnd(code=0).write(left.of_head("ended"))
 
-    monkeypatch.setattr(attaching, "detached", absent)
+    monkeypatch.setattr(command, "detached", absent)
     assert attach(left.home, "tiny") == 0
     assert capsys.readouterr().out.splitlines() == ["one", "half"]
 

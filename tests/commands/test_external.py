@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.commands.exchange.external import import_rows
 from accelsweep.errors import InputError
+from accelsweep.features.imports.report import import_rows
 
 NAME = "benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv"
 ROWS = (

@@ -6,21 +6,19 @@ import inspect
 import json
 import random
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from simulated_sweep import make_manifest, make_run
 
 from accelsweep.analysis.analyse_sweep import analyse
-from accelsweep.cli.commands import fleet
-from accelsweep.cli.options import Tolerance
-from accelsweep.commands.detached import errand
-from accelsweep.commands.detached.errand import Errand
-from accelsweep.commands.fleet import measure_fleet, preview_fleet
-from accelsweep.commands.running import nodes as fleets
-from accelsweep.config.sweep_options import FLEET_TOLERANCE, Fleet
-from accelsweep.driver.run_sweep import Ended, Request
+from accelsweep.driver.request import Request
+from accelsweep.driver.run_sweep import Ended
 from accelsweep.errors import InputError
+from accelsweep.features.detach import job
+from accelsweep.features.detach.job import Errand
+from accelsweep.features.fleet import command as fleets
+from accelsweep.features.fleet.command import FleetRequest, fleet, measure_fleet, preview_fleet
+from accelsweep.features.fleet.planning import FLEET_TOLERANCE, Fleet
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
@@ -32,7 +30,7 @@ CLUSTER = ("experiment=quickstart", "site=slurm_example", "accelerator=cpu", "de
 
 
 def asking(*overrides: str, each: int = 3, profile: str = "slurm", **options: str) -> Request:
-    return Request(overrides=overrides, fleet=Fleet(nodes=(), each=each), profile=profile, **options)  # type: ignore[arg-type]
+    return Request(overrides, extension=FleetRequest(fleet=Fleet(nodes=(), each=each)), profile=profile, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "offer", lambda _options: taken)
     monkeypatch.setattr(SlurmEngine, "offer", lambda _engine, _needs: taken)
     monkeypatch.setattr(fleets, "refuse_without", lambda _engine, _site: None)
-    monkeypatch.setattr(errand, "refuse_misfits", lambda _request, _plan: None)
+    monkeypatch.setattr(job, "refuse_misfits", lambda _request, _plan: None)
 
 
 @pytest.mark.usefixtures("two_nodes")
@@ -92,11 +90,11 @@ def test_a_fleets_head_measures_the_nodes_of_the_moment_in_which_it_was_handed_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handed = Errand.of(tmp_path, asking(*CLUSTER))
-    assert handed.request.fleet is not None
-    assert handed.request.fleet.nodes == ("n1", "n2")
+    assert handed.request.nodes == ("n1", "n2")
     assert handed.sweep == handed.request.name == "fleet-quickstart"
     monkeypatch.setattr(slurm, "ask", lambda *_: pytest.fail("they have been chosen"))
-    assert fleets.with_nodes(tmp_path, handed.request) == handed.request
+    assert handed.request.extension is not None
+    assert handed.request.extension.resolved(tmp_path, handed.request) == handed.request
 
 
 @pytest.mark.heavy
@@ -110,7 +108,7 @@ def test_a_sick_node_decides_the_exit_code_unless_the_command_was_interrupted(
     folder = SweepFolder(tmp_path, "mine")
     manifest.write(folder.manifest)
     found.write(folder.findings)
-    monkeypatch.setattr(fleets, "with_nodes", lambda _home, request: request)
+    monkeypatch.setattr(fleets, "with_nodes", lambda _home, request, _fleet: request)
     monkeypatch.setattr(fleets, "carried_out", lambda _home, _request: Ended("mine", code))
     assert measure_fleet(tmp_path, asking(*CLUSTER)) == ends
     manifest.model_copy(update={"revision": 2}).write(folder.manifest)
@@ -125,7 +123,7 @@ def measured_fleet(slow: str) -> tuple[Findings, Manifest]:
         block.model_copy(update={"resources": Resources(node=nodes_[number % 4])})
         for number, block in enumerate(manifest.blocks)
     )
-    manifest = manifest.model_copy(update={"blocks": blocks, "fleet": Fleet(nodes=nodes_)})
+    manifest = manifest.model_copy(update={"blocks": blocks, "parts": {"fleet": Fleet(nodes=nodes_)}})
     speeds = [0.9 if block.resources.node == slow else 1.0 for block in blocks]
     rows = [
         make_run({"batch_size": 32}, number, 100.0 * speed * generator.gauss(1.0, 0.0005))
@@ -136,20 +134,19 @@ def measured_fleet(slow: str) -> tuple[Findings, Manifest]:
 
 @pytest.mark.usefixtures("two_nodes")
 def test_one_node_is_no_fleet(tmp_path: Path) -> None:
-    alone = asking(*CLUSTER)
-    assert alone.fleet is not None
-    of_one = Request(overrides=CLUSTER, fleet=alone.fleet.model_copy(update={"asked": "n2"}), profile="slurm")
+    of_one = Request(CLUSTER, extension=FleetRequest(fleet=Fleet(nodes=(), asked="n2")), profile="slurm")
     with pytest.raises(InputError, match="--nodes n2 is one node, n2: a fleet compares two or more"):
         preview_fleet(tmp_path, of_one)
 
 
 def test_the_command_that_goes_on_asks_for_the_same_fleet() -> None:
     request = asking(*CLUSTER[:1], each=4)
-    assert request.again() == "accelsweep fleet experiment=quickstart --profile slurm --nodes all --each 4"
+    assert request.again() == "accelsweep fleet --nodes all --each 4 experiment=quickstart --profile slurm"
 
 
 def test_the_command_line_has_the_defaults_of_a_fleet() -> None:
     """It writes them by hand, because `--help` imports no settings."""
-    each = inspect.signature(fleet).parameters["each"].default
-    assert each == Fleet.model_fields["each"].default
-    assert f"more than this share ({FLEET_TOLERANCE:g})" in get_args(Tolerance)[1].help
+    options = inspect.signature(fleet).parameters
+    assert options["each"].default == Fleet.model_fields["each"].default
+    assert options["tolerance"].default == FLEET_TOLERANCE
+    assert options["profile"].default == "slurm"

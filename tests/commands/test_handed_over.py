@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 
-from accelsweep.commands.detached import carry_on as carrying
-from accelsweep.commands.detached import hand_over as handing
-from accelsweep.commands.detached.errand import Errand
-from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.config.site import Site
-from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts, end_of_head, handed_head
-from accelsweep.drive.detached.places import detached
 from accelsweep.driver.run_sweep import Request
 from accelsweep.driver.sweep_lock import held
 from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
+from accelsweep.features.detach import command as handing
+from accelsweep.features.detach import job as carrying
+from accelsweep.features.detach.job import Errand, HeadOrder
+from accelsweep.features.detach.places import Handed, HeadEnd, Whereabouts, detached, end_of_head, handed_head
 from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.planning.plan import make_plan
 from accelsweep.records.layout import SweepFolder
@@ -29,6 +27,7 @@ from accelsweep.signals import DriverEvicted, JobCancelled
 
 RUNNING = Job("11", "b0123456789ab", "RUNNING", "None", "n1", "1:00")
 ASKED = ("experiment=quickstart", "accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true")
+DETACHED = Request(ASKED, features={"detach": True})
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ def test_a_head_that_is_told_no_sweep_says_how_it_is_called(monkeypatch, capsys)
     with pytest.raises(SystemExit) as ended:
         carrying.main()
     assert ended.value.code == 2
-    assert "python -m accelsweep.commands.detached.carry_on [-h] sweeps/NAME" in capsys.readouterr().err
+    assert "python -m accelsweep.features.detach.job [-h] sweeps/NAME" in capsys.readouterr().err
 
 
 def test_an_order_that_is_damaged_is_refused_by_name(ordered, monkeypatch, capsys) -> None:
@@ -164,7 +163,7 @@ def test_a_slurm_that_is_away_for_some_seconds_ends_no_chain(ordered, monkeypatc
 
 def test_a_head_that_cannot_be_followed_sends_the_notice_of_the_end(ordered, monkeypatch, submitted, tmp_path) -> None:
     order = HeadOrder.read(ordered.of_head("order"))
-    asked = replace(order.request, notify=(f"command: cat > {tmp_path}/told",))
+    asked = replace(order.request, features={"notify": [f"command: cat > {tmp_path}/told"]})
     order.model_copy(update={"request": asked}).write(ordered.of_head("order"))
 
     def away(*_given: Any, **_more: Any) -> str:
@@ -228,7 +227,7 @@ def errand(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> Errand:
 def test_a_head_that_no_place_takes_leaves_no_order(folder, errand, monkeypatch) -> None:
     monkeypatch.setattr(handing, "place_for", lambda *_: NoPlace("no room"))
     with pytest.raises(AccelsweepError, match="no room"):
-        handing.hand_over(folder.home, Request(ASKED))
+        handing.hand_over(folder.home, DETACHED, ())
     assert not folder.of_head("order").exists()
     assert handed_head(folder) is None
 
@@ -239,7 +238,7 @@ def test_what_is_handed_over_is_planned_told_and_asked_for_once(folder, errand, 
     folder.head_log.parent.mkdir(parents=True)
     folder.head_log.write_text("of an earlier head\n")
     HeadEnd(code=3).write(folder.of_head("ended"))
-    assert handing.hand_over(folder.home, Request(ASKED)) == 0
+    assert handing.hand_over(folder.home, DETACHED, ()) == 0
     assert Manifest.read(folder.manifest) == errand.plan.manifest
     order = HeadOrder.read(folder.of_head("order"))
     assert (order.sweeps, order.revision, order.request.cancel_old) == (("mine",), 1, False)
@@ -259,11 +258,11 @@ def test_searches_that_come_first_are_no_plan_of_the_sweep_that_was_asked_for(er
 def test_a_sweep_that_is_being_run_or_has_a_head_is_not_handed_over(folder, errand, monkeypatch) -> None:
     monkeypatch.setattr(handing, "place_for", lambda *_: NoPlace())
     with held(folder), pytest.raises(AccelsweepError, match="already being run by process"):
-        handing.hand_over(folder.home, Request(ASKED))
+        handing.hand_over(folder.home, DETACHED, ())
     Handed(place="tmux", name="other", host=os.uname().nodename, since="").write(folder.of_head("handed"))
     found = (handed_head(folder), Whereabouts("session other"))
     monkeypatch.setattr(handing, "detached", lambda _folder: found)
     with pytest.raises(AccelsweepError, match="has a head already: session other; accelsweep attach mine"):
-        handing.hand_over(folder.home, Request(ASKED))
+        handing.hand_over(folder.home, DETACHED, ())
     assert not folder.of_head("order").exists()
     assert detached(folder) is None

@@ -9,9 +9,9 @@ import pytest
 from own_repository import commit, repository
 from sweep_series import build_sweep_again
 
-from accelsweep.commands.exchange.archives import export_sweep
-from accelsweep.commands.history import show_history
 from accelsweep.errors import InputError
+from accelsweep.features.archives.command import export_sweep
+from accelsweep.features.history.command import show_history
 from accelsweep.records.layout import SweepFolder
 
 pytestmark = pytest.mark.heavy

@@ -12,12 +12,13 @@ from example_sweep import build_example_sweep
 from resnet50 import RESNET50
 
 from accelsweep import cli
-from accelsweep.answers.forms.all import ANSWERS
 from accelsweep.cli.doctor import examine
 from accelsweep.cli.runs import ListedRun, RunsAnswer, print_runs
 from accelsweep.cli.status import print_status
-from accelsweep.cli.sweeps import print_plan
 from accelsweep.driver.finalize import finish
+from accelsweep.driver.json_output import all_answers
+from accelsweep.driver.plan_preview import made_plan, show_plan
+from accelsweep.driver.request import Request
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
@@ -74,7 +75,7 @@ def told(capsys):
 
 
 def test_every_answer_has_a_command():
-    assert sorted(answer.kind for answer in ANSWERS) == sorted([*MEASURING, *OF_SEVERAL, *COMMANDS])
+    assert sorted(answer.kind for answer in all_answers()) == sorted([*MEASURING, *OF_SEVERAL, *COMMANDS])
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -86,7 +87,7 @@ def test_standard_output_is_one_object_of_the_promised_form_and_nothing_else(com
     found = json.loads(done.stdout)
     assert list(found)[:3] == HEAD
     assert (found["accelsweep"], found["format"]) == (command, 1)
-    answer = next(answer for answer in ANSWERS if answer.kind == command)
+    answer = next(answer for answer in all_answers() if answer.kind == command)
     rest = {key: value for key, value in found.items() if key not in HEAD}
     assert answer.model_validate(rest).model_dump(mode="json") == rest
 
@@ -99,7 +100,7 @@ def test_nothing_that_a_command_imports_says_anything_beside_the_answer(tmp_path
 
 
 def test_a_plan_holds_what_its_table_shows(tmp_path, capsys):
-    print_plan(tmp_path, ["experiment=quickstart"], name=None, add_repeats=0, as_json=True)
+    show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart",)), keep_profile=True), as_json=True)
     found = told(capsys)
     assert [cell["label"] for cell in found["cells"] if cell["baseline"]] == ["cpu x1 | 32-true | batch 32"]
     assert found["cells"][0]["axes"]["batch_size"] == 32

@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from accelsweep.cli.runs import full_name
-from accelsweep.commands.profile import profile_settings
-from accelsweep.core.recorded.profiles import SettingProfile
 from accelsweep.errors import InputError, NewerFile
+from accelsweep.features.profile.command import profile_settings
+from accelsweep.features.profile.model import SettingProfile, profiles_folder
 from accelsweep.records.plan import Block, Manifest
 
 BASELINE = "devices=1,batch_size=32,precision=32-true"
@@ -21,7 +21,7 @@ BASELINE = "devices=1,batch_size=32,precision=32-true"
 def refused(folder, *settings):
     with pytest.raises(InputError) as refusal:
         profile_settings(folder.home, folder.name, settings, 3, None)
-    assert not folder.profiles.exists()
+    assert not profiles_folder(folder).exists()
     return str(refusal.value)
 
 
@@ -103,4 +103,4 @@ def test_a_profile_is_kept_beside_the_records_and_shown_by_the_report(example_sw
     assert f'href="../../{setting["folder"]}/trace.json.gz"' in page
     assert "A closer look" in (example_sweep.report / "report.md").read_text()
     assert {path: path.read_bytes() for path in before} == before
-    assert [path.name for path in example_sweep.profiles.iterdir()] == [kept.cell]
+    assert [path.name for path in profiles_folder(example_sweep).iterdir()] == [kept.cell]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from resnet50 import RESNET50
 
-from accelsweep.commands.project import project_sweep
 from accelsweep.config.prices import read_prices
 from accelsweep.errors import InputError
+from accelsweep.features.projection.command import project_sweep
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Record
 

@@ -5,20 +5,22 @@ from types import SimpleNamespace
 import pytest
 
 from accelsweep.driver import run_sweep as running
-from accelsweep.driver.run_sweep import Ended, Request, seconds_of
+from accelsweep.driver.request import Request
+from accelsweep.driver.run_sweep import Ended
 from accelsweep.driver.snakefile_functions import find_profile
 from accelsweep.errors import EXIT_INCOMPLETE, InputError
+from accelsweep.features.ab.command import VersionsRequest
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), (None, None)])
 def test_time_budgets_are_read_with_their_units(text, seconds):
-    assert seconds_of(text) == seconds
+    assert Request(time_budget=text).budget_seconds == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5m", "5d", "m"])
 def test_other_time_budgets_are_refused_with_an_example(text):
     with pytest.raises(InputError, match="30m"):
-        seconds_of(text)
+        Request(time_budget=text).budget_seconds  # noqa: B018 - it raises
 
 
 def test_a_profile_is_found_by_name_or_by_path(tmp_path):
@@ -38,8 +40,10 @@ def test_the_command_to_resume_with_adds_no_repeats_again():
 
 
 def test_the_command_to_resume_with_has_the_gate_of_ab():
-    request = Request(overrides=("experiment=tiny",), versions=("main", "."), compares=True, fail_if="slower:2%")
-    assert request.again() == "accelsweep ab main . experiment=tiny --fail-if slower:2%"
+    request = Request(
+        overrides=("experiment=tiny",), extension=VersionsRequest(names=("main", "."), fail_if="slower:2%")
+    )
+    assert request.again() == "accelsweep ab main . --fail-if slower:2% experiment=tiny"
 
 
 def test_the_command_to_resume_with_shows_no_password_of_the_store():
@@ -48,7 +52,9 @@ def test_the_command_to_resume_with_shows_no_password_of_the_store():
 
 
 def test_the_command_to_resume_with_shows_no_address_of_notices():
-    request = Request(overrides=("experiment=tiny",), notify=("slack://T0K3N/T0K3N", "command: mail -s T0K3N me"))
+    request = Request(
+        overrides=("experiment=tiny",), features={"notify": ["slack://T0K3N/T0K3N", "command: mail -s T0K3N me"]}
+    )
     assert request.again() == "accelsweep run experiment=tiny --notify 'slack://***' --notify command:mail"
 
 
@@ -74,13 +80,13 @@ def test_a_sweep_that_cannot_be_planned_is_told_to_whoever_does_not_watch(tmp_pa
     monkeypatch.setattr(running, "planned_after_searches", refused)
     where, came = heard
     with pytest.raises(InputError):
-        running.carried_out(tmp_path, Request((), name=name, notify=(where,)))
+        running.carried_out(tmp_path, Request((), name=name, features={"notify": [where]}))
     assert came() == [f"{title}: ended with an error: no experiment 'quikstart'"]
 
 
 def test_searches_that_come_first_tell_of_their_failures_and_of_their_end(tmp_path, monkeypatch, heard):
-    def failing(_folder, _request, _plan, _budget, notices):
-        notices.look(SimpleNamespace(failure="batch auto, repeat 0  crashed: no memory"))
+    def failing(_folder, _request, _plan, _budget, listeners):
+        listeners.progressed(SimpleNamespace(failure="batch auto, repeat 0  crashed: no memory"))
         return EXIT_INCOMPLETE
 
     first = SimpleNamespace(manifest=SimpleNamespace(sweep="mine-frontier"))
@@ -89,7 +95,7 @@ def test_searches_that_come_first_tell_of_their_failures_and_of_their_end(tmp_pa
     for name in ("refuse_misfits", "refuse_untaken_jobs", "tell_of_searches", "show_plan", "tell_of_batches"):
         monkeypatch.setattr(running, name, lambda *_: None)
     where, came = heard
-    assert running.carried_out(tmp_path, Request((), notify=(where,))) == Ended("mine", EXIT_INCOMPLETE)
+    assert running.carried_out(tmp_path, Request((), features={"notify": [where]})) == Ended("mine", EXIT_INCOMPLETE)
     assert came() == [
         "accelsweep mine-frontier: the first run failed: batch auto, repeat 0  crashed: no memory",
         "accelsweep mine-frontier: ended without a report: accelsweep status mine-frontier",

@@ -15,10 +15,11 @@ from accelsweep.analysis.collect import collect
 from accelsweep.cli.doctor import examine
 from accelsweep.cli.runs import full_name
 from accelsweep.cli.status import print_status
-from accelsweep.cli.sweeps import compare_sweeps, print_config, print_plan
+from accelsweep.cli.sweeps import compare_sweeps, print_config
 from accelsweep.config.setting import label
 from accelsweep.driver.finalize import print_results
-from accelsweep.driver.plan_preview import show_plan, what_is_left
+from accelsweep.driver.plan_preview import made_plan, show_plan, what_is_left
+from accelsweep.driver.request import Request
 from accelsweep.errors import InputError
 from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.planning.plan import make_plan, write_plan
@@ -34,7 +35,7 @@ def wide(monkeypatch):
 
 
 def test_a_plan_names_cells_reasons_blocks_and_what_it_can_show(tmp_path, capsys):
-    print_plan(tmp_path, ["experiment=quickstart"], name=None, add_repeats=0)
+    show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart",)), keep_profile=True))
     shown = capsys.readouterr().out
     assert "cpu x2 | bf16-mixed | batch 128" in shown
     assert "baseline" in shown
@@ -44,7 +45,14 @@ def test_a_plan_names_cells_reasons_blocks_and_what_it_can_show(tmp_path, capsys
 
 
 def test_a_plan_in_which_nothing_can_run_says_so_with_its_reasons_and_no_empty_table(tmp_path, capsys):
-    print_plan(tmp_path, ["experiment=quickstart", "accelerator=mps", "devices=1"], name="none", add_repeats=0)
+    show_plan(
+        tmp_path,
+        made_plan(
+            tmp_path,
+            Request(("experiment=quickstart", "accelerator=mps", "devices=1"), name="none"),
+            keep_profile=True,
+        ),
+    )
     first, *reasons, last = capsys.readouterr().out.splitlines()
     assert first == "none, revision 1: no setting can run on mps x1"
     assert [re.sub(r"\d+ x ", "", line).split(" (")[0] for line in reasons] == [
@@ -55,7 +63,7 @@ def test_a_plan_in_which_nothing_can_run_says_so_with_its_reasons_and_no_empty_t
 
 def test_one_setting_has_no_smallest_difference_and_supposes_no_noise(tmp_path, capsys):
     alone = ["accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true"]
-    print_plan(tmp_path, ["experiment=quickstart", *alone], name=None, add_repeats=0)
+    show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart", *alone)), keep_profile=True))
     told = "smallest difference that these repeats can show: unknown: there is no other setting to compare"
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(told))
     assert "noise" not in line
@@ -67,19 +75,23 @@ def test_the_time_that_a_plan_takes_rests_on_earlier_sweeps_of_the_folder(exampl
     for path in paths:
         Record.read(path).model_copy(update={"wall_seconds": 3601.0}).write(path)
     others = ["accelerator=cpu", "devices=1", "batch_size=32,64", "repeats=1", "measure.min_seconds=1"]
-    print_plan(example_sweep.home, others, name="other", add_repeats=0)
+    show_plan(
+        example_sweep.home, made_plan(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
+    )
     shown = capsys.readouterr().out
     assert "left: 2 runs, about 2 hours (by earlier sweeps in this folder)" in re.findall("left: .*", shown)
     later = json.loads(paths[0].read_text()) | {"format": 2, "version": "99.0"}
     for path in paths:
         path.write_text(json.dumps(later))
-    print_plan(example_sweep.home, others, name="other", add_repeats=0)
+    show_plan(
+        example_sweep.home, made_plan(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
+    )
     assert "(assumed, until a first run has ended)" in capsys.readouterr().out
 
 
 def test_a_priced_plan_tells_its_cost_also_where_no_gpu_is_used(tmp_path, capsys):
     priced = ["experiment=quickstart", "accelerator=cpu", "devices=1", "prices=dawnbench_2018", "repeats=100"]
-    print_plan(tmp_path, priced, name=None, add_repeats=0)
+    show_plan(tmp_path, made_plan(tmp_path, Request(tuple(priced)), keep_profile=True))
     assert re.search(r"^ +about \d\.\d\d USD \(at most \d+\.\d\d\)$", capsys.readouterr().out, re.MULTILINE)
 
 

@@ -11,13 +11,19 @@ import pytest
 from pydantic import BaseModel
 
 import accelsweep
+from accelsweep import registry
 from accelsweep.config.schema import CellConfig, LearningRate
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Fleet, Settings
+from accelsweep.config.sweep_options import Settings
 from accelsweep.config.versions import VERSION
+from accelsweep.features.fleet.planning import Fleet
 
 SOURCE = Path(accelsweep.__file__).parent
-ROOTS = (CellConfig, LearningRate, Settings, Site, Fleet)
+OF_FEATURES = (
+    *(registry.load(keys.model) for feature in registry.features() for keys in feature.config_keys),
+    *(registry.load(scheduler.options) for scheduler in registry.schedulers()),
+)
+ROOTS = (CellConfig, LearningRate, Settings, Site, Fleet, *OF_FEATURES)
 """The models of all that a user writes: a cell, its optimiser, the steering and place of its sweep, and its nodes."""
 
 
@@ -34,14 +40,14 @@ def keys_in(annotations: Iterable[Any]) -> frozenset[str]:
     return frozenset(keys)
 
 
-OURS = keys_in(ROOTS) | {VERSION}
+OURS = keys_in(ROOTS) | {VERSION} | {scheduler.name for scheduler in registry.schedulers()}
 
 NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
-    ("analyse/advice/versions.py", "cell.axes"): ("version", "swept keys with their values"),
+    ("features/ab/recommendation.py", "cell.axes"): ("version", "swept keys with their values"),
     ("records/run_environment.py", "self.details"): ("device", "fields of the hardware in a fingerprint"),
     ("analysis/costs.py", "cost"): ("usd_per_hour", "costs of a setting, by their names"),
     ("analysis/costs.py", "one"): ("usd_per_hour", "costs of a setting, by their names"),
-    ("analyse/history/points.py", "one.planned.axes"): ("version", "swept keys with their values"),
+    ("features/history/lines.py", "one.planned.axes"): ("version", "swept keys with their values"),
     ("cli/doctor.py", "state"): ("name", "the state of a device"),
     ("json_documents.py", "envelope"): ("version", "the version that wrote a document"),
     ("cli/options.py", "ctx.params"): ("name", "options of the command line"),
@@ -51,14 +57,14 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
     ("config/schema.py", "self.raw"): ("accelerator", "the module that parses: the model behind the accelerator"),
     ("config/versions.py", "config"): ("version", "the module that parses: a version's identity"),
     ("records/plan.py", "cell.axes"): ("version", "swept keys with their values"),
-    ("config/site.py", "found"): ("grid_engine", "the module that writes: what it leaves out"),
+    ("features/claims/command.py", "Literal"): ("claims", "the type of a word"),
     ("config/site.py", "value"): ("kinds", "the module that parses: what kinds of node inherit"),
     ("driver/snakemake_process.py", "found"): ("name", "a group of a pattern"),
     ("driver/snakefile_functions.py", "config"): ("name", "Snakemake's own config"),
-    ("engines/grid_engine/draft.py", "each"): ("name", "an element of Grid Engine's XML"),
-    ("engines/grid_engine/draft.py", "host"): ("name", "an element of Grid Engine's XML"),
-    ("engines/grid_engine/draft.py", "queue"): ("name", "an element of Grid Engine's XML"),
-    ("engines/grid_engine/queue.py", "row"): ("name queue", "a line of qstat"),
+    ("features/grid_engine/site.py", "each"): ("name", "an element of Grid Engine's XML"),
+    ("features/grid_engine/site.py", "host"): ("name", "an element of Grid Engine's XML"),
+    ("features/grid_engine/site.py", "queue"): ("name", "an element of Grid Engine's XML"),
+    ("features/grid_engine/scheduler.py", "row"): ("name queue", "a line of qstat"),
     ("schedulers/slurm.py", "asked"): (
         "constraint nodes qos",
         "resources of a job, as Snakemake calls them",
@@ -78,31 +84,32 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
     ),
     ("planning/plan.py", "grid.axes"): ("version", "swept keys"),
     ("planning/config_validation.py", "config"): (
-        "measure serving",
+        "measure",
         "the module that parses: it looks for keys that nobody knows",
     ),
+    ("planning/config_validation.py", "site"): ("kinds", "the module that parses: a place before it is checked"),
     ("planning/config_validation.py", "values"): (
-        "analysis block limits prices repeats repeats_most",
+        "analysis block limits prices repeats repeats_most report",
         "the module that parses",
     ),
     ("planning/config_validation.py", "config.data"): (
         "batch_size",
         "keys of a data set, none of which may be called like ours",
     ),
-    ("plan/versioned.py", "point.axes"): ("version", "swept keys"),
-    ("plan/versioned.py", "point.config.raw"): (
+    ("features/ab/planning.py", "point.axes"): ("version", "swept keys"),
+    ("features/ab/planning.py", "point.config.raw"): (
         "version",
         "keys of the user's own, none of which may be called like the axis",
     ),
-    ("project/published.py", "row"): ("model", "a row of the published models"),
-    ("project/scaling.py", "row"): ("devices", "a row of the published scaling"),
+    ("features/projection/fit.py", "row"): ("model", "a row of the published models"),
+    ("features/projection/time_model.py", "row"): ("devices", "a row of the published scaling"),
     ("worker/loops/strategies.py", "settings"): ("accelerator precision", "arguments of Lightning's Trainer"),
     ("worker/loops/raw.py", "found"): ("optimizer", "what a module's configure_optimizers returned"),
     ("worker/loops/raw.py", "settings"): ("scheduler", "a schedule as Lightning takes it"),
     ("worker/measurement.py", "rank"): ("device", "what a rank tells of its device"),
     ("worker/rank_setup.py", "found"): ("name", "a version's folders, in a variable of the environment"),
     ("report/figures/drift.py", "row"): ("block rate", "a row of a chart"),
-    ("report/figures/ladder.py", "row"): ("name", "a row of a chart"),
+    ("features/ladder/report.py", "row"): ("name", "a row of a chart"),
     ("report/figures/memory.py", "cell.axes"): ("batch_size", "swept keys with their values"),
     ("report/figures/rate.py", "best"): ("batch_size", "a row of a chart"),
     ("report/figures/rate.py", "cell.axes"): ("batch_size", "swept keys with their values"),
@@ -110,16 +117,18 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
     ("report/figures/scaling.py", "row"): ("devices kinds", "a row of a chart"),
     ("report/figures/steps.py", "row"): ("cell", "a row of a chart"),
     ("report/figures/tradeoff.py", "rows[0]"): ("unit", "a row of a chart"),
-    ("state/external/lambda_labs.py", "found"): ("devices size", "parts of a system's name in Lambda's table"),
-    ("state/external/timm.py", "found"): ("device precision task", "parts of the name of a file of timm's"),
-    ("state/external/timm.py", "row"): ("model", "a row of timm's table"),
-    ("workloads/boosting/booster.py", "given"): ("device", "arguments of a library's class"),
-    ("workloads/boosting/booster.py", "named"): ("device", "arguments of a library's class"),
-    ("workloads/boosting/xgboost_trees.py", "json.loads(booster.save_config())['learner']['generic_param']"): (
+    ("features/imports/readers.py", "found"): (
+        "devices size device precision task",
+        "parts of names in the tables of others",
+    ),
+    ("features/imports/readers.py", "row"): ("model", "a row of timm's table"),
+    ("features/boosting/boosters.py", "given"): ("device", "arguments of a library's class"),
+    ("features/boosting/boosters.py", "named"): ("device", "arguments of a library's class"),
+    ("features/boosting/boosters.py", "json.loads(booster.save_config())['learner']['generic_param']"): (
         "device",
         "XGBoost's own config",
     ),
-    ("workloads/boosting/xgboost_trees.py", "self._parameters"): ("device", "XGBoost's parameters"),
+    ("features/boosting/boosters.py", "self._parameters"): ("device", "XGBoost's parameters"),
     ("workloads/instantiate.py", "target_parameters(node)"): ("batch_size", "arguments of a user's class"),
     ("workloads/instantiate.py", "data.hparams"): ("batch_size", "hyperparameters of a data module"),
     ("workloads/instantiate.py", "parameters"): ("batch_size", "arguments of a user's class"),
@@ -131,7 +140,7 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
 METHODS = ("get", "pop", "setdefault")
 """The methods of a mapping that read the key that is their first argument."""
 
-FUNCTIONS = ("look_up", "getattr", "select")
+FUNCTIONS = ("looked_up", "getattr", "select")
 """The functions that read the key that is their second argument from their first; `select` is OmegaConf's."""
 
 
@@ -207,7 +216,7 @@ def test_every_exception_still_stands_for_something() -> None:
         ('config["devices"] * 2', ("config", "devices")),
         ('spec.config["measure"].get("scenario")', ("spec.config['measure']", "scenario")),
         ('cfg.get("num_nodes", 1)', ("cfg", "num_nodes")),
-        ('look_up(config.raw, "measure.max_steps")', ("config.raw", "measure.max_steps")),
+        ('looked_up(config.raw, "measure.max_steps")', ("config.raw", "measure.max_steps")),
         ('settings["repeats"]', ("settings", "repeats")),
         ("config.raw.get(VERSION)", ("config.raw", "version")),
         ('"fake_loader" in config["measure"]', ("config['measure']", "fake_loader")),
@@ -221,7 +230,7 @@ def test_every_exception_still_stands_for_something() -> None:
         ('prices["purchase"][name]["lifetime_years"]', ("prices['purchase'][name]", "lifetime_years")),
         ('fleet.get("tolerance")', ("fleet", "tolerance")),
         ('getattr(config, "devices")', ("config", "devices")),
-        ('lookup.look_up(config.raw, "measure.target")', ("config.raw", "measure.target")),
+        ('lookup.looked_up(config.raw, "measure.target")', ("config.raw", "measure.target")),
         ('OmegaConf.select(config, "accelerator")', ("config", "accelerator")),
         ('_GROUP = "measure"\nraw[_GROUP]', ("raw", "measure")),
         ('_GROUP: Final = "measure"\nraw[_GROUP]', ("raw", "measure")),

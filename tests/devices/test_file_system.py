@@ -126,7 +126,7 @@ def test_of_many_that_put_a_file_in_place_without_hard_links_one_succeeds(
 
     monkeypatch.setattr(os, "link", refused)
     monkeypatch.setattr(Path, "hardlink_to", refused)
-    monkeypatch.setattr("accelsweep.json_documents._GUARD_SECONDS", 0.2)
+    monkeypatch.setattr("accelsweep.files._GUARD_TIMEOUT_SECONDS", 0.2)
     target = tmp_path / "target"
     (tmp_path / ".target.guard").mkdir()  # of a process that was killed within the millisecond
     outcomes = []
@@ -171,7 +171,7 @@ def test_inodes_count_like_bytes_and_no_bound_is_asked_of_a_disk_that_knows_none
 
 def test_doctor_names_what_a_disk_lacks_and_what_follows(tmp_path: Path, monkeypatch) -> None:
     place = "accelsweep.cli.doctor"
-    monkeypatch.setattr(f"{place}.lacking", lambda _: list(Capability))
+    monkeypatch.setattr(f"{place}.missing_capabilities", lambda _: list(Capability))
     monkeypatch.setattr(f"{place}.free_inodes", lambda _: 12)
     checks = {check.what: check for check in machine_now(tmp_path)}
     assert checks["free inodes"].ok is False
@@ -184,7 +184,7 @@ def test_doctor_names_what_a_disk_lacks_and_what_follows(tmp_path: Path, monkeyp
     def without_locks(*_: object) -> None:
         raise AccelsweepError("no locks there")
 
-    monkeypatch.setattr(f"{place}.alone_with", without_locks)
+    monkeypatch.setattr(f"{place}.exclusive_lock", without_locks)
     (turns,) = (check for check in machine_now(tmp_path) if check.what == "runs take turns")
     assert turns.ok is False
     assert "ACCELSWEEP_LEASES" in str(turns.remedy)

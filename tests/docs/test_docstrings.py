@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import accelsweep
+from accelsweep import registry
 from accelsweep.config.schema import Measure
 from accelsweep.config.sweep_options import Analysis
-from accelsweep.core.claims.claims import ReportSettings
 
 PACKAGE = Path(accelsweep.__file__).parent
 PACKAGES = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} | {
@@ -18,7 +18,12 @@ PACKAGES = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} | {
 }
 OTHERS = {
     *(f"measure.{key}" for key in Measure.model_fields),
-    *(f"report.{key}" for key in ReportSettings.model_fields),
+    *(
+        f"{keys.group}.{key}"
+        for feature in registry.features()
+        for keys in feature.config_keys
+        for key in registry.load(keys.model).model_fields
+    ),
     *(f"analysis.{key}" for key in Analysis.model_fields),
     *("config.data", "config.model"),
     *("devices.devices",),
@@ -42,13 +47,34 @@ def named() -> Iterator[tuple[str, str]]:
 
 
 def exists(name: str) -> bool:
-    """Return whether a module, or something at the top level of one, has this name. Nothing is imported."""
+    """Return whether a module, something at the top level of one, or in a class there, has this name.
+
+    Nothing is imported.
+    """
     place, _, last = name.rpartition(".")
+    above, _, owner = place.rpartition(".")
+    if owner[:1].isupper():
+        return has_member(PACKAGE / f"{above.replace('.', '/')}.py", owner, last)
     within = PACKAGE / place.replace(".", "/")
     if (within / last).is_dir() or (within / f"{last}.py").is_file():
         return True
     module = within / "__init__.py" if within.is_dir() else within.with_suffix(".py")
     return module.is_file() and bool(re.search(rf"^(?:class |def )?{last}\b", module.read_text("utf-8"), re.MULTILINE))
+
+
+def has_member(module: Path, owner: str, name: str) -> bool:
+    """Return whether a class at the top level of a module defines an attribute or a method of this name."""
+    if not module.is_file():
+        return False
+    for node in ast.parse(module.read_text("utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == owner:
+            fields = {
+                each.target.id
+                for each in node.body
+                if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+            }
+            return name in fields | {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    return False
 
 
 def test_each_dotted_name_of_a_package_in_a_docstring_exists() -> None:
@@ -62,3 +88,7 @@ def test_a_name_that_was_moved_is_seen() -> None:
     assert exists("records.run_record")
     assert not exists("planning.intervals.prior_degrees")
     assert not exists("records.run_record.Nothing")
+    assert exists("registry.Feature.commands")
+    assert not exists("registry.Feature.nothing")
+    assert not exists("registry.Nothing.commands")
+    assert not exists("nowhere.Feature.commands")

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from accelsweep.cli import options
-from accelsweep.config.sweep_options import FLEET_TOLERANCE, LOOKS
-from accelsweep.project.scaling import SCALING_TABLE
+from accelsweep.config.sweep_options import LOOKS
+from accelsweep.features.fleet.planning import FLEET_TOLERANCE
+from accelsweep.features.projection.time_model import SCALING_TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")

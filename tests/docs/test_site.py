@@ -39,7 +39,7 @@ def test_it_has_the_pages_that_the_code_writes(built_site):
         "reference/config",
         "reference/json",
         "reference/doubts",
-        "api/accelsweep.core",
+        "api/accelsweep.records",
         "design/index",
     ):
         assert (built_site / f"{page}.html").is_file()

@@ -22,8 +22,10 @@ def test_every_command_and_option_exists():
     assert isinstance(group, TyperGroup)
     named = re.findall(r"\baccelsweep ([a-z]+)", re.sub(r"^#.*$|```", "", PAGE, flags=re.MULTILINE))
     assert len(named) > 10
-    assert set(re.findall(r"`accelsweep ([a-z]+)", PAGE)) <= group.commands.keys()
-    options = {option for command in group.commands.values() for one in command.params for option in one.opts}
+    context = typer.Context(group)
+    commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    assert set(re.findall(r"`accelsweep ([a-z]+)", PAGE)) <= commands.keys()
+    options = {option for command in commands.values() for one in command.params for option in one.opts}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= options
 
 

@@ -12,14 +12,20 @@ import pytest
 from patience import until
 
 from accelsweep.config.site import Site, Slurm
-from accelsweep.core.sites.head import DetachedHead
-from accelsweep.drive.detached import slurm_job
-from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts
-from accelsweep.drive.detached.places import detached, name_in, place_for, ways_to_end
-from accelsweep.drive.detached.slurm_job import HeadJob
-from accelsweep.drive.detached.tmux import Tmux
 from accelsweep.driver.sweep_lock import refuse_while_run
 from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.features.detach import places
+from accelsweep.features.detach.places import (
+    Handed,
+    HeadEnd,
+    HeadJob,
+    Tmux,
+    Whereabouts,
+    detached,
+    name_in,
+    place_for,
+    ways_to_end,
+)
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Hold
 from accelsweep.schedulers import slurm as slurm_
@@ -34,7 +40,7 @@ class Slurms:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[str] = []
-        monkeypatch.setattr(slurm_job, "ask", self.ask)
+        monkeypatch.setattr(places, "ask", self.ask)
 
     def says(self, *answers: str | Exception) -> None:
         self.answers = list(answers)
@@ -169,7 +175,7 @@ def test_a_job_that_is_being_ended_was_cancelled_unless_it_counts_as_waiting_aga
     ids=["before it begins", "as by Ctrl-C", "one that takes too long"],
 )
 def test_cancel_old_ends_a_heads_job(slurm, monkeypatch, states, patience, commands):
-    monkeypatch.setattr(slurm_job, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(places, "_LOOK_SECONDS", 0.0)
     slurm.says(*states)
     said = []
     HeadJob().end("12", said.append, patience_seconds=patience)
@@ -203,7 +209,7 @@ def test_a_heads_job_takes_no_gpu_a_notice_before_its_end_and_the_log(tmp_path):
 
 
 def test_a_heads_own_partition_time_and_memory_count_and_a_short_time_leaves_a_short_notice(folder):
-    head = DetachedHead(partition="long", minutes=2, mem_mb=6000)
+    head = {"partition": "long", "minutes": 2, "mem_mb": 6000}
     given = options(Slurm(partition="gpu", max_minutes=60, head=head), folder, after="12")
     assert (given["--partition"], given["--time"], given["--mem"]) == ("long", "2", "6000M")
     assert (given["--signal"], given["--dependency"]) == ("B:USR1@30", "afterany:12")
@@ -213,9 +219,7 @@ def test_the_head_of_a_fleet_holds_no_node_that_it_compares(folder, monkeypatch)
     place = HeadJob(Slurm(partition="gpu"), avoid=("n1", "n2"))
     assert "--exclude=n1,n2" in place._options(folder, "accelsweep-head-x", None)
 
-    monkeypatch.setattr(
-        slurm_job, "offer", lambda _: JobOffer(False, "Requested node configuration is not available", "")
-    )
+    monkeypatch.setattr(places, "offer", lambda _: JobOffer(False, "Requested node configuration is not available", ""))
     with pytest.raises(
         InputError,
         match=r"not available\)\. A fleet's head holds none of the 2 nodes .* site\.slurm\.head\.partition names",
@@ -241,14 +245,14 @@ def offers(taken_on: Sequence[str], needed: Sequence[str]) -> Callable[[str], Jo
 
 
 def test_a_head_stays_away_from_nodes_that_its_sweeps_jobs_need_whole(folder, monkeypatch):
-    monkeypatch.setattr(slurm_job, "offer", offers(["n1", "n2", "n3"], needed=["n1", "n2"]))
+    monkeypatch.setattr(places, "offer", offers(["n1", "n2", "n3"], needed=["n1", "n2"]))
     place = HeadJob(Slurm(partition="cpu"), blocks=[WHOLE])
     place.check(folder, "accelsweep-head-x")
     assert "--exclude=n1,n2" in place._options(folder, "accelsweep-head-x", None)
 
 
 def test_a_head_that_would_hold_the_only_node_of_its_sweep_is_refused(folder, monkeypatch):
-    monkeypatch.setattr(slurm_job, "offer", offers(["n1"], needed=["n1"]))
+    monkeypatch.setattr(places, "offer", offers(["n1"], needed=["n1"]))
     with pytest.raises(
         InputError, match=r"would hold n1, .*: site\.slurm\.head\.partition names a partition with other"
     ):
@@ -264,13 +268,13 @@ def test_a_head_that_would_hold_the_only_node_of_its_sweep_is_refused(folder, mo
             None,
             "site.slurm.account=a or site.slurm.cpu_partition=c",
         ),
-        ("Invalid partition name specified", DetachedHead(partition="long"), "site.slurm.head.partition=long"),
-        ("Requested time limit is invalid (exceeds)", DetachedHead(minutes=9), "site.slurm.head.minutes=9"),
+        ("Invalid partition name specified", {"partition": "long"}, "site.slurm.head.partition=long"),
+        ("Requested time limit is invalid (exceeds)", {"minutes": 9}, "site.slurm.head.minutes=9"),
         ("Memory specification can not be satisfied", None, "site.slurm.head.mem_mb"),
     ],
 )
 def test_a_heads_job_that_slurm_refuses_is_told_with_the_heads_own_keys(folder, monkeypatch, said, head, keys):
-    monkeypatch.setattr(slurm_job, "offer", lambda _: JobOffer(False, said, "sbatch --test-only ..."))
+    monkeypatch.setattr(places, "offer", lambda _: JobOffer(False, said, "sbatch --test-only ..."))
     slurm = Slurm(partition="gpu", cpu_partition="c", account="a", qos="gold", head=head)
     with pytest.raises(InputError) as refused:
         HeadJob(slurm).check(folder, "accelsweep-head-x")
@@ -281,7 +285,7 @@ def test_a_heads_job_that_slurm_refuses_is_told_with_the_heads_own_keys(folder, 
 def test_a_heads_job_that_could_never_start_is_cancelled_and_refused(folder, slurm, monkeypatch, reason):
     monkeypatch.setattr(slurm_, "ask", lambda *_: "")  # nothing else of the user's runs
     slurm.says(f"12|PENDING|{reason}|\n")
-    monkeypatch.setattr(slurm_job, "ask", lambda *words, **_: "12\n" if words[0] == "sbatch" else slurm.ask(*words))
+    monkeypatch.setattr(places, "ask", lambda *words, **_: "12\n" if words[0] == "sbatch" else slurm.ask(*words))
     with pytest.raises(
         InputError, match=rf"could never start \({reason}\): change site\.slurm\.\S+\. .* 12 is cancelled"
     ):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from environments import environment
 
-from accelsweep.drive.versions.environments import environments
-from accelsweep.drive.versions.trees import trees_of
 from accelsweep.errors import InputError
+from accelsweep.features.ab.repository import environments
+from accelsweep.features.ab.trees import trees_of
 from accelsweep.records.layout import SweepFolder
 
 pytestmark = pytest.mark.heavy

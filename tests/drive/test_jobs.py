@@ -5,9 +5,10 @@ import sys
 
 import pytest
 
-from accelsweep.cli.sweeps import print_plan, run
 from accelsweep.config.site import Site
-from accelsweep.driver.run_sweep import Request
+from accelsweep.driver.plan_preview import made_plan, show_plan
+from accelsweep.driver.request import Request
+from accelsweep.driver.run_sweep import carried_out
 from accelsweep.driver.snakefile_functions import check_profile, find_profile
 from accelsweep.errors import InputError
 from accelsweep.files import set_aside
@@ -80,14 +81,20 @@ def test_an_executor_that_snakemake_lacks_is_told_with_what_installs_it(monkeypa
 
 
 def test_a_plan_for_grid_engine_tells_its_jobs(tmp_path, capsys):
-    print_plan(tmp_path, ["site=grid_engine_example", "accelerator=cuda", "devices=8"], name=None, add_repeats=0)
+    show_plan(
+        tmp_path,
+        made_plan(tmp_path, Request(("site=grid_engine_example", "accelerator=cuda", "devices=8")), keep_profile=True),
+    )
     told = capsys.readouterr().out
     assert "Grid Engine: 3 x 96 slots, 8 GPUs (h100), at most 13 minutes, queue gpu.q" in told
     assert "qsub -pe smp 96 -l h_rt=780 -l gpu=8 -l gpu_type=h100 -q gpu.q\n" in told
 
 
 def test_a_plan_for_a_cluster_tells_its_jobs(tmp_path, capsys):
-    print_plan(tmp_path, ["site=slurm_example", "accelerator=cuda", "devices=8"], name=None, add_repeats=0)
+    show_plan(
+        tmp_path,
+        made_plan(tmp_path, Request(("site=slurm_example", "accelerator=cuda", "devices=8")), keep_profile=True),
+    )
     told = capsys.readouterr().out
     assert "Slurm: 3 x 1 node, 96 CPUs per node, 8 GPUs (h100)" in told
     assert "sbatch --partition=gpu --account=my_project --time=13 --mem=128000 --nodes=1 --ntasks=1" in told
@@ -96,7 +103,7 @@ def test_a_plan_for_a_cluster_tells_its_jobs(tmp_path, capsys):
 
 def test_a_plan_for_a_cluster_refuses_a_profile_for_one_machine(tmp_path):
     with pytest.raises(InputError, match="--profile slurm"):
-        print_plan(tmp_path, ["site=slurm_example", "accelerator=cuda"], name=None, add_repeats=0, profile="local")
+        show_plan(tmp_path, made_plan(tmp_path, Request(("site=slurm_example", "accelerator=cuda"))))
 
 
 @pytest.mark.parametrize("reason", ["PartitionDown", "PartitionInactive"])
@@ -116,5 +123,5 @@ def test_a_machine_without_the_engine_of_the_profile_is_told_before_anything_is_
 ):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=f"--profile {profile} submits to .*, and this machine has no {program}"):
-        run(tmp_path, Request(overrides=("no such override",), profile=profile))
+        carried_out(tmp_path, Request(overrides=("no such override",), profile=profile))
     assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,10 +17,9 @@ from example_sweep import build_example_sweep
 from hand_clock import FakeClock
 from patience import until
 
-from accelsweep.drive.following import delivery
-from accelsweep.drive.following.delivery import Message, Target, redacted
-from accelsweep.drive.following.notices import STANDSTILL_SECONDS, Notices
 from accelsweep.errors import EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, InputError
+from accelsweep.features.notifications import notify
+from accelsweep.features.notifications.notify import STANDSTILL_SECONDS, Message, Notices, Target, redacted
 from accelsweep.records.layout import SweepFolder
 
 MESSAGE = Message("end", "accelsweep mine", "it has ended; $(touch hacked) `touch hacked`")
@@ -125,7 +125,7 @@ def test_a_command_that_fails_is_said_with_its_last_words(tmp_path: Path, clock:
 
 @pytest.mark.real
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "TIMEOUT_SECONDS", 5.0)  # on a busy machine a shell needs a second to begin
+    monkeypatch.setattr(notify, "TIMEOUT_SECONDS", 5.0)  # on a busy machine a shell needs a second to begin
     why = Target(f"command: sh -c 'echo $$ > {tmp_path}/pid; exec sleep 1000' & wait").send(MESSAGE)
     assert why == "it took longer than 5 s"
     child = int((tmp_path / "pid").read_text())
@@ -155,7 +155,7 @@ def test_an_address_that_nobody_could_reach_is_refused_at_once(address: str, wor
 
 def test_without_apprise_the_refusal_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "apprise.py").write_text("raise ImportError")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(InputError, match="pip install 'accelsweep\\[notify\\]'"):
         Target("json://127.0.0.1/hook").check()
     Target("command: true").check()
@@ -170,11 +170,11 @@ def test_every_part_of_an_address_is_cut_from_a_sentence() -> None:
 def test_the_first_failure_is_told_once(heard: tuple[Notices, Path, list[str]]) -> None:
     notices, file, said = heard
     progress = Progress()
-    notices.look(progress)
+    notices.progressed(progress)
     assert lines(file) == []
     progress.failure = "batch_size=32, repeat 0  crashed: \x1b[2Jno https://me:hunter2@host"
-    notices.look(progress)
-    notices.look(progress)
+    notices.progressed(progress)
+    notices.progressed(progress)
     [line] = lines(file)
     assert line.startswith("accelsweep mine: the first run failed: batch_size=32, repeat 0  crashed: ")
     assert "\x1b" not in line
@@ -192,7 +192,7 @@ def test_a_standstill_is_told_once_and_again_after_a_movement(
         until = clock() + seconds
         while clock() < until:
             clock.advance(31.0)
-            notices.look(progress)
+            notices.progressed(progress)
         return len(lines(file))
 
     assert watch(STANDSTILL_SECONDS - 100) == 0
@@ -226,8 +226,7 @@ def test_an_end_with_an_error_is_told_too(
     heard: tuple[Notices, Path, list[str]], error: BaseException, words: str
 ) -> None:
     notices, file, _ = heard
-    with pytest.raises(type(error)), notices.at_the_end():
-        raise error
+    notices.failed(error)
     assert lines(file) == [f"accelsweep mine: {words}"]
 
 
@@ -238,6 +237,6 @@ def test_without_a_target_nothing_is_looked_at(tmp_path: Path, clock: FakeClock)
 
     notices = Notices(SweepFolder(tmp_path, "mine"), [], pytest.fail, clock)
     clock.advance(1e6)
-    notices.look(Untouched(failure="crashed"))
+    notices.progressed(Untouched(failure="crashed"))
     notices.ended(EXIT_OK)
     assert list(tmp_path.iterdir()) == []

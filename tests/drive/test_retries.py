@@ -45,7 +45,7 @@ def test_a_job_that_fails_after_its_block_is_finished_is_not_tried_again_and_any
 LIMITED = """\
 from accelsweep.config.site import Site
 from accelsweep.driver.job_retries import decide
-from accelsweep.engines.grid_engine.engine import GridEngineEngine
+from accelsweep.features.grid_engine.scheduler import GridEngineEngine
 
 class Engine(GridEngineEngine):
     def in_queue(self):

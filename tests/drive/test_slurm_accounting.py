@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.drive.slurm.accounting import NO_ENERGY, PARTS_ALONE, account, note_accounts, read_starts
 from accelsweep.driver.snakefile_functions import Sweep
+from accelsweep.features.accounting.sacct import (
+    NO_ENERGY,
+    PARTS_ALONE,
+    Accounting,
+    JobAccount,
+    account,
+    accounting_file,
+    note_accounts,
+    read_starts,
+)
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.state.accounting import Accounting, JobAccount
 
 ONE = """\
 7|COMPLETED|gpu|1|gpu1|2026-11-23T10:00:00|2026-11-23T10:01:30|2026-11-23T10:03:30|120|{job}|/home/me/a|b
@@ -87,20 +95,20 @@ def test_without_sacct_each_job_has_the_reason_and_what_is_known_is_kept(
     submitted: SweepFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     known = JobAccount(number="21", queue_seconds=5.0, elapsed_seconds=60.0, energy_reason=NO_ENERGY)
-    Accounting(jobs={"21": known}).write(submitted.accounting)
+    Accounting(jobs={"21": known}).write(accounting_file(submitted))
     monkeypatch.setenv("PATH", str(tmp_path))
     note_accounts(submitted)
-    jobs = Accounting.read(submitted.accounting).jobs
+    jobs = Accounting.read(accounting_file(submitted)).jobs
     assert jobs["21"] == known
     assert {job.reason for number, job in jobs.items() if number != "21"} == {
         "there is no sacct here: run this on a login node of the cluster"
     }
-    before = submitted.accounting.stat().st_mtime_ns
+    before = accounting_file(submitted).stat().st_mtime_ns
     note_accounts(submitted)
-    assert submitted.accounting.stat().st_mtime_ns == before, "nothing new is nothing to write"
+    assert accounting_file(submitted).stat().st_mtime_ns == before, "nothing new is nothing to write"
 
 
 def test_a_sweep_of_this_machine_asks_nobody(example_sweep: SweepFolder) -> None:
     note_accounts(example_sweep)
-    assert not example_sweep.accounting.exists()
+    assert not accounting_file(example_sweep).exists()
     assert Sweep(example_sweep, Manifest.read(example_sweep.manifest)).before_findings == ""

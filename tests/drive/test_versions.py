@@ -14,9 +14,9 @@ from own_repository import FILES, MODULE, commit, git, repository, write
 from tiny_sweep import plan_sweep
 
 from accelsweep.config.versions import Tree
-from accelsweep.drive.versions.repository import Repository
-from accelsweep.drive.versions.trees import remove_trees, restore_trees, trees_made, versions_named
 from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.features.ab.repository import Repository
+from accelsweep.features.ab.trees import remove_trees, restore_trees, trees_made, versions_named
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 
@@ -148,7 +148,8 @@ def test_the_plans_lost_trees_are_made_again_and_one_that_cannot_be_is_told(home
         shutil.rmtree(tree_of(home, tree))
     write(home, {"toy.py": "edited since"})
     plan = Manifest.read(folder.manifest).model_copy(update={"compared": tuple(tree.version for tree in trees)})
-    (why,) = restore_trees(folder, plan)
+    plan.write(folder.manifest)
+    (why,) = restore_trees(folder)
     assert (tree_of(home, trees[0]) / "toy.py").read_text() == SLOWER["toy.py"]
     assert why.startswith("version . cannot be made again: the working tree was edited")
     assert not tree_of(home, trees[1]).exists()

@@ -8,13 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.config.site import GridEngine, NodeKind, Site
+from accelsweep.config.site import NodeKind, Site
 from accelsweep.devices.device_kind import Device
-from accelsweep.engines.grid_engine import status
-from accelsweep.engines.grid_engine.ends import ended, last_word, own_words, read_account, succeeded
-from accelsweep.engines.grid_engine.options import LOGS, block_in, in_words, job_name, qsub_options
-from accelsweep.engines.grid_engine.queue import read_jobs, remedy, waits
 from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.features.grid_engine import snakemake_commands
+from accelsweep.features.grid_engine.scheduler import (
+    LOGS,
+    block_in,
+    ended,
+    in_words,
+    job_name,
+    last_word,
+    own_words,
+    qsub_options,
+    read_account,
+    read_jobs,
+    remedy,
+    succeeded,
+    waits,
+)
+from accelsweep.features.grid_engine.site import GridEngine
 from accelsweep.json_documents import canonical_json
 from accelsweep.planning.plan import make_plan
 from accelsweep.schedulers.protocol import Resources
@@ -228,22 +241,22 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             raise AccelsweepError(f"{program} failed: Following jobs do not exist: 6")
         return answers[program]
 
-    monkeypatch.setattr(status, "ask", ask)
+    monkeypatch.setattr(snakemake_commands, "ask", ask)
     return answers
 
 
 def test_the_state_of_a_job_needs_no_folder_of_logs_and_leaves_no_file(asked: dict[str, str], tmp_path: Path) -> None:
-    assert status.state("6", tmp_path) == "running", "its log may not be seen here yet"
+    assert snakemake_commands.state("6", tmp_path) == "running", "its log may not be seen here yet"
     os.utime(tmp_path / LOGS / "6.gone", (0, 0))
-    assert status.state("6", tmp_path) == "failed"
+    assert snakemake_commands.state("6", tmp_path) == "failed"
     assert list((tmp_path / LOGS).iterdir()) == []
     asked["qacct"] = QACCT.format(failed="37  : qmaster", exit_status="137", wallclock=600, maxvmem="0.000B")
     (tmp_path / LOGS).rmdir()
-    assert status.state("6", tmp_path) == "failed"
+    assert snakemake_commands.state("6", tmp_path) == "failed"
 
 
 def test_a_disk_that_takes_no_file_ends_no_question_after_a_job(asked: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / LOGS).write_text("no folder")
-    assert status.state("6", tmp_path) == "running"
+    assert snakemake_commands.state("6", tmp_path) == "running"
     asked["qacct"] = QACCT.format(failed="37  : qmaster", exit_status="137", wallclock=600, maxvmem="0.000B")
-    assert status.state("6", tmp_path) == "failed"
+    assert snakemake_commands.state("6", tmp_path) == "failed"

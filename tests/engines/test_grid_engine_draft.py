@@ -9,8 +9,8 @@ import yaml
 
 from accelsweep.cli.sweeps import write_draft
 from accelsweep.config.site import Site
-from accelsweep.engines.grid_engine import draft as drafting
 from accelsweep.errors import AccelsweepError
+from accelsweep.features.grid_engine import site as drafting
 from accelsweep.planning.plan import make_plan
 from accelsweep.schedulers.slurm_site import DraftedKind, site_file
 

@@ -12,6 +12,7 @@ import yaml
 from accelsweep.cli.sweeps import accelerators, write_draft
 from accelsweep.config.site import Site
 from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.features.detach.places import DetachedHead
 from accelsweep.planning.plan import make_plan
 from accelsweep.schedulers import slurm
 from accelsweep.schedulers import slurm_site as drafting
@@ -170,7 +171,8 @@ def test_partitions_over_the_same_nodes_are_one_kind_in_the_widest_that_takes_th
     text = (tmp_path / "conf/site/mine.yaml").read_text()
     assert "# or debug, long, private" in text
     assert "# n5,n6" in text, "those that no earlier kind has"
-    assert (site.slurm.head.partition, site.slurm.head.minutes) == ("gpu", 1440)
+    head = DetachedHead.model_validate(site.slurm.head)
+    assert (head.partition, head.minutes) == ("gpu", 1440)
 
 
 @pytest.mark.usefixtures("answer")

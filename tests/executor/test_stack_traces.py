@@ -14,7 +14,7 @@ from accelsweep.executor.stack_traces import describe_hang
 
 TORCH, LIGHTNING = "/venv/lib/python3.11/site-packages/torch", "/venv/lib/python3.11/site-packages/lightning/pytorch"
 OURS = str(Path(accelsweep.__file__).parent)
-ENTRY = (f"{OURS}/rank/rank.py:56 run_rank", "/venv/bin/accelsweep:8 <module>")
+ENTRY = (f"{OURS}/worker/main.py:56 run_rank", "/venv/bin/accelsweep:8 <module>")
 FETCHING = (
     "/usr/lib/python3.11/selectors.py:415 select",
     "/usr/lib/python3.11/multiprocessing/queues.py:113 get",
@@ -49,7 +49,7 @@ HANGING = ("/usr/lib/python3.11/socket.py:718 readinto", "/home/me/io.py:3 read"
     ("lines", "steps", "expected"),
     [
         (
-            [*stack("rank 0", *FETCHING, f"{OURS}/rank/loops/raw_data.py:66 endless", *ENTRY), *WORKER, *WORKER],
+            [*stack("rank 0", *FETCHING, f"{OURS}/worker/loops/raw_parts.py:66 endless", *ENTRY), *WORKER, *WORKER],
             0,
             "it was waiting for the first training batch of 2 workers, which were in __getitem__ (own.py, line 12)",
         ),

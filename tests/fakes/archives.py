@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accelsweep.features.archives.pack import LISTING, ArchivedFile, Contents
 from accelsweep.json_documents import Document
-from accelsweep.state.archive.contents import LISTING, ArchivedFile, Contents
 
 
 def members(path: Path) -> dict[str, bytes]:

@@ -17,21 +17,21 @@ import accelsweep
 from accelsweep.cli.runs import print_runs
 from accelsweep.cli.status import print_status
 from accelsweep.cli.sweeps import compare_sweeps
-from accelsweep.commands.detached.order import HeadOrder
-from accelsweep.commands.exchange.archives import export_sweep, import_archive
-from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.driver.finalize import report
-from accelsweep.driver.run_sweep import Request
+from accelsweep.driver.request import Request
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.result_reuse import audit
+from accelsweep.features.accounting.sacct import Accounting, JobAccount, accounting_file
+from accelsweep.features.archives.command import export_sweep, import_archive
+from accelsweep.features.detach.job import HeadOrder
+from accelsweep.features.detach.places import Handed, HeadEnd
+from accelsweep.features.imports.readers import all_kept, external_file, read_published
 from accelsweep.files import sha256_file
 from accelsweep.planning.plan import make_plan
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
-from accelsweep.state.accounting import Accounting, JobAccount
-from accelsweep.state.external.files import all_kept, external_file, read_published
-from accelsweep.tracking import snapshot
+from accelsweep.tracking.snapshot import take_snapshot
 
 Reader = Callable[[SweepFolder], object]
 Change = Callable[[SweepFolder, random.Random], Callable[[], object]]
@@ -56,7 +56,7 @@ READERS: dict[str, Reader] = {
     "report": lambda folder: report(folder.home, [folder.name]),
     "export": lambda folder: export_sweep(folder.home, folder.name, folder.home / "again.zip"),
     "audit": audit,
-    "publish": snapshot.take_snapshot,
+    "publish": take_snapshot,
     "plan": lambda folder: make_plan(folder.home, ["accelerator=cpu", "model=mlp"], name=folder.name),
 }
 LIGHT = ("status", "all", "runs", "audit", "plan", "publish", "compare")
@@ -136,8 +136,9 @@ def _accounting(folder: SweepFolder, chance: random.Random) -> Callable[[], obje
         before = {**record.environment.get("before", {}), "variables": {"SLURM_JOB_ID": "7"}}
         record.model_copy(update={"environment": {**record.environment, "before": before}}).write(path)
     job = JobAccount(number="7", state="COMPLETED", queue_seconds=5.0, elapsed_seconds=60.0, energy_joules=900.0)
-    Accounting(jobs={"7": job}).write(folder.accounting)
-    folder.accounting.write_bytes(changed_json(folder.accounting.read_bytes(), chance))
+    Accounting(jobs={"7": job}).write(accounting_file(folder))
+    place = accounting_file(folder)
+    place.write_bytes(changed_json(place.read_bytes(), chance))
     reader = READERS[chance.choice(HEAVY)]
     return lambda: reader(folder)
 
@@ -145,7 +146,7 @@ def _accounting(folder: SweepFolder, chance: random.Random) -> Callable[[], obje
 def _head(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
     """Change the order to a detached head, or the notes on where it went and how it ended."""
     site = Manifest.read(folder.manifest).site
-    request = Request(("batch_size=16",), time_budget="30m", notify=("json://host/token",))
+    request = Request(("batch_size=16",), time_budget="30m", features={"notify": ["json://host/token"]})
     HeadOrder(request=request, site=site, sweeps=(folder.name,), revision=1).write(folder.of_head("order"))
     Handed(place="tmux", name="accelsweep-old", host="elsewhere", since="2026-01-01T00:00:00+00:00").write(
         folder.of_head("handed")

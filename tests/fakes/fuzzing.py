@@ -18,8 +18,8 @@ from fuzzed import HEAVY, KINDS, LIGHT, READERS
 from guard import Forbidden, watched
 from small_sweep import unpack_small_sweep
 
-from accelsweep.commands.exchange.archives import import_archive
 from accelsweep.errors import AccelsweepError
+from accelsweep.features.archives.command import import_archive
 from accelsweep.planning.plan import make_plan
 from accelsweep.records.layout import SweepFolder
 

@@ -37,7 +37,7 @@ measure:
 
 
 MODULES = {
-    "cli": {"accelsweep", "accelsweep.commands.detached.carry_on"},
+    "cli": {"accelsweep", "accelsweep.features.detach.job"},
     "snakemake": {"snakemake", "accelsweep.driver.snakemake_main"},
     "publisher": {"accelsweep.tracking.live_publishing"},
     "supervisor": {"accelsweep.executor", "accelsweep.executor.fork_server"},

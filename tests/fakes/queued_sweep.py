@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from accelsweep.features.accounting.sacct import Accounting, JobAccount, accounting_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import record_or_none
-from accelsweep.state.accounting import Accounting, JobAccount
 
 FIRST_JOB = 21
 NO_COUNTER = "no counter"
@@ -42,4 +42,4 @@ def account_for(folder: SweepFolder, *queue_seconds: float | None, joules: float
             energy_joules=joules,
             energy_reason=NO_COUNTER if joules is None else None,
         )
-    Accounting(jobs=jobs).write(folder.accounting)
+    Accounting(jobs=jobs).write(accounting_file(folder))

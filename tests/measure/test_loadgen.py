@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.measure.load.loadgen import Load, LoadTest, ask
-from accelsweep.measure.load.peak import PRECISION, find_peak
-from accelsweep.measure.load.server import QueryServer
+from accelsweep.features.serving.loadgen import PRECISION, Load, LoadTest, ask, find_peak
+from accelsweep.features.serving.server import QueryServer
 
 pytest.importorskip("mlperf_loadgen", reason="accelsweep's extra `serving` is not installed")
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from accelsweep.measure.load.loadgen import Load, LoadTest
-from accelsweep.measure.load.peak import PRECISION, find_peak
+from accelsweep.features.serving.loadgen import PRECISION, Load, LoadTest, find_peak
 
 
 class Judge:

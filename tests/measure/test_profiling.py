@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from accelsweep.core.recorded.profiles import PYTHON
-from accelsweep.measure.profiling.marks import MODULE_MARK, mark_modules
-from accelsweep.measure.profiling.sums import modules, operators
+from accelsweep.features.profile.model import PYTHON
+from accelsweep.features.profile.profiler import MODULE_MARK, mark_modules, modules, operators
 
 NUMBERS = itertools.count()
 

@@ -10,8 +10,7 @@ from multiprocessing.connection import Client
 
 import pytest
 
-from accelsweep.measure.load.remote import LOOPBACK, RemoteWorkers, work_for
-from accelsweep.measure.load.server import AnswerSamples
+from accelsweep.features.serving.server import LOOPBACK, AnswerSamples, RemoteWorkers, work_for
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from accelsweep.measure.load.server import QueryServer
+from accelsweep.features.serving.server import QueryServer
 
 
 class Clock:

@@ -14,9 +14,9 @@ from example_sweep import build_example_sweep
 
 import accelsweep
 from accelsweep.api import settings_frame
-from accelsweep.commands.exchange.archives import export_sweep
 from accelsweep.driver.finalize import finish, report
 from accelsweep.errors import DamagedFile, InputError
+from accelsweep.features.archives.command import export_sweep
 from accelsweep.files import sha256_file
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder

@@ -3,6 +3,7 @@
 import pytest
 
 from accelsweep.errors import InputError
+from accelsweep.features.claims.model import claims_in
 from accelsweep.planning.plan import make_plan
 
 CLAIMS = """\
@@ -28,7 +29,7 @@ def planned(home, own_conf, claimed="3.0", more=""):
 
 def test_a_claim_stands_in_the_manifest_and_changes_no_cell(home, own_conf):
     manifest = planned(home, own_conf)
-    (claim,) = manifest.settings.report.claims
+    (claim,) = claims_in(manifest.settings.report)
     (figure,) = claim.figures
     assert (claim.id, figure.claimed, figure.cell) == ("batch_size", 3.0, {"batch_size": 64})
     bare = make_plan(home, ["experiment=claim", "accelerator=cpu", "report.claims=[]"]).manifest

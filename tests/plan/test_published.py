@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.claims.claims import ClaimFigure
 from accelsweep.errors import InputError
+from accelsweep.features.claims.model import ClaimFigure, claims_in
+from accelsweep.features.imports.readers import external_file, read_published
 from accelsweep.planning.plan import make_plan
-from accelsweep.state.external.files import external_file, read_published
 
 NAME = "benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv"
 ROWS = (
@@ -37,7 +37,7 @@ def theirs(home: Path) -> None:
 
 def planned(home: Path, own_conf, wanted: str, unit: str = "1/s") -> ClaimFigure:
     own_conf({"experiment/claimed.yaml": CLAIM.replace("WANTED", wanted).replace("UNIT", unit)})
-    return make_plan(home, ["experiment=claimed"]).manifest.settings.report.claims[0].figures[0]
+    return claims_in(make_plan(home, ["experiment=claimed"]).manifest.settings.report)[0].figures[0]
 
 
 def test_a_claim_shows_a_row_as_a_number_with_its_source_and_circumstances(home, theirs, own_conf):

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from accelsweep.features.claims.model import claims_in
 from accelsweep.installation import shipped_root
 from accelsweep.planning.plan import Plan
 
@@ -47,7 +48,7 @@ def named(plan: Plan, selection: dict[str, Any]) -> list[Any]:
 
 
 def selections(plan: Plan, *, analogue: bool):
-    for claim in plan.manifest.settings.report.claims:
+    for claim in claims_in(plan.manifest.settings.report):
         figures = claim.figures if not analogue else claim.analogue.figures if claim.analogue else ()
         for figure in (figure for figure in figures if not figure.named_sweeps):
             sides = [side for ratio in figure.ratios for side in ratio.sides]
@@ -68,7 +69,7 @@ def test_every_claim_that_can_be_put_to_the_test_is_shipped():
 
 
 def test_a_claim_is_named_as_its_file_and_has_a_statement_a_source_and_reasons_to_differ(plan_of, name):
-    (claim,) = plan_of(f"experiment=claims/{name}", "site=local").manifest.settings.report.claims
+    (claim,) = claims_in(plan_of(f"experiment=claims/{name}", "site=local").manifest.settings.report)
     assert claim.id == name
     assert len(claim.statement.split()) >= 5
     assert len(claim.source.split()) >= 5
@@ -96,7 +97,7 @@ def test_without_a_gpu_a_figure_or_an_analogue_is_left_to_measure(plan_of, name)
 
 
 def test_the_published_figures_of_dlbench_are_those_of_the_paper(plan_of):
-    (claim,) = plan_of("experiment=claims/dlbench").manifest.settings.report.claims
+    (claim,) = claims_in(plan_of("experiment=claims/dlbench").manifest.settings.report)
     published = {figure.name: list(figure.published.values()) for figure in claim.figures if figure.published}
     assert published == {
         "FCN-5": [0.037, 0.031, 0.027, 0.024, 0.026],

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from accelsweep import registry
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.config.sweep_options import Analysis, BlockSettings, Limits, Settings
@@ -45,7 +46,8 @@ def test_every_known_key_has_its_default_in_one_place():
     base = set(yaml.safe_load((CONF / "base.yaml").read_text()))
     groups = {path.name for path in CONF.iterdir() if path.is_dir()} - OVERLAYS
     assert base & groups <= {"prices"}
-    assert base | groups == set(CellConfig.model_fields) | PLAN_KEYS
+    of_features = {key for model in registry.config_models("") for key in model.model_fields}
+    assert base | groups == set(CellConfig.model_fields) | PLAN_KEYS | of_features
 
 
 def test_defaults_in_the_files_are_the_defaults_in_the_code():

@@ -155,7 +155,7 @@ def test_queries_that_cannot_be_served_are_a_row_with_its_reason(home, overrides
 
 def test_without_the_load_generator_serving_is_a_row_that_says_what_to_install(home, monkeypatch):
     monkeypatch.setattr(
-        "accelsweep.planning.unsupported.loadgen_install_command", lambda: "pip install accelsweep[serving]"
+        "accelsweep.features.serving.options.loadgen_install_command", lambda: "pip install accelsweep[serving]"
     )
     cells = make_plan(home, [*QUICK, *SERVER, "devices=1"]).manifest.cells
     assert {cell.unsupported for cell in cells} == {

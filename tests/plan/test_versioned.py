@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from own_repository import FILES, MODULE, write
 
 from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import InputError
+from accelsweep.features.ab.planning import versioned_grid
 from accelsweep.json_documents import sha256_text
 from accelsweep.planning.checked_grid import usual_name
 from accelsweep.planning.plan import Plan, make_plan, write_plan
@@ -35,8 +38,11 @@ def tree(home: Path, name: str, files: dict[str, str], digest: str | None = None
     return Tree(version=version, checkout=str(home), place=".")
 
 
-def planned(home: Path, *trees: Tree, overrides: tuple[str, ...] = ()) -> Plan:
-    return make_plan(home, [*TOY, *overrides], name="ab", trees=trees)
+def planned(
+    home: Path, *trees: Tree, overrides: Sequence[str] = (), experiment: Sequence[str] = TOY, **asked: Any
+) -> Plan:
+    given = [*experiment, *overrides]
+    return make_plan(home, given, name="ab", versioned=versioned_grid(SweepFolder(home, "ab"), trees, given), **asked)
 
 
 @pytest.fixture
@@ -76,7 +82,7 @@ def test_a_small_block_keeps_the_versions_of_a_setting_together(home: Path, two:
 def test_more_repeats_add_blocks_and_keep_the_old_ones(home: Path, two: tuple[Tree, Tree]) -> None:
     first = planned(home, *two)
     write_plan(home, first)
-    grown = make_plan(home, TOY, name="ab", trees=two, add_repeats=2)
+    grown = planned(home, *two, add_repeats=2)
     assert [block.name for block in grown.manifest.blocks[:2]] == [block.name for block in first.manifest.blocks]
     assert len(grown.new_blocks) == 2
     third = planned(home, *two, tree(home, "fix", {"toy.py": MODULE + "# fixed\n"}))
@@ -86,15 +92,7 @@ def test_more_repeats_add_blocks_and_keep_the_old_ones(home: Path, two: tuple[Tr
 def test_a_decided_setting_is_wanted_in_no_further_block_in_any_version(home: Path, two: tuple[Tree, Tree]) -> None:
     sizes = ("batch_size=8,16",)
     names = settings(planned(home, *two, overrides=sizes))
-    plan = make_plan(
-        home,
-        [*TOY, *sizes],
-        name="ab",
-        trees=two,
-        until_decided=True,
-        decided=5,
-        decided_at={names[8, "HEAD"]: 3},
-    )
+    plan = planned(home, *two, overrides=sizes, until_decided=True, decided=5, decided_at={names[8, "HEAD"]: 3})
     counted = Counter(Run.parse(run).cell for run in plan.manifest.wanted_runs())
     assert counted == {name: 3 if size == 8 else 5 for (size, _), name in names.items()}
 
@@ -107,7 +105,7 @@ def test_each_setting_has_its_baseline_in_the_first_version(home: Path, two: tup
 
 def test_a_sweep_without_versions_writes_the_manifest_that_it_always_wrote(home: Path) -> None:
     plan = make_plan(home, TOY)
-    assert "compared" not in plan.manifest.body()
+    assert plan.manifest.compared == ()
     folder = write_plan(home, plan)
     assert Manifest.read(folder.manifest) == plan.manifest
     assert not folder.versions.exists()
@@ -127,7 +125,7 @@ def test_a_module_that_one_version_lacks_is_refused_by_its_name(home: Path, two:
 
 def test_a_sweep_that_measures_nothing_of_the_repository_is_refused(home: Path, two: tuple[Tree, Tree]) -> None:
     with pytest.raises(InputError, match="nothing that is measured lies in the repository"):
-        make_plan(home, ["accelerator=cpu"], name="ab", trees=two)
+        planned(home, *two, experiment=["accelerator=cpu"])
 
 
 def test_another_config_in_a_version_is_told_and_other_axes_are_refused(home: Path, two: tuple[Tree, Tree]) -> None:

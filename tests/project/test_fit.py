@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accelsweep.project.crossed import refit_with, spread_of, without_each_device, without_each_family
-from accelsweep.project.fit import FAMILY_PRIOR, RateTable, fit
+from accelsweep.features.projection.fit import (
+    FAMILY_PRIOR,
+    RateTable,
+    fit,
+    refit_with,
+    spread_of,
+    without_each_device,
+    without_each_family,
+)
 from accelsweep.records.run_record import NetworkFamily
 
 CONVOLUTION, ATTENTION = NetworkFamily.convolution.value, NetworkFamily.attention.value

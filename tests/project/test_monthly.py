@@ -1,7 +1,7 @@
 """Break-even by the month: straight bills cross where arithmetic says, and a ratio's interval becomes one of hours."""
 
 from accelsweep.config.prices import Bill
-from accelsweep.project.monthly import break_even, rent_or_buy
+from accelsweep.features.projection.project import break_even, rent_or_buy
 from accelsweep.records.estimates import Range
 
 HERE = Bill(0.0, 0.5, "0.5 USD/h")

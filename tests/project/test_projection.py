@@ -6,14 +6,22 @@ from dataclasses import replace
 import pytest
 from resnet50 import RESNET50
 
-from accelsweep.core.findings.projections import Projected, Room
 from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of, datasheets
 from accelsweep.errors import InputError
-from accelsweep.project.fitted import fitted
-from accelsweep.project.memory import bounds, room
-from accelsweep.project.parts import FORMS, INFERENCE, TRAINING, TRAINING_32, Form, family
-from accelsweep.project.projection import Anchor, Workload, project
-from accelsweep.project.published import published
+from accelsweep.features.projection.fit import published
+from accelsweep.features.projection.model import Projected, Room
+from accelsweep.features.projection.project import Anchor, Workload, project
+from accelsweep.features.projection.time_model import (
+    FORMS,
+    INFERENCE,
+    TRAINING,
+    TRAINING_32,
+    Form,
+    bounds,
+    family,
+    fitted,
+    room,
+)
 from accelsweep.records.run_record import NetworkFamily, Traits
 
 WORK = Workload(RESNET50, batch=256, optimizer="SGD")

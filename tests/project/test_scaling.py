@@ -2,9 +2,15 @@
 
 import pytest
 
-from accelsweep.core.findings.projections import Projected
 from accelsweep.devices.datasheets import datasheet
-from accelsweep.project.scaling import COUNTS, Efficiency, beyond_the_published, published_efficiency, times
+from accelsweep.features.projection.model import Projected
+from accelsweep.features.projection.time_model import (
+    COUNTS,
+    Efficiency,
+    beyond_the_published,
+    published_efficiency,
+    times,
+)
 from accelsweep.records.estimates import Range
 
 ONE = Projected(

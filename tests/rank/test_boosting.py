@@ -8,21 +8,21 @@ from tiny_sweep import config_with
 
 from accelsweep.devices.memory_limits import FreeMemory
 from accelsweep.errors import InputError, Unsupported
-from accelsweep.rank.tasks.boosting import together
+from accelsweep.features.boosting.rows import sets_of
+from accelsweep.features.boosting.task import together
 from accelsweep.records.run_record import Outcome
 from accelsweep.worker.errors import classify
 from accelsweep.worker.rank_setup import RankPlace
-from accelsweep.workloads.boosting.rows import sets_of
 from accelsweep.workloads.instantiate import build_data
 
-TREES = "accelsweep.workloads.boosting."
-XGBOOST = {"_target_": f"{TREES}xgboost_trees.XGBoost", "rounds": 4}
+TREES = "accelsweep.features.boosting."
+XGBOOST = {"_target_": f"{TREES}boosters.XGBoost", "rounds": 4}
 LIBRARIES = {
     "xgboost": XGBOOST,
-    "lightgbm": {"_target_": f"{TREES}lightgbm_trees.LightGBM", "rounds": 4},
-    "sklearn": {"_target_": f"{TREES}sklearn_trees.HistGradientBoosting", "rounds": 4},
+    "lightgbm": {"_target_": f"{TREES}boosters.LightGBM", "rounds": 4},
+    "sklearn": {"_target_": f"{TREES}boosters.HistGradientBoosting", "rounds": 4},
 }
-ROWS = {"_target_": f"{TREES}made_rows.MadeRows", "rows": 2000, "held_out": 1000}
+ROWS = {"_target_": f"{TREES}rows.MadeRows", "rows": 2000, "held_out": 1000}
 FITS = {**MEASURE, "warmup_steps": 2, "min_steps": 3, "min_seconds": 0.01, "max_steps": 3, "quality_metric": "AUC"}
 BOOSTED = {"task": "boosting", "model": XGBOOST, "data": ROWS, "measure": FITS}
 ROOM = FreeMemory(10**9, "machine memory")
@@ -101,7 +101,7 @@ def test_a_build_without_cuda_is_refused_because_xgboost_would_train_on_the_cpu_
     xgboost = pytest.importorskip("xgboost")
     if xgboost.build_info()["USE_CUDA"]:
         pytest.skip("this build has CUDA")
-    from accelsweep.workloads.boosting.xgboost_trees import XGBoost
+    from accelsweep.features.boosting.boosters import XGBoost
 
     with pytest.raises(Unsupported, match="was built without CUDA: pip uninstall xgboost-cpu, then pip install xgb"):
         XGBoost(device="cuda:0")
@@ -112,7 +112,7 @@ def test_a_build_without_cuda_is_refused_because_xgboost_would_train_on_the_cpu_
 def test_memory_that_xgboost_lacks_on_a_gpu_is_told_as_memory():
     """Its errors are ValueErrors, which are the user's everywhere else."""
     xgboost = pytest.importorskip("xgboost")
-    from accelsweep.workloads.boosting.xgboost_trees import _words_of
+    from accelsweep.features.boosting.boosters import _words_of
 
     words = "device_vector.cu: Memory allocation error on worker 0: std::bad_alloc: cudaErrorMemoryAllocation: out of"
     with pytest.raises(RuntimeError) as told, _words_of(xgboost):

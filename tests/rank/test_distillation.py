@@ -10,7 +10,7 @@ from one_rank import BOTH_LOOPS, DIGITS, MEASURE
 
 from accelsweep.records.run_record import Outcome
 
-TARGET = "accelsweep.workloads.distillation.Distillation"
+TARGET = "accelsweep.features.distillation.distillation.Distillation"
 CNN = {"_target_": "accelsweep.workloads.image_models.SmallCNN", "depth": 2}
 PAIR = {"_target_": TARGET, "teacher": {**CNN, "width": 8}, "student": {**CNN, "width": 4}}
 TIMED = "accelsweep.testing.calibration.TimedNetwork"

@@ -8,7 +8,9 @@ import json
 import pytest
 from one_rank import BOTH_LOOPS, MEASURE
 
-from accelsweep.rank.profiling import FEWEST_WARMUP_STEPS
+from accelsweep.features.profile.command import INSTEAD
+from accelsweep.features.profile.model import StepProfile, trace_of
+from accelsweep.features.profile.profiler import FEWEST_WARMUP_STEPS
 from accelsweep.records.run_record import Outcome
 from accelsweep.worker.run_spec import RankResult
 
@@ -35,7 +37,7 @@ class Module(pl.LightningModule):
 
 @pytest.fixture
 def profiled(tmp_path, spec, run):
-    """Profile steps of a module with a layer that sleeps 40 ms; return the result and the trace's events.
+    """Profile steps of a module with a layer that sleeps 40 ms; return the rank's result, the profile and its trace.
 
     All else takes far less, on a busy machine too.
     """
@@ -44,11 +46,14 @@ def profiled(tmp_path, spec, run):
     (tmp_path / "two_layers.py").write_text(TWO_LAYERS)
 
     def go(steps=4, **changes):
-        made = spec(model={"_target_": "two_layers.Module"}, **changes).model_copy(update={"profile_steps": steps})
+        made = spec(model={"_target_": "two_layers.Module"}, **changes).model_copy(
+            update={"instead": INSTEAD, "steps": steps}
+        )
         run_rank(made)
         result = RankResult.read(made.rank_result(0))
         assert (result.outcome, result.reason) == (Outcome.measured, None)
-        return result, json.loads(gzip.decompress(made.trace().read_bytes()))["traceEvents"]
+        trace = json.loads(gzip.decompress(trace_of(made).read_bytes()))["traceEvents"]
+        return result, StepProfile.model_validate(result.extra), trace
 
     return go
 
@@ -56,8 +61,7 @@ def profiled(tmp_path, spec, run):
 @pytest.mark.timing  # time without a processor counts in the step, and in none of its operators
 @BOTH_LOOPS
 def test_time_is_found_where_it_is_known_to_go(profiled, loop):
-    result, trace = profiled(loop=loop)
-    found = result.profile
+    _, found, trace = profiled(loop=loop)
     assert (found.steps, found.warmup_steps) == (4, FEWEST_WARMUP_STEPS)
     assert len({one["name"] for one in trace if one["name"].startswith("ProfilerStep#") and one.get("dur")}) == 4
     rows = {row.words: row for row in found.modules}
@@ -73,29 +77,29 @@ def test_time_is_found_where_it_is_known_to_go(profiled, loop):
 
 
 def test_a_profile_measures_nothing(profiled, spec):
-    result, _ = profiled()
+    result, _, _ = profiled()
     assert result.metrics == {}
     assert not spec().rank_steps(0).exists()
 
 
 def test_answers_can_be_profiled_too(profiled):
-    result, _ = profiled(task="inference")
-    assert {row.part for row in result.profile.modules} == {"forward", "outside", "data"}
+    _, found, _ = profiled(task="inference")
+    assert {row.part for row in found.modules} == {"forward", "outside", "data"}
 
 
 def test_steps_that_share_an_optimiser_step_are_profiled_together(profiled):
-    result, _ = profiled(trainer={"strategy": "auto", "accumulate_grad_batches": 3})
-    assert result.profile.steps == 6
+    _, found, _ = profiled(trainer={"strategy": "auto", "accumulate_grad_batches": 3})
+    assert found.steps == 6
 
 
 def test_as_many_steps_come_first_as_before_a_window(profiled):
-    result, _ = profiled(measure={**MEASURE, "warmup_steps": 9})
-    assert result.profile.warmup_steps == 9
+    _, found, _ = profiled(measure={**MEASURE, "warmup_steps": 9})
+    assert found.warmup_steps == 9
 
 
 def test_an_error_of_the_users_code_is_a_result_too(spec, run, own_module):
     from accelsweep.worker.main import run_rank
 
-    made = spec(model=own_module("raise KeyError('no such label')")).model_copy(update={"profile_steps": 2})
+    made = spec(model=own_module("raise KeyError('no such label')")).model_copy(update={"instead": INSTEAD, "steps": 2})
     run_rank(made)
     assert RankResult.read(made.rank_result(0)).reason == "KeyError: 'no such label'"

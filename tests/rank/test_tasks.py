@@ -8,7 +8,7 @@ from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, run_ranks
 from accelsweep.records.run_record import Outcome
 
 AIM = {**MEASURE, "quality_metric": "val_accuracy", "quality_better": "max", "validate_every_samples": 400}
-KERNELS = "accelsweep.workloads.kernels"
+KERNELS = "accelsweep.features.kernels.kernels"
 
 
 @BOTH_LOOPS

@@ -9,11 +9,10 @@ import pytest
 import torch
 from one_rank import DIGITS, MEASURE, MLP, run_ranks
 
-from accelsweep.config.schema import Serving
 from accelsweep.errors import Unsupported
-from accelsweep.measure.load.loadgen import Load, LoadTest
-from accelsweep.measure.load.peak import Peak
-from accelsweep.rank.tasks.under_load import load_metrics, nothing_valid
+from accelsweep.features.serving.loadgen import Load, LoadTest, Peak
+from accelsweep.features.serving.options import Serving
+from accelsweep.features.serving.task import load_metrics, nothing_valid
 from accelsweep.records.run_record import Metric, Outcome
 from accelsweep.worker.tasks.inference import samples_of, taken_apart, together
 
@@ -58,7 +57,7 @@ def loadgen():
 @pytest.fixture
 def brief(monkeypatch):
     """Tests need not be so long that a growing queue breaks the bound."""
-    monkeypatch.setattr("accelsweep.rank.tasks.under_load.TEST_LATENCY_BOUNDS", 0.05)
+    monkeypatch.setattr("accelsweep.features.serving.task.TEST_LATENCY_BOUNDS", 0.05)
 
 
 def test_a_model_under_load_has_a_highest_load_and_the_latencies_there_and_at_half_of_it(run, loadgen, brief, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from example_sweep import effective_of
 
 from accelsweep.config.setting import label
+from accelsweep.features.ladder.model import Rung
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
 from accelsweep.records.findings import (
     CellFinding,
@@ -20,7 +21,6 @@ from accelsweep.records.findings import (
     Hardware,
     Origin,
     Recommendation,
-    Rung,
     RunPoint,
     ScalingPoint,
     StepBottleneck,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.findings.projections import Elsewhere, Projected, Unseen
-from accelsweep.project.fitted import fitted
+from accelsweep.features.projection.model import Elsewhere, Projected, Unseen
+from accelsweep.features.projection.report import TITLE, tables
+from accelsweep.features.projection.time_model import fitted
 from accelsweep.records.estimates import Range
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.report.content import build_content
-from accelsweep.report.elsewhere.table import TITLE, elsewhere_table
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.report_files import render_files
 
@@ -36,7 +36,7 @@ FOUND = Elsewhere(
 
 @pytest.fixture
 def projecting(findings: Findings) -> Findings:
-    return findings.model_copy(update={"elsewhere": FOUND})
+    return findings.model_copy(update={"sections": {"projection": FOUND}})
 
 
 def test_projections_have_a_section_of_their_own(projecting: Findings, sweep: SweepFolder) -> None:
@@ -54,7 +54,7 @@ def test_projections_have_a_section_of_their_own(projecting: Findings, sweep: Sw
 
 def test_a_projection_looks_like_no_measurement(projecting: Findings) -> None:
     """Measured intervals stand in brackets; verdicts are words of measurements."""
-    table = elsewhere_table(projecting)
+    (table,) = tables(projecting)
     words = " ".join(entry.text for row in table.rows for entry in row)
     assert "[" not in words
     assert not re.search(r"\b(faster|slower|undecided|same)\b", words)
@@ -63,9 +63,9 @@ def test_a_projection_looks_like_no_measurement(projecting: Findings) -> None:
 
 
 def test_how_wrong_projections_were_stands_beside_them(projecting: Findings) -> None:
-    caption = elsewhere_table(projecting).caption
-    assert "859 rates of 825 networks on 12 devices" in caption
-    assert "off by more than 21%" in caption
+    (table,) = tables(projecting)
+    assert "859 rates of 825 networks on 12 devices" in table.caption
+    assert "off by more than 21%" in table.caption
 
 
 def test_a_refusal_stands_in_the_place_of_a_rate(projecting: Findings, sweep: SweepFolder) -> None:
@@ -74,7 +74,7 @@ def test_a_refusal_stands_in_the_place_of_a_rate(projecting: Findings, sweep: Sw
 
 
 def test_without_counts_the_section_says_why(findings: Findings, sweep: SweepFolder) -> None:
-    old = findings.model_copy(update={"elsewhere": Elsewhere(reason="not projected: measured before")})
+    old = findings.model_copy(update={"sections": {"projection": Elsewhere(reason="not projected: measured before")}})
     assert "Not projected: measured before" in render_markdown(build_content(old, sweep))
     assert TITLE not in render_markdown(build_content(findings, sweep))
 

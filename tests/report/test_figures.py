@@ -12,6 +12,8 @@ from example_sweep import build_example_sweep
 from mutations import odd_integers
 from PIL import Image
 
+from accelsweep.features.ladder.model import Ladder
+from accelsweep.features.ladder.report import ladder_figure
 from accelsweep.files import sha256_file
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import BatchCurve
@@ -22,7 +24,6 @@ from accelsweep.report.content import build_figures
 from accelsweep.report.figures.axes import ratio_domain, ratio_ticks, round_ticks
 from accelsweep.report.figures.drift import drift_figure
 from accelsweep.report.figures.figure import DARK, LIGHT, MOST_CELLS, SHAPES, Figure, Palette, Skipped
-from accelsweep.report.figures.ladder import ladder_figure
 from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import MOST_LINES, heatmap_figure, throughput_figure
@@ -479,7 +480,7 @@ def test_a_line_over_batch_sizes_alone_is_named_for_what_it_is(findings):
 
 
 def test_a_ladder_is_drawn_step_by_step_and_names_the_steps_without_a_mark(findings, rungs):
-    figure = ladder_figure(findings.model_copy(update={"ladder": rungs}))
+    figure = ladder_figure(findings.model_copy(update={"sections": {"ladder": Ladder(rungs=rungs)}}))
     assert [row["ratio"] for row in figure.rows] == [1.0, 2.0, None]
     assert figure.alt == "Speed-up over the first rung: naive 1x by definition; larger batch 2.0x [1.8, 2.2]."
     assert figure.rows[2]["reason"] == "no such key"
@@ -489,7 +490,7 @@ def test_a_ladder_is_drawn_step_by_step_and_names_the_steps_without_a_mark(findi
 
 
 def test_a_ladder_of_one_measured_step_is_not_drawn(findings, rungs):
-    figure = ladder_figure(findings.model_copy(update={"ladder": (rungs[0], rungs[2])}))
+    figure = ladder_figure(findings.model_copy(update={"sections": {"ladder": Ladder(rungs=(rungs[0], rungs[2]))}}))
     assert isinstance(figure, Skipped)
     assert figure.reason == "fewer than two rungs were measured"
 
@@ -498,7 +499,9 @@ def test_a_step_that_may_not_be_compared_has_no_ratio_but_its_reason(findings, r
     refused = {"verdict": Verdict.refused, "total_verdict": Verdict.refused, "reason": "torch is 2.12.0, not 2.13.0"}
     other = rungs[1].model_copy(update={"step": "2_other", "gain": None, "total": None, **refused})
     after = rungs[1].model_copy(update={"step": "3_after", "total": None, "total_verdict": Verdict.refused})
-    figure = ladder_figure(findings.model_copy(update={"ladder": (*rungs[:2], other, after)}))
+    figure = ladder_figure(
+        findings.model_copy(update={"sections": {"ladder": Ladder(rungs=(*rungs[:2], other, after))}})
+    )
     assert [row["ratio"] for row in figure.rows] == [1.0, 2.0, None, None]
     assert [row["reason"] for row in figure.rows] == [
         "",
@@ -509,7 +512,7 @@ def test_a_step_that_may_not_be_compared_has_no_ratio_but_its_reason(findings, r
     assert [row["gained"] for row in figure.rows] == ["the first rung", "2.0x [1.8, 2.2]", "refused", "2.0x [1.8, 2.2]"]
     assert "other" not in figure.alt
     assert figure.alt.count("by definition") == 1
-    alone = ladder_figure(findings.model_copy(update={"ladder": (rungs[0], other)}))
+    alone = ladder_figure(findings.model_copy(update={"sections": {"ladder": Ladder(rungs=(rungs[0], other))}}))
     assert alone.reason == "fewer than two rungs can be compared"
 
 

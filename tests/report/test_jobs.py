@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from accelsweep.features.accounting.report import jobs_table, last_lines
 from accelsweep.records.estimates import Summary
 from accelsweep.records.findings import Findings
-from accelsweep.report.cluster.jobs import jobs_table, queue_line
 from accelsweep.report.report_tables import build_tables
 from accelsweep.report.setting_table import absent_metrics
 
@@ -39,7 +39,7 @@ def test_the_soonest_result_with_the_queue_stands_first_and_a_turn_is_told(findi
     ]
     assert table.caption.endswith(f"Without the queue {waiting} has its result first, with it {fast}.")
     assert table.rows[0][4].detail == "Slurm measures no energy on these nodes"
-    assert queue_line(found) == "the jobs waited for up to 1 day, 0:00:00 in the queue"
+    assert last_lines(found) == ["the jobs waited for up to 1 day, 0:00:00 in the queue"]
     assert "jobs" in [one.name for one in build_tables(found)]
 
 
@@ -49,7 +49,7 @@ def test_where_the_queue_turns_nothing_nothing_is_said_of_it(findings: Findings)
 
 def test_without_accounts_there_is_no_table_and_the_reason_stands_once(findings: Findings) -> None:
     assert "jobs" not in [table.name for table in build_tables(findings)]
-    assert queue_line(findings) is None
+    assert last_lines(findings) == []
     unknown = told(findings, (None, 10.0))
     assert "jobs" not in [table.name for table in build_tables(unknown)]
     assert "Wait in the queue: not measured: there is no sacct here." in absent_metrics(unknown)

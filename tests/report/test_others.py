@@ -2,11 +2,10 @@
 
 import pytest
 
-from accelsweep.core.claims.verdicts import ClaimVerdict
-from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.features.claims.model import ClaimFinding, Claims, ClaimVerdict
+from accelsweep.features.claims.report import others_figure
 from accelsweep.records.estimates import Estimate
 from accelsweep.report.figures.figure import DARK, LIGHT, Figure, Skipped
-from accelsweep.report.figures.published_values import others_figure
 
 
 def claim(value, published, **changes):
@@ -22,7 +21,7 @@ def claim(value, published, **changes):
 
 
 def drawn(findings, *claims):
-    return others_figure(findings.model_copy(update={"claims": claims}))
+    return others_figure(findings.model_copy(update={"sections": {"claims": Claims(figures=claims)}}))
 
 
 def test_a_published_value_is_relative_to_ours_and_has_no_interval(findings):

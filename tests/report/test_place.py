@@ -3,8 +3,9 @@
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.core.recorded.external import ExternalResults, ExternalRow
 from accelsweep.driver.finalize import report
+from accelsweep.features.imports.model import ExternalResults, ExternalRow
+from accelsweep.features.imports.report import rows_of
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MergedPlace
 from accelsweep.records.plan import LONGEST, name_together
@@ -62,6 +63,9 @@ def test_imported_rows_stand_in_a_merged_report_and_change_no_number(tmp_path):
     assert "timm theirs.csv" in text.replace("\\", "")
     assert "1,234.5 samples/s" in text
     after = Findings.read(place.findings)
-    assert [one.row for one in after.external] == [row]
-    assert after.model_copy(update={"external": ()}) == before
+    assert [one.row for one in rows_of(after)] == [row]
+    assert (
+        after.model_copy(update={"sections": {name: one for name, one in after.sections.items() if name != "imports"}})
+        == before
+    )
     assert "Measured by others" not in report(tmp_path, ["one"]).read_text("utf-8")

@@ -1,14 +1,14 @@
 """Tables: every number with its interval, every missing one with its reason, every failure a row."""
 
 from accelsweep.config.prices import PriceUsed
-from accelsweep.core.claims.verdicts import ClaimVerdict
-from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.features.claims import report as report_
+from accelsweep.features.claims.model import ClaimFinding, Claims, ClaimVerdict
+from accelsweep.features.ladder import report
+from accelsweep.features.ladder.model import Ladder
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.run_record import Doubt, Outcome
-from accelsweep.report import claims_tables
 from accelsweep.report.content import build_content
 from accelsweep.report.report_tables import build_tables, doubts_table, environment_table, failures_table, runs_table
-from accelsweep.report.series import ladder
 from accelsweep.report.setting_table import absent_metrics, cells_table, cost_words
 
 
@@ -208,7 +208,7 @@ def test_claims_have_a_table_where_the_experiment_states_some(findings):
     assert "claims" not in tables_by_name(findings)
     absent = {"measured": None, "labels": (), "verdict": ClaimVerdict.not_testable, "reason": "there is no GPU"}
     claims = (claim_finding(), claim_finding(**absent))
-    table = tables_by_name(findings.model_copy(update={"claims": claims}))["claims"]
+    table = tables_by_name(findings.model_copy(update={"sections": {"claims": Claims(figures=claims)}}))["claims"]
     assert words(table.rows[0]) == [
         ("batches of 8 take 3x the time of batches of 64", "batch_size"),
         ("3x", ""),
@@ -223,7 +223,9 @@ def test_claims_have_a_table_where_the_experiment_states_some(findings):
 def test_why_a_claim_may_come_out_differently_stands_once_for_all_its_figures(findings):
     claims = (claim_finding(figure="rate"), claim_finding(figure="memory"), claim_finding(analogue="threads"))
     other = claim_finding(id="vgg16", differs=())
-    table = tables_by_name(findings.model_copy(update={"claims": (*claims, other)}))["reasons"]
+    table = tables_by_name(findings.model_copy(update={"sections": {"claims": Claims(figures=(*claims, other))}}))[
+        "reasons"
+    ]
     assert [words(row) for row in table.rows] == [
         [("batch_size", ""), ("a forum", ""), ("that was another network", "")],
         [("vgg16", ""), ("a forum", ""), ("no reason is known", "")],
@@ -232,18 +234,24 @@ def test_why_a_claim_may_come_out_differently_stands_once_for_all_its_figures(fi
 
 def test_an_analogue_has_a_row_of_its_own_that_says_so_in_its_verdict(findings):
     analogue = claim_finding(analogue="threads in place of GPUs", figure="rate", verdict=ClaimVerdict.agrees)
-    (row,) = tables_by_name(findings.model_copy(update={"claims": (analogue,)}))["claims"].rows
+    (row,) = tables_by_name(findings.model_copy(update={"sections": {"claims": Claims(figures=(analogue,))}}))[
+        "claims"
+    ].rows
     assert words(row)[0] == ("batch_size, analogue: rate", "threads in place of GPUs")
     assert words(row)[3] == ("analogue: agrees", "")
 
 
 def test_what_others_published_stands_beside_ours_in_a_table_of_its_own(findings):
-    assert "published" not in tables_by_name(findings.model_copy(update={"claims": (claim_finding(),)}))
+    assert "published" not in tables_by_name(
+        findings.model_copy(update={"sections": {"claims": Claims(figures=(claim_finding(),))}})
+    )
     ours = Estimate(value=0.004, low=0.0039, high=0.0041, unit="s", confidence=0.95, count=3)
     net = {"claimed": "0.024 to 0.037 s", "against": None, "measured": ours, "labels": ("cuda x1",)}
     caffe = claim_finding(figure="FCN-5", published={"Caffe": 0.037, "TF": 0.024}, **net)
     torch = claim_finding(figure="LSTM-32", published={"Torch": 0.096}, **{**net, "measured": None, "reason": "no GPU"})
-    table = tables_by_name(findings.model_copy(update={"claims": (caffe, torch, claim_finding())}))["published"]
+    table = tables_by_name(
+        findings.model_copy(update={"sections": {"claims": Claims(figures=(caffe, torch, claim_finding()))}})
+    )["published"]
     assert [column.title for column in table.columns] == ["Figure", "Caffe", "TF", "Torch", "Here"]
     assert words(table.rows[0])[1:] == [("0.037", ""), ("0.024", ""), ("-", ""), ("4.0 ms [3.9, 4.1]", "cuda x1")]
     assert words(table.rows[1])[4] == ("not measured", "no GPU")
@@ -252,7 +260,7 @@ def test_what_others_published_stands_beside_ours_in_a_table_of_its_own(findings
 
 def test_a_ladder_has_a_row_for_each_step_measured_or_not(findings, rungs):
     assert "ladder" not in tables_by_name(findings)
-    table = tables_by_name(findings.model_copy(update={"ladder": rungs}))["ladder"]
+    table = tables_by_name(findings.model_copy(update={"sections": {"ladder": Ladder(rungs=rungs)}}))["ladder"]
     naive, batch, layout = (words(row) for row in table.rows)
     assert [naive[0], naive[2], naive[3]] == [("naive", "example-host"), ("-", ""), ("first rung", "")]
     assert batch[0] == ("larger batch", "example-host")
@@ -263,30 +271,32 @@ def test_a_ladder_has_a_row_for_each_step_measured_or_not(findings, rungs):
 
 
 def test_a_claim_and_a_step_are_told_in_one_line(rungs):
-    assert claims_tables.in_one_line(claim_finding()) == (
+    assert report_.in_one_line(claim_finding()) == (
         "batch_size: claimed 3x, measured 1.42x [1.40, 1.44], less than claimed"
     )
     absent = claim_finding(measured=None, verdict=ClaimVerdict.not_testable, reason="no GPU", figure="rate")
-    assert claims_tables.in_one_line(absent) == "batch_size, rate: claimed 3x, not testable here (no GPU)"
+    assert report_.in_one_line(absent) == "batch_size, rate: claimed 3x, not testable here (no GPU)"
     never = Estimate(value=0.0, low=0.0, high=0.616, unit="of the runs", confidence=0.95, count=5)
     shared = claim_finding(measured=never, metric="outcome.diverged", claimed="1", against=None)
-    assert claims_tables.in_one_line(shared) == (
+    assert report_.in_one_line(shared) == (
         "batch_size: claimed 1, measured 0.0 of the runs [0.0, 0.7], less than claimed"
     )
-    naive, batch, layout = map(ladder.in_one_line, rungs)
+    naive, batch, layout = map(report.in_one_line, rungs)
     assert naive == "naive: 100 samples/s [90, 110]"
     assert batch == "larger batch: 2.0x [1.8, 2.2] over naive (faster), 2.0x [1.8, 2.2] in all"
     assert layout == "channels last: not measured (no such key)"
     refused = {"gain": None, "verdict": Verdict.refused, "total": None, "total_verdict": Verdict.refused}
     other = rungs[1].model_copy(update={**refused, "reason": "torch differs"})
-    assert ladder.in_one_line(other) == "larger batch: 200 samples/s [180, 220], refused (torch differs)"
+    assert report.in_one_line(other) == "larger batch: 200 samples/s [180, 220], refused (torch differs)"
     late = rungs[1].model_copy(update={"total": None, "total_verdict": Verdict.refused})
-    assert ladder.in_one_line(late) == "larger batch: 2.0x [1.8, 2.2] over naive (faster), refused in all"
+    assert report.in_one_line(late) == "larger batch: 2.0x [1.8, 2.2] over naive (faster), refused in all"
 
 
 def test_the_doubts_of_its_runs_travel_with_a_claim(findings):
     busy = Doubt(code="busy_cpu", message="others used the CPU", remedy="stop them")
     claim = claim_finding(doubts=(busy, busy.model_copy(update={"message": "and again"})))
-    (row,) = tables_by_name(findings.model_copy(update={"claims": (claim,)}))["claims"].rows
+    (row,) = tables_by_name(findings.model_copy(update={"sections": {"claims": Claims(figures=(claim,))}}))[
+        "claims"
+    ].rows
     assert (row[4].text, row[4].tone) == ("busy_cpu", "doubt")
-    assert claims_tables.in_one_line(claim).endswith("less than claimed; doubts: busy_cpu")
+    assert report_.in_one_line(claim).endswith("less than claimed; doubts: busy_cpu")

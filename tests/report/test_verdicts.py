@@ -3,10 +3,9 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from accelsweep.core.claims.verdicts import ClaimVerdict
-from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.features.claims.model import ClaimFinding, Claims, ClaimVerdict
+from accelsweep.features.claims.report import Verdicts, write_verdicts
 from accelsweep.records.estimates import Estimate
-from accelsweep.report.verdicts import Verdicts, write_verdicts
 
 WHY_NOT = {"claims-vgg16": "it was not asked for", "claims-matmul": "the 30 minutes were spent"}
 
@@ -38,8 +37,16 @@ def sweeps(findings):
     analogue = figure("vgg16", ClaimVerdict.agrees, 2.0, analogue="threads in place of GPUs")
     waiting = figure("matmul", ClaimVerdict.not_run, published={"Caffe": 0.5})
     return [
-        findings.model_copy(update={"sweep": "claims-vgg16", "claims": (untestable, analogue), "command": "run one"}),
-        findings.model_copy(update={"sweep": "claims-matmul", "claims": (waiting,), "command": "run two"}),
+        findings.model_copy(
+            update={
+                "sweep": "claims-vgg16",
+                "sections": {"claims": Claims(figures=(untestable, analogue))},
+                "command": "run one",
+            }
+        ),
+        findings.model_copy(
+            update={"sweep": "claims-matmul", "sections": {"claims": Claims(figures=(waiting,))}, "command": "run two"}
+        ),
     ]
 
 
@@ -53,7 +60,7 @@ def test_the_first_sentence_counts_claims_and_leaves_analogues_apart(sweeps):
 def test_a_projection_never_counts_as_tested(sweeps, tmp_path):
     span = {"value": 30, "low": 20, "high": 45}
     one = figure("cost", ClaimVerdict.more, projected=span, board="l4", reason="")
-    page = write_verdicts(tmp_path, [sweeps[0].model_copy(update={"claims": (one,)})], {})
+    page = write_verdicts(tmp_path, [sweeps[0].model_copy(update={"sections": {"claims": Claims(figures=(one,))}})], {})
     assert "1 claim with 1 figure: 0 tested here, 1 only projected." in page.read_text()
     text = (page.parent / "report.md").read_text()
     assert "projected: more than claimed" in text

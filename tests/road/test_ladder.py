@@ -4,6 +4,7 @@ import importlib.util
 
 import pytest
 
+from accelsweep.features.ladder.model import Ladder
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
@@ -20,7 +21,7 @@ def test_a_ladder_of_a_model_without_convolutions(home):
     model = ("model=mlp", "data=digits", "accelerator=cpu")
     result = home.accelsweep("run", "experiment=ladder", f"rung={STEPS}", "repeats=2", *model, *SHORT)
     folder = SweepFolder(home.path, "ladder")
-    rungs = {rung.step: rung for rung in Findings.read(folder.findings).ladder}
+    rungs = {rung.step: rung for rung in Findings.read(folder.findings).section(Ladder)}
     assert list(rungs) == STEPS.split(","), result.stdout
     naive, resident, layout, mixed = rungs.values()
     assert (naive.verdict, naive.gain) == (Verdict.baseline, None)
@@ -45,7 +46,7 @@ def test_a_ladder_of_texts_climbs_past_the_step_that_is_for_images(home):
     result = home.accelsweep(
         "run", "experiment=ladder", f"rung={steps}", "repeats=2", "accelerator=cpu", *data, *model, *SHORT
     )
-    rungs = Findings.read(SweepFolder(home.path, "ladder").findings).ladder
+    rungs = Findings.read(SweepFolder(home.path, "ladder").findings).section(Ladder)
     assert [rung.step for rung in rungs] == steps.split(","), result.stdout
     naive, moved, resident = rungs
     assert (naive.verdict, moved.rate) == (Verdict.baseline, None)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from accelsweep.config.site import Site
-from accelsweep.drive.slurm.accounting import NO_ENERGY, accounts
+from accelsweep.features.accounting.sacct import NO_ENERGY, accounts
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Outcome
 from accelsweep.schedulers.slurm_site import draft

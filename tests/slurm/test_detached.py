@@ -7,7 +7,7 @@ import pytest
 import yaml
 from patience import until
 
-from accelsweep.drive.detached.handed import handed_head
+from accelsweep.features.detach.places import handed_head
 from accelsweep.records.run_record import Outcome
 
 pytestmark = pytest.mark.slurm

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from accelsweep.analysis.collect import look_up
-from accelsweep.drive.slurm.accounting import accounts
+from accelsweep.features.accounting.sacct import accounts
 from accelsweep.records.plan import Manifest
 
 WATTS = 100.0

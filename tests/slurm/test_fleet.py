@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.drive.detached.handed import handed_head
+from accelsweep.features.detach.places import handed_head
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record

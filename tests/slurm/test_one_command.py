@@ -14,12 +14,11 @@ import pytest
 import yaml
 from patience import PATIENCE_SECONDS
 
-from accelsweep.drive.slurm.accounting import NO_ENERGY
+from accelsweep.features.accounting.sacct import NO_ENERGY, Accounting, accounting_file
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Outcome, Record
-from accelsweep.state.accounting import Accounting
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -37,7 +36,7 @@ def told_of_jobs(home):
     assert {one.provenance for one in found} == {"slurm"}
     assert all(one.median is not None and 0 <= one.median < 120 for one in found)
     assert "## Jobs on the cluster" in page
-    (job,) = Accounting.read(home.folder.accounting).jobs.values()
+    (job,) = Accounting.read(accounting_file(home.folder)).jobs.values()
     assert (job.number, job.state, job.energy_reason) == (*home.submitted(), "COMPLETED", NO_ENERGY)
 
 

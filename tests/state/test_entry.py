@@ -15,13 +15,18 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.signals import exit_code_of
 
 OF_A_SWEEP = ["analysis.analyse_sweep", "report.report_files", "tracking.live_publishing", "driver.finalize"]
-OF_GRID_ENGINE = ["engines.grid_engine.status", "engines.grid_engine.submit"]
-OTHERS = ["executor.__main__", "executor.node_agent", "report.captions", "worker.main", *OF_GRID_ENGINE]
+OF_GRID_ENGINE = "features.grid_engine.snakemake_commands"
+OTHERS = ["executor.__main__", "executor.node_agent", "report.captions", "worker.main", OF_GRID_ENGINE]
 
 
 def main_of(module: str) -> Callable[..., int]:
     main: Callable[..., int] = import_module(f"accelsweep.{module}").main
     return main
+
+
+def unwrapped(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what went to stderr as one line: argparse wraps a usage."""
+    return " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("module", OF_A_SWEEP)
@@ -63,7 +68,17 @@ def test_without_its_argument_each_shows_its_own_name_and_usage(
     with pytest.raises(SystemExit) as ended:
         main_of(module)()
     assert ended.value.code == 2
-    assert f"usage: python -m accelsweep.{module.removesuffix('.__main__')} " in capsys.readouterr().err
+    assert f"usage: python -m accelsweep.{module.removesuffix('.__main__')} " in unwrapped(capsys)
+
+
+@pytest.mark.parametrize("program", ["status", "submit"])
+def test_without_its_argument_each_program_of_grid_engine_shows_its_own_name_and_usage(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main_of(OF_GRID_ENGINE)([program])
+    assert ended.value.code == 2
+    assert f"usage: python -m accelsweep.{OF_GRID_ENGINE} {program} " in unwrapped(capsys)
 
 
 def test_data_are_prepared_for_a_planned_sweep_alone(
@@ -93,7 +108,7 @@ def test_snakemake_reads_why_a_job_could_not_be_handed_to_a_qsub_that_is_not_the
     """It logs the standard output alone, and got a traceback beside it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main_of("engines.grid_engine.submit")(["sweep", "b1", "-l", "gpu=1", "job.sh"]) == 1
+    assert main_of(OF_GRID_ENGINE)(["submit", "sweep", "b1", "-l", "gpu=1", "job.sh"]) == 1
     assert "qsub" in capsys.readouterr().out
 
 

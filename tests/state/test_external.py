@@ -5,9 +5,9 @@ import json
 import pytest
 from published_files import LAMBDA_ROWS, MILABENCH, MLPERF, PUBLISHED, TIMM_ROWS
 
-from accelsweep.core.recorded.external import ExternalResults
 from accelsweep.errors import InputError
-from accelsweep.state.external.files import READERS, external_file, kept, read_published
+from accelsweep.features.imports.model import ExternalResults
+from accelsweep.features.imports.readers import READERS, external_file, kept, read_published
 
 TIMM, _ = PUBLISHED["timm"]
 LAMBDA = "pytorch-train-throughput-fp16.csv"

@@ -14,19 +14,19 @@ import accelsweep
 from accelsweep.cli.runs import print_runs, retry_runs
 from accelsweep.cli.status import print_status
 from accelsweep.cli.sweeps import compare_sweeps
-from accelsweep.commands.exchange.archives import export_sweep, import_archive
 from accelsweep.driver.finalize import report
 from accelsweep.driver.up_to_date import Standing, stands
 from accelsweep.errors import EXIT_INCOMPLETE, NewerFile
 from accelsweep.executor.result_reuse import audit
+from accelsweep.features.archives.command import export_sweep, import_archive
+from accelsweep.features.archives.pack import LISTING
 from accelsweep.json_documents import canonical_json, sha256_text
 from accelsweep.planning.plan import make_plan
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.state.archive.contents import LISTING
-from accelsweep.tracking import snapshot
 from accelsweep.tracking.publisher import publish
+from accelsweep.tracking.snapshot import take_snapshot
 
 pytestmark = pytest.mark.heavy
 
@@ -118,7 +118,7 @@ def test_the_mark_of_a_finished_sweep_is_refused(folder, head):
 
 def test_later_findings_are_not_copied_to_mlflow(folder, head):
     folder.findings.write_bytes(later(folder.findings.read_bytes(), **head))
-    refused(folder, snapshot.take_snapshot)
+    refused(folder, take_snapshot)
 
 
 def test_later_findings_hide_no_state_and_are_made_anew_from_the_records(folder, head, capsys):

@@ -11,9 +11,9 @@ from tiny_executor import HERE, TinyBlock, plan_sweep, result
 
 from accelsweep.errors import InputError
 from accelsweep.executor.launch import Launcher
+from accelsweep.features.debug.command import debug_cell
 from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records.plan import Manifest
-from accelsweep.supervise.debug import debug_cell
 from accelsweep.worker.run_spec import RunSpec
 
 

@@ -7,13 +7,12 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object
 from tiny_sweep import config_with
 
-from accelsweep.core.cells.trees import LIBRARIES
 from accelsweep.devices.memory_limits import FreeMemory
 from accelsweep.errors import InputError, Unsupported
-from accelsweep.rank.tasks.boosting import area_under_curve
-from accelsweep.workloads.boosting.booster import build_booster, fit_of
-from accelsweep.workloads.boosting.made_rows import MadeRows
-from accelsweep.workloads.boosting.rows import sets_of
+from accelsweep.features.boosting.boosters import build_booster, fit_of
+from accelsweep.features.boosting.libraries import LIBRARIES
+from accelsweep.features.boosting.rows import MadeRows, sets_of
+from accelsweep.features.boosting.task import area_under_curve
 
 GIVEN = {"device": "cpu", "threads": 1, "seed": 1, "classes": 2}
 ROOM = FreeMemory(10**9, "machine memory")
@@ -65,7 +64,7 @@ def test_the_plan_knows_of_each_class_what_it_can_do(target, library):
 
 
 def test_what_names_no_device_is_for_the_cpu_only():
-    model = {"_target_": "accelsweep.workloads.boosting.sklearn_trees.HistGradientBoosting"}
+    model = {"_target_": "accelsweep.features.boosting.boosters.HistGradientBoosting"}
     with pytest.raises(Unsupported, match="names no argument `device`, so it computes on the CPU"):
         build_booster(config_with(model=model), **{**GIVEN, "device": "cuda:0"})
     for prepare, words in (("apart", "scikit-learn bins the rows in each fit"), ("in_fits", "did you mean 'in_fit'")):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from accelsweep.errors import InputError, Unsupported
+from accelsweep.features.distillation.distillation import Distillation
 from accelsweep.testing.calibration import TimedNetwork
-from accelsweep.workloads.distillation import Distillation
 
 
 def test_the_students_optimiser_and_strategy_never_see_the_teacher():

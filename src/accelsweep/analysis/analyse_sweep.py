@@ -6,18 +6,11 @@ A pure function: the same records give the same findings to the last digit, what
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from accelsweep.analyse.advice.fleet import about_fleet
-from accelsweep.analyse.beside.elsewhere import Onto, elsewhere, projected_cell
-from accelsweep.analyse.beside.others import other_sweeps
-from accelsweep.analyse.beside.profiles import with_profiles
-from accelsweep.analyse.claims.judge import judge_claims
-from accelsweep.analyse.claims.wide import WideFigures
-from accelsweep.analyse.findings.cells.priced import priced
-from accelsweep.analyse.findings.curves.ladder import ladders
-from accelsweep.analyse.fleet.nodes import fleet_of
+from accelsweep import registry
 from accelsweep.analysis.baseline_comparison import Comparison, Rules, against_baseline, noise_against_baseline, pair_of
 from accelsweep.analysis.collect import collect
 from accelsweep.analysis.costs import costs, gaps, note, used
@@ -43,31 +36,75 @@ from accelsweep.analysis.simultaneous_intervals import Pair, pools
 from accelsweep.analysis.sweep_doubts import outlying_runs, overlapping_runs, sweep_doubts, two_levels
 from accelsweep.config.prices import PriceUsed
 from accelsweep.config.sweep_options import PILOT
-from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.file_times import bring_all_back
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import CellFinding, Findings, Section
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_environment import HardwareKind, names_of
 from accelsweep.signals import exit_code_of
 
-Others = Mapping[str, Sequence[CellRuns]]
-"""The runs of other sweeps, by their names, for claims that name them."""
+
+@dataclass(frozen=True)
+class Analysis:
+    """A sweep's settings: each compared with its baseline, priced, and all weighed against each other.
+
+    Findings are made of it, and so are the sections of features. `folder` is where the sweep lies, None for runs in
+    memory and for several merged sweeps; `home` is the working directory that holds it, or all of them.
+    """
+
+    manifest: Manifest
+    rows: list[RunRow]
+    groups: list[CellRuns]
+    rules: Rules
+    names: dict[HardwareKind, str]
+    measure: QualityMeasure
+    comparisons: list[Comparison]
+    cells: tuple[CellFinding, ...]
+    money: _Money
+    weighed: Weighed
+    folder: SweepFolder | None = None
+    home: Path | None = None
+
+    @classmethod
+    def of(
+        cls, runs: Iterable[RunRow], manifest: Manifest, folder: SweepFolder | None = None, home: Path | None = None
+    ) -> Analysis:
+        """Analyse the runs that `collect` found of the sweep that `manifest` plans."""
+        rows = in_order(runs)
+        groups = group(manifest, rows)
+        rules = Rules.of(manifest, groups)
+        names = names_of(one.hardware for one in groups)
+        measure = measure_of(groups, manifest.settings.analysis.quality_margin)
+        comparisons = against_baseline(groups, manifest, rules)
+        prices, money = _costs(groups, manifest, Family(1, rules.family.confidence))
+        context = Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest)
+        asked = [Asked(one, found.partner, found.verdict) for one, found in zip(groups, comparisons, strict=True)]
+        good, levels = qualities(asked, rules.family, measure), two_levels(groups)
+        cells = tuple(
+            finding_of(*parts, context) for parts in zip(groups, comparisons, prices, good, levels, strict=True)
+        )
+        weighed = weigh(manifest, groups, comparisons, cells, rules, measure, names)
+        home = folder.home if folder is not None else home
+        return cls(manifest, rows, groups, rules, names, measure, comparisons, cells, money, weighed, folder, home)
 
 
 def analyse(
-    runs: Iterable[RunRow], manifest: Manifest, onto: Onto | None = None, others: Others | None = None
+    runs: Iterable[RunRow], manifest: Manifest, folder: SweepFolder | None = None, home: Path | None = None
 ) -> Findings:
     """Return the findings of the sweep that `manifest` plans from the runs that `collect` found.
 
-    `onto` says for which devices there are projections, and with which prices: the usual ones with the sweep's.
-    `others` has the sweeps that the claims' figures name.
+    `folder` is where the sweep lies; several merged sweeps have no folder, but a `home`.
     """
-    rows = in_order(runs)
-    found = _compared(rows, manifest)
-    groups, rules, names, weighed = found.groups, found.rules, found.names, found.weighed
-    curves, fleet = scaling_curves(groups), fleet_of(rows, manifest)
+    found = Analysis.of(runs, manifest, folder, home)
+    rows, groups, rules, weighed = found.rows, found.groups, found.rules, found.weighed
+    curves = scaling_curves(groups)
+    built = {
+        feature.name: registry.load(feature.section.build)(found) for feature in registry.features() if feature.section
+    }
+    sections: dict[str, Section] = {name: section for name, section in built.items() if section is not None}
+    own_advice = (section.recommendation(manifest) for section in sections.values())
+    compares_nodes = any(section.compares_nodes for section in sections.values())
     return Findings(
         sweep=manifest.sweep,
         revision=manifest.revision,
@@ -82,33 +119,30 @@ def analyse(
         excluded=manifest.excluded,
         cells=found.cells,
         repeats=weighed.repeats,
-        doubts=tuple(sweep_doubts(groups, manifest.baseline, weighed.repeats, of_nodes=fleet is not None)),
+        doubts=tuple(sweep_doubts(groups, manifest.baseline, weighed.repeats, of_nodes=compares_nodes)),
         family=rules.family.size,
         quality_metric=found.measure.metric,
         quality_better=found.measure.better,
         smallest_visible_effect=weighed.visible,
         pareto=weighed.pareto,
         pareto_objectives=weighed.objectives,
-        recommendation=weighed.recommendation if fleet is None else about_fleet(fleet, manifest),
+        recommendation=next(filter(None, own_advice), weighed.recommendation),
         outcomes=counted(rows),
         rate_metric=rate_metric_of(manifest, rows),
         rate_unit=groups[0].rate_unit if groups else "",
-        hardware=hardware_of(names),
+        hardware=hardware_of(found.names),
         refusals=tuple(dict.fromkeys(one.refusal for one in found.comparisons if one.refusal is not None)),
         scaling=scaling(curves, rules),
         laws=scaling_laws(curves, rules),
         environment=environment(manifest, rows),
         records_sha256=records_digest(rows),
-        batch_curves=batch_curves(groups, names),
+        batch_curves=batch_curves(groups, found.names),
         costs_note=found.money.note,
         cost_gaps=found.money.gaps,
         prices=found.money.prices,
-        claims=_claims(manifest, groups, others or {}),
-        ladder=ladders(groups, manifest.settings.report.ladder, rules, names),
         origin=origin_of(rows),
         looks=tuple(rules.looks),
-        elsewhere=elsewhere(groups, weighed.recommendation.choice, names, onto or Onto.usual(manifest)),
-        fleet=fleet,
+        sections=sections,
     )
 
 
@@ -121,35 +155,6 @@ class _Money:
     prices: tuple[PriceUsed, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """The cells of a sweep, each compared with its baseline, priced, and all weighed against each other."""
-
-    groups: list[CellRuns]
-    rules: Rules
-    names: dict[HardwareKind, str]
-    measure: QualityMeasure
-    comparisons: list[Comparison]
-    cells: tuple[CellFinding, ...]
-    money: _Money
-    weighed: Weighed
-
-
-def _compared(rows: Sequence[RunRow], manifest: Manifest) -> _Compared:
-    groups = group(manifest, rows)
-    rules = Rules.of(manifest, groups)
-    names = names_of(one.hardware for one in groups)
-    measure = measure_of(groups, manifest.settings.analysis.quality_margin)
-    comparisons = against_baseline(groups, manifest, rules)
-    prices, money = _costs(groups, manifest, Family(1, rules.family.confidence))
-    context = Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest)
-    asked = [Asked(one, found.partner, found.verdict) for one, found in zip(groups, comparisons, strict=True)]
-    good, levels = qualities(asked, rules.family, measure), two_levels(groups)
-    cells = tuple(finding_of(*parts, context) for parts in zip(groups, comparisons, prices, good, levels, strict=True))
-    weighed = weigh(manifest, groups, comparisons, cells, rules, measure, names)
-    return _Compared(groups, rules, names, measure, comparisons, cells, money, weighed)
-
-
 def _costs(groups: Sequence[CellRuns], manifest: Manifest, family: Family) -> tuple[list[dict[str, Estimate]], _Money]:
     """Return each cell's costs and the notes on them. A wrong price removes the costs but not the report."""
     prices = manifest.settings.prices
@@ -159,25 +164,13 @@ def _costs(groups: Sequence[CellRuns], manifest: Manifest, family: Family) -> tu
     return found, _Money(note(prices, found), gaps(groups, found), used(groups, found, prices))
 
 
-def _claims(manifest: Manifest, groups: Sequence[CellRuns], others: Others) -> tuple[ClaimFinding, ...]:
-    rules, prices = manifest.settings.analysis, manifest.settings.prices
-    known = [priced(one, prices) for one in groups]
-    wide = WideFigures(
-        {name: [priced(one, prices) for one in runs] for name, runs in others.items()},
-        lambda one, key: projected_cell(one, key, prices),
-        rules.across,
-    )
-    return judge_claims(manifest.settings.report.claims, known, rules.confidence, rules.across, wide)
-
-
 # All findings of a sweep's folder: of its records, with the other sweeps that claims name, and its profiles beside.
 
 
 def findings_of(folder: SweepFolder) -> Findings:
     """Collect the sweep's records, write them as one table, and return the findings."""
     manifest, runs = Manifest.read(folder.manifest), collect(folder)
-    found = analyse(runs, manifest, others=other_sweeps(folder, manifest))
-    return with_profiles(found, folder, runs, manifest)
+    return analyse(runs, manifest, folder)
 
 
 # `python -m accelsweep.analysis.analyse_sweep sweeps/NAME`: collect the sweep's records and write its findings.json.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from accelsweep import registry
 from accelsweep.analysis.run_results import Reading, RunRow
 from accelsweep.config.schema import CellConfig
 from accelsweep.errors import DamagedFile
@@ -28,7 +29,6 @@ from accelsweep.records.run_files import block_or_none, read_record, read_record
 from accelsweep.records.run_record import Effective, Metric, Outcome, Record, Traits
 from accelsweep.records.stop_reasons import why_and_what_next
 from accelsweep.redaction import without_secrets
-from accelsweep.state.accounting import PROVENANCE, Accounting, JobAccount, job_of
 
 # records.parquet: the runs as one table for other programs. No code of ours reads it.
 
@@ -111,60 +111,6 @@ def _axis_column(values: list[Any]) -> pa.Array:
     return _column([canonical_json(value) for value in values], TEXT)
 
 
-# The cluster's account of a run's job, as metrics of the run beside those of its record. The record stays as it is.
-
-WHOLE_JOB = "the run's whole job"
-
-ITS_NODES = "what Slurm counts on the nodes of the run's whole job"
-
-A_TARGET = "training to the target, validations included"
-
-ONE_EPOCH = "one pass over the training data at the measured rate"
-
-
-def accounted(folder: SweepFolder, rows: Sequence[RunRow]) -> list[RunRow]:
-    """Return the rows with the metrics of their jobs, where the sweep has accounts; as they are where it has none."""
-    try:
-        jobs = Accounting.read(folder.accounting).jobs
-    except (FileNotFoundError, DamagedFile):
-        return list(rows)
-    return [_with_account(row, jobs) for row in rows]
-
-
-def _with_account(row: RunRow, jobs: Mapping[str, JobAccount]) -> RunRow:
-    number = job_of(row.environment)
-    if number is None or number not in jobs:
-        return row
-    return replace(row, metrics={**row.metrics, **dict(_metrics(row, jobs[number]))})
-
-
-def _metrics(row: RunRow, job: JobAccount) -> Iterator[tuple[str, Reading]]:
-    why = None if job.reason is None else in_utf8(job.reason)
-    no_energy = why or (None if job.energy_reason is None else in_utf8(job.energy_reason))
-    yield "job_queue_seconds", Reading(job.queue_seconds, "s", why, WHOLE_JOB, PROVENANCE)
-    yield "job_elapsed_seconds", Reading(job.elapsed_seconds, "s", why, WHOLE_JOB, PROVENANCE)
-    yield "job_energy_joules", Reading(job.energy_joules, "J", no_energy, ITS_NODES, PROVENANCE)
-    result = _result(row)
-    if result is None:
-        return
-    yield "time_to_result_seconds", result
-    both = None if result.value is None or job.queue_seconds is None else result.value + job.queue_seconds
-    queued = f"the job's wait, then {result.scope}"
-    yield (
-        "time_to_result_with_queue_seconds",
-        Reading(both, "s", result.reason or why, queued, f"clock and {PROVENANCE}"),
-    )
-
-
-def _result(row: RunRow) -> Reading | None:
-    """Return how long the run's result takes without the queue; None where its task has no such result."""
-    target = row.metrics.get("time_to_target_wall_seconds")
-    if target is not None:
-        return Reading(target.value, "s", target.reason, A_TARGET, "clock")
-    samples, rate = row.value("epoch_samples"), row.value("samples_per_second")
-    return Reading(samples / rate, "s", None, ONE_EPOCH, "clock") if samples and rate else None
-
-
 _Part = TypeVar("_Part", CellConfig, Effective, Traits, Mapping[str, Any])
 
 
@@ -202,7 +148,9 @@ def look_up(
     wanted = [_wanted(lookup, block.name, run) for block in manifest.blocks for run in block.runs]
     rows = [replace(row, axes=axes.get(row.cell, row.axes)) for row in wanted]
     rows += [_unsupported(manifest.sweep, cell) for cell in manifest.cells if cell.unsupported is not None]
-    return accounted(folder, rows)
+    for with_metrics in registry.loaded("run_metrics"):
+        rows = with_metrics(folder, rows)
+    return rows
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 from accelsweep.analysis.intervals import FEWEST_PAIRS, Interval, variance
 from accelsweep.analysis.run_results import CellRuns, RunRow
-from accelsweep.config.schema import SIZES
 from accelsweep.config.setting import as_typed
+from accelsweep.config.tasks import SIZES
 from accelsweep.json_documents import canonical_json
 from accelsweep.records.run_record import Doubt
 

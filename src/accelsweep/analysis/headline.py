@@ -11,8 +11,8 @@ from accelsweep.analysis.baseline_comparison import Rules
 from accelsweep.analysis.costs import memory_of_all, value_of
 from accelsweep.analysis.power import planned_repeats
 from accelsweep.analysis.quality import QualityMeasure
-from accelsweep.config.schema import SIZES
 from accelsweep.config.setting import axes_in_words, words_of
+from accelsweep.config.tasks import SIZES
 from accelsweep.config.versions import words_for
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import CellFinding, Certainty, Choice, Recommendation
@@ -232,13 +232,6 @@ def memory(cell: CellFinding) -> str | None:
     return ", ".join(part for part in (f"{used / 2**20:,.0f} MiB", cell.memory_words) if part)
 
 
-def with_rounds(manifest: Manifest, times: int) -> str:
-    """Return the command line by which each node of a fleet measures so many times the rounds."""
-    assert manifest.fleet is not None
-    fleet = manifest.fleet.model_copy(update={"each": times * manifest.fleet.each})
-    return command(manifest.model_copy(update={"fleet": fleet}))
-
-
 def more_blocks(manifest: Manifest, added: int) -> str | None:
     """Return the command line that adds so many blocks to this sweep; None for 0.
 
@@ -256,12 +249,13 @@ def more_blocks(manifest: Manifest, added: int) -> str | None:
 
 def command(manifest: Manifest) -> str:
     """Return the command line that makes this sweep go on, to paste."""
-    kind = "ab-" if manifest.compared else "fleet-" if manifest.fleet else ""
+    part = next(iter(manifest.parts.values()), None)
+    kind = "ab-" if manifest.compared else f"{part.command}-" if part else ""
     own = kind + (manifest.experiment or "").replace("/", "-")
     asked = manifest.searches_for or manifest.sweep
     named = [] if asked == own else ["--name", asked]
     named += ["--until-decided"] if manifest.settings.until_decided else []
     words = [*words_for(manifest.compared), *manifest.overrides, *named, *manifest.submitted_with]
-    if manifest.fleet is not None:
-        words = ["fleet", *words[1:], *manifest.fleet.words]
+    if part is not None:
+        words = [part.command, *words[1:], *part.words]
     return shlex.join(["accelsweep", *words])

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from accelsweep.config.schema import SIZES
 from accelsweep.config.sweep_options import CONFIDENCE
+from accelsweep.config.tasks import SIZES
 from accelsweep.records.estimates import Estimate, Verdict
 
 # Student's t: the half width of an interval, and the degrees of freedom that its cell may borrow from others.

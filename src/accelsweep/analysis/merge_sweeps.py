@@ -11,20 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
+from accelsweep import registry
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.headline import command, more_blocks
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.prices import Price, Prices
 from accelsweep.config.sweep_options import Settings
-from accelsweep.core.claims.claims import Claim
-from accelsweep.devices.kinds import KINDS
+from accelsweep.devices.kinds import Accelerator
 from accelsweep.json_documents import MISSING, canonical_json, look_up
 from accelsweep.records.findings import Findings
 from accelsweep.records.plan import Manifest, MergedName, PlannedBlock, PlannedCell
 from accelsweep.records.run_environment import HardwareKind
 from accelsweep.records.run_record import Outcome
+
+ACCELERATORS = frozenset(get_args(Accelerator))
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,12 @@ class Part:
     manifest: Manifest
 
 
-def analyse_together(name: str, parts: Sequence[Part]) -> Findings:
-    """Return the findings of several sweeps under the new name `name`; the first one's baseline and settings count."""
-    findings = analyse(*merge(name, parts))
+def analyse_together(name: str, parts: Sequence[Part], home: Path | None = None) -> Findings:
+    """Return the findings of several sweeps under the new name `name`; the first one's baseline and settings count.
+
+    `home` is the working directory that holds them, if one does.
+    """
+    findings = analyse(*merge(name, parts), home=home)
     advice = findings.recommendation
     if advice.settle is not None:
         each = math.ceil(advice.settle_blocks / _sharing(findings))
@@ -169,12 +175,11 @@ def _block(sweep: str, block: PlannedBlock) -> PlannedBlock:
 
 
 def _settings(parts: Sequence[Part]) -> Settings:
-    """Return the first plan's settings, with every plan's claims and its prices for the hardware of its runs."""
-    first = parts[0].manifest.settings
-    stated: dict[str, Claim] = {}
-    for claim in (claim for part in parts for claim in part.manifest.settings.report.claims):
-        stated.setdefault(claim.id, claim)
-    report = first.report.model_copy(update={"claims": tuple(stated.values())})
+    """Return the first plan's options, with all report options, and all prices, each for the hardware of its runs."""
+    first, reports = parts[0].manifest.settings, [part.manifest.settings.report for part in parts]
+    report = dict(first.report)
+    for merged in registry.loaded("merge_options"):
+        report |= merged(reports)
     return first.model_copy(update={"prices": _prices(parts), "report": report})
 
 
@@ -195,7 +200,7 @@ def _prices(parts: Sequence[Part]) -> Prices:
 
 def _by_model(devices: Mapping[str, Price], runs: Iterable[RunRow]) -> dict[str, Price]:
     """Return prices by device model. A price for all CPUs holds for the CPUs of its own sweep's machine only."""
-    found = {name: price for name, price in devices.items() if name not in KINDS}
+    found = {name: price for name, price in devices.items() if name not in ACCELERATORS}
     for effective in (run.effective for run in runs if run.effective is not None):
         for model in effective.device_names if effective.accelerator in devices else ():
             found.setdefault(model, devices[effective.accelerator])

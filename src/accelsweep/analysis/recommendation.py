@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 from statistics import fmean
 
-from accelsweep.analyse.advice.versions import about_versions
+from accelsweep import registry
 from accelsweep.analysis.alternatives import (
     Own,
     alternatives_to,
@@ -75,8 +75,11 @@ def _timed(situation: Situation, given: Recommendation) -> Recommendation:
 
 
 def _recommend(situation: Situation) -> Recommendation:
-    if situation.manifest.compared:
-        return about_versions(situation, _more_repeats(situation, list(map(_ratio, _open(situation)))))
+    for own_advice in registry.loaded("recommend"):
+        more = _more_repeats(situation, list(map(_ratio, _open(situation))))
+        if (advised := own_advice(situation, more)) is not None:
+            found: Recommendation = advised
+            return found
     quicker = sorted(situation.having(*MORE), key=lambda cell: (-_ratio(cell), cell.cell))
     sound = [cell for cell in quicker if _sound(cell)]
     if sound:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from accelsweep.config.schema import UNIT_OF, CellConfig, compared_rate
+from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import label
+from accelsweep.config.tasks import UNIT_OF, compared_rate
 from accelsweep.json_documents import canonical_json, sha256_text
 from accelsweep.records.findings import Hardware, Origin
 from accelsweep.records.plan import Manifest, PlannedCell

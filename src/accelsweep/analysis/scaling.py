@@ -27,7 +27,7 @@ from accelsweep.analysis.intervals import (
 )
 from accelsweep.analysis.run_results import CellRuns, ranks, series, series_label
 from accelsweep.analysis.simultaneous_intervals import intervals
-from accelsweep.config.schema import SIZES
+from accelsweep.config.tasks import SIZES
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import BatchCurve, DeviceCount, LawForm, ScalingLaw, ScalingPoint
 from accelsweep.records.run_environment import HardwareKind

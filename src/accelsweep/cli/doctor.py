@@ -19,13 +19,13 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from accelsweep.cli.json_output import Answer, AnswerPart
 from accelsweep.config.site import Site
 from accelsweep.devices.file_system import Capability, free_inodes, missing_capabilities
 from accelsweep.devices.kinds import monitored_devices
 from accelsweep.devices.linux import allowed_cores
 from accelsweep.driver.console import Tone, say, say_marked
 from accelsweep.driver.job_queue import keys_in_words
+from accelsweep.driver.json_output import Answer, AnswerPart
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.files import LEASE_FOLDER_VARIABLE, exclusive_lock, lease_folder, tail_lines
 from accelsweep.installation import shipped_root

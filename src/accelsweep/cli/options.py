@@ -109,16 +109,7 @@ KeepGoing = Annotated[
 
 CancelOld = Annotated[bool, typer.Option("--cancel-old", help="end the remains of an earlier command on this machine")]
 
-Notify = Annotated[
-    list[str] | None,
-    typer.Option(help="tell of the end, the first failure and a standstill: 'command: ...' or an address of apprise"),
-]
-
 Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
-
-Detach = Annotated[
-    bool, typer.Option("--detach", help="hand the head to Slurm, to your systemd or to tmux, and let this terminal go")
-]
 
 Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed config and stop; the only choice is `job`")]
 
@@ -139,10 +130,8 @@ NodesAsked = Annotated[str, typer.Option(help="`all` of the partition, or a list
 Each = Annotated[int, typer.Option(min=1, help="blocks of each node, one in a round")]
 
 Tolerance = Annotated[
-    float | None,
-    typer.Option(
-        min=0.001, max=1, help="a node is sick if it is slower than the others by more than this share (0.015)"
-    ),
+    float,
+    typer.Option(min=0.001, max=1, help="a node is sick if it is slower than the others by more than this share"),
 ]
 
 FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, 1 if unjudged, e.g. slower:2%")]

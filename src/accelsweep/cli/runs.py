@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from accelsweep.cli.json_output import Answer, AnswerPart
-from accelsweep.config.schema import UNIT_OF, compared_rate
 from accelsweep.config.setting import as_typed, axes_in_words, label, repeat_label, shared_devices
+from accelsweep.config.tasks import UNIT_OF, compared_rate
 from accelsweep.driver.console import say, say_parts
+from accelsweep.driver.json_output import Answer, AnswerPart
 from accelsweep.driver.sweep_lock import refuse_while_run
 from accelsweep.errors import DamagedFile, InputError, nearest
 from accelsweep.records.layout import SweepFolder, existing_sweep

@@ -8,17 +8,15 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from accelsweep.cli.json_output import Answer, AnswerPart
 from accelsweep.cli.runs import devices_of
 from accelsweep.config.setting import label, repeat_label
-from accelsweep.drive.detached.handed import end_of_head, handed_head
-from accelsweep.drive.detached.places import detached
 from accelsweep.driver.console import say
 from accelsweep.driver.job_queue import jobs_of
-from accelsweep.driver.sweep_lock import living_head
+from accelsweep.driver.json_output import Answer, AnswerPart
+from accelsweep.driver.sweep_lock import BackgroundState, background_drivers, living_head
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, NewerFile
 from accelsweep.records.findings import Findings
-from accelsweep.records.layout import SweepFolder, existing_sweep, known_sweeps, unplanned_heads
+from accelsweep.records.layout import MANIFEST_FILE, SWEEPS_FOLDER, SweepFolder, existing_sweep, known_sweeps
 from accelsweep.records.plan import Manifest, Run
 from accelsweep.records.run_record import Doubt, Outcome
 from accelsweep.records.sweep_progress import Status, WorkedBlock, status
@@ -35,17 +33,6 @@ class HeadAtWork(AnswerPart):
     host: str = Field(description="the machine's name")
     pid: int = Field(description="the process' number there")
     since: str = Field(description="when it began")
-
-
-class DetachedHeadState(AnswerPart):
-    """The head that was handed over last."""
-
-    place: str = Field(description="`slurm`, `systemd` or `tmux`")
-    name: str = Field(description="its job, unit or session there")
-    host: str = Field(description="the machine that handed it over")
-    since: str = Field(description="when it was handed over")
-    state: str | None = Field(description="what holds it, or why nobody knows; null where it is gone")
-    code: int | None = Field(description="its exit code, null until it ends")
 
 
 class BlockAtWork(AnswerPart):
@@ -94,7 +81,7 @@ class SweepState(AnswerPart):
     outcomes: dict[Outcome, int] = Field(description="how many runs ended how")
     seconds_left: float | None = Field(description="about how long the remaining runs take")
     head: HeadAtWork | None = Field(description="the `accelsweep run` that drives it now")
-    detached: DetachedHeadState | None = Field(description="the head that was handed over, if one was")
+    background: BackgroundState | None = Field(description="the driver that was started in the background, if one was")
     running: tuple[BlockAtWork, ...] = Field(description="the blocks that are being measured")
     jobs: tuple[JobInQueue, ...] | None = Field(description="its jobs on a cluster, null where no queue was asked")
     jobs_reason: str | None = Field(description="why the queue was not asked")
@@ -107,10 +94,10 @@ class SweepState(AnswerPart):
 
 
 class UnplannedHead(AnswerPart):
-    """A head that was handed over and has no plan under its name: that of claims, or of a sweep that searches first."""
+    """A background driver without a plan under its name: one of several sweeps, or of one that searches first."""
 
     sweep: str = Field(description="the name under which it can be followed")
-    detached: DetachedHeadState = Field(description="the head")
+    background: BackgroundState = Field(description="the driver")
 
 
 class UnreadableSweep(AnswerPart):
@@ -127,7 +114,7 @@ class StatusAnswer(Answer):
 
     sweeps: tuple[SweepState, ...] = Field(description="the sweeps, in alphabetical order")
     unreadable: tuple[UnreadableSweep, ...] = Field(description="sweeps that cannot be read; then the exit code is 1")
-    unplanned: tuple[UnplannedHead, ...] = Field(description="heads that were handed over and have no plan")
+    unplanned: tuple[UnplannedHead, ...] = Field(description="background drivers without a plan")
 
 
 def print_status(home: Path, name: str | None, *, as_json: bool = False) -> int:
@@ -137,7 +124,7 @@ def print_status(home: Path, name: str | None, *, as_json: bool = False) -> int:
     """
     if name is None:
         found = _states(home)
-    elif name in unplanned_heads(home):
+    elif name in _unplanned_names(home):
         found = StatusAnswer(sweeps=(), unreadable=(), unplanned=_unplanned(home, [name]))
     else:
         found = StatusAnswer(sweeps=(_state(existing_sweep(home, name)),), unreadable=(), unplanned=())
@@ -159,13 +146,19 @@ def _states(home: Path) -> StatusAnswer:
             unreadable.append(UnreadableSweep(sweep=name, why=f"damaged: {error}"))
         except NewerFile as error:
             unreadable.append(UnreadableSweep(sweep=name, why=str(error)))
-    unplanned = _unplanned(home, unplanned_heads(home))
+    unplanned = _unplanned(home, _unplanned_names(home))
     return StatusAnswer(sweeps=tuple(states), unreadable=tuple(unreadable), unplanned=unplanned)
 
 
+def _unplanned_names(home: Path) -> list[str]:
+    """Return the folders below `sweeps/` that have a background driver and no plan."""
+    roots = (root for root in (home / SWEEPS_FOLDER).glob("*/") if not (root / MANIFEST_FILE).exists())
+    return sorted(root.name for root in roots if _background(SweepFolder(home, root.name)))
+
+
 def _unplanned(home: Path, names: Sequence[str]) -> tuple[UnplannedHead, ...]:
-    heads = {name: _detached(SweepFolder(home, name)) for name in names}
-    return tuple(UnplannedHead(sweep=name, detached=head) for name, head in heads.items() if head is not None)
+    drivers = {name: _background(SweepFolder(home, name)) for name in names}
+    return tuple(UnplannedHead(sweep=name, background=driver) for name, driver in drivers.items() if driver)
 
 
 def _state(folder: SweepFolder) -> SweepState:
@@ -184,7 +177,7 @@ def _state(folder: SweepFolder) -> SweepState:
         outcomes=dict(sorted(state.outcomes.items())),
         seconds_left=state.seconds_left if state.remaining else None,
         head=HeadAtWork.model_validate(head) if head else None,
-        detached=_detached(folder),
+        background=_background(folder),
         running=tuple(_working(running, labels) for running in state.running),
         jobs=jobs,
         jobs_reason=jobs_reason,
@@ -197,16 +190,8 @@ def _state(folder: SweepFolder) -> SweepState:
     )
 
 
-def _detached(folder: SweepFolder) -> DetachedHeadState | None:
-    handed = handed_head(folder)
-    if handed is None:
-        return None
-    try:
-        found = detached(folder)
-        state = found[1].words if found else None
-    except AccelsweepError as error:
-        state = f"not known: {error}"
-    return DetachedHeadState(**handed.body(), state=state, code=end_of_head(folder))
+def _background(folder: SweepFolder) -> BackgroundState | None:
+    return next((state for driver in background_drivers(folder) if (state := driver.state())), None)
 
 
 def _findings(folder: SweepFolder) -> Findings | None:
@@ -260,7 +245,7 @@ def _print(home: Path, found: StatusAnswer) -> None:
         for line in _lines(state):
             say(f"  {line}")
     for unplanned in found.unplanned:
-        say(f"{unplanned.sweep}: {_away(unplanned.sweep, unplanned.detached)}")
+        say(f"{unplanned.sweep}: {_away(unplanned.background)}")
     for unreadable in found.unreadable:
         say(f"{unreadable.sweep}: {unreadable.why}")
     if not (found.sweeps or found.unplanned or found.unreadable):
@@ -273,10 +258,10 @@ def _devices(home: Path, name: str) -> str:
 
 
 def _lines(state: SweepState) -> Iterator[str]:
-    head, away = state.head, state.detached
+    head, away = state.head, state.background
     yield f"head: process {head.pid} on {head.host} since {head.since}" if head else "head: none"
     if away is not None and away.code is None:
-        yield _away(state.sweep, away)
+        yield _away(away)
     if state.jobs_reason is not None:
         yield f"the queue was not asked: {state.jobs_reason}"
     if state.jobs is not None:
@@ -297,11 +282,11 @@ def _lines(state: SweepState) -> Iterator[str]:
         yield f"report: {state.report}"
 
 
-def _away(sweep: str, head: DetachedHeadState) -> str:
-    """Return where a detached head is, or how it ended, and how to follow it."""
-    where = head.state or f"gone without a word from {head.place} on {head.host}; the same command goes on"
-    where = where if head.code is None else f"ended with exit code {head.code}"
-    return f"detached since {head.since}: {where}; accelsweep attach {sweep} shows what it said"
+def _away(driver: BackgroundState) -> str:
+    """Return where a background driver is, or how it ended, and how to follow it."""
+    where = driver.state or f"gone without a word from {driver.place} on {driver.host}; the same command goes on"
+    where = where if driver.code is None else f"ended with exit code {driver.code}"
+    return f"in the background since {driver.since}: {where}; {driver.follow} shows its output"
 
 
 def _queued(job: JobInQueue) -> str:

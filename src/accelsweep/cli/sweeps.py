@@ -7,29 +7,63 @@ import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
+from pydantic import Field
 
+from accelsweep import registry
 from accelsweep.config.site import Site
-from accelsweep.drive.versions.trees import remove_trees
 from accelsweep.driver.console import Listing, Marked, say, show, tone_of
-from accelsweep.driver.plan_preview import made_plan, show_plan
-from accelsweep.driver.run_sweep import Request, carried_out
+from accelsweep.driver.json_output import Answer, AnswerPart
 from accelsweep.driver.sweep_lock import refuse_while_run
-from accelsweep.engines.grid_engine.draft import draft as from_grid_engine
 from accelsweep.errors import EXIT_OK, InputError
 from accelsweep.files import write_bytes_atomically
 from accelsweep.installation import shipped_root
+from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.layout import SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Doubt
 from accelsweep.report.units import bare_text, ratio_text, unit_word
-from accelsweep.schedulers.slurm_site import draft as from_slurm
 
 if TYPE_CHECKING:
     from accelsweep.analysis.compare_sweeps import CellInBoth, Gated, SweepComparison
     from accelsweep.analysis.run_results import RunRow
-    from accelsweep.answers.forms.compared import CompareAnswer
+
+
+# The answer of `accelsweep compare`.
+
+
+class ComparedSetting(AnswerPart):
+    """A setting that both sweeps have."""
+
+    cell: str = Field(description="the setting's name in files")
+    label: str = Field(description="the setting in words")
+    axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
+    before: Estimate | None = Field(description="the rate in the earlier sweep")
+    after: Estimate | None = Field(description="the rate in the later sweep")
+    ratio: Estimate | None = Field(description="the later rate divided by the earlier one")
+    verdict: Verdict = Field(description="what the whole interval of the ratio supports")
+    reason: str = Field(description="why that is the verdict")
+    doubts: tuple[Doubt, ...] = Field(description="reasons to distrust either rate")
+
+
+class CompareAnswer(Answer):
+    """`accelsweep compare BEFORE AFTER --json`: two sweeps, setting by setting."""
+
+    kind: ClassVar[str] = "compare"
+
+    before: str = Field(description="the name of the earlier sweep")
+    after: str = Field(description="the name of the later sweep")
+    family: int = Field(description="the number of ratios whose intervals hold together")
+    confidence: float = Field(description="the confidence with which they do")
+    threshold: float = Field(description="the relative difference below which a change does not matter")
+    rate_unit: str = Field(description="the unit of the rates")
+    rows: tuple[ComparedSetting, ...] = Field(description="the settings that both sweeps have")
+    only_before: tuple[str, ...] = Field(description="the labels of settings that the later sweep lacks")
+    only_after: tuple[str, ...] = Field(description="the labels of settings that the earlier sweep lacks")
+    fail_if: str | None = Field(description="the gate that was asked for")
+    failing: tuple[str, ...] = Field(description="settings that the gate fails by name; then the exit code is 3")
 
 
 def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, as_json: bool = False) -> int:
@@ -55,7 +89,6 @@ def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, 
 
 def _answer(comparison: SweepComparison, fail_if: str | None, settings: Sequence[Gated]) -> CompareAnswer:
     from accelsweep.analysis.compare_sweeps import GateState
-    from accelsweep.answers.forms.compared import CompareAnswer
 
     failing = tuple(one.cell.cell for one in settings if one.state is GateState.regression)
     return CompareAnswer.made_of(comparison, fail_if=fail_if, failing=failing)
@@ -109,7 +142,8 @@ def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> No
     if ask is not None and not ask(question):
         say("nothing was deleted")
         return
-    remove_trees(folder)
+    for before_deleting in registry.loaded("before_deleting"):
+        before_deleting(folder)
     for path in doomed:
         shutil.rmtree(path)
         say(f"deleted {path}")
@@ -185,32 +219,10 @@ def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
     say(composed_yaml(home, overrides), nl=False)
 
 
-def print_plan(
-    home: Path,
-    overrides: Sequence[str],
-    *,
-    name: str | None,
-    add_repeats: int,
-    profile: str | None = None,
-    as_json: bool = False,
-    until_decided: bool = False,
-) -> None:
-    """Make the plan, print it, and write nothing. Raises InputError for a `profile` that does not fit the site."""
-    plan = made_plan(home, overrides, name=name, add_repeats=add_repeats, profile=profile, until_decided=until_decided)
-    show_plan(home, plan, as_json=as_json)
-
-
-# `accelsweep run`: a sweep measured to its report.
-
-
-def run(home: Path, request: Request) -> int:
-    """Run the sweep to its report; return the exit code."""
-    return carried_out(home, request).code
-
-
 # `accelsweep site`: draft the file of a cluster, for its user to read and complete.
 
-_DRAFTS: dict[str, Callable[[str], str]] = {"slurm": from_slurm, "grid_engine": from_grid_engine}
+_DRAFTS = {"slurm": "accelsweep.schedulers.slurm_site:draft"} | {one.name: one.draft for one in registry.schedulers()}
+"""Scheduler -> the function that drafts a site file for it."""
 
 
 def write_draft(home: Path, name: str, engines: Sequence[str]) -> None:
@@ -227,7 +239,7 @@ def write_draft(home: Path, name: str, engines: Sequence[str]) -> None:
     file = home / "conf" / "site" / f"{name}.yaml"
     if file.exists():
         raise InputError(f"{file.relative_to(home)} is there already, and is left alone: choose another name")
-    text = _DRAFTS[engine](name)
+    text = registry.load(_DRAFTS[engine])(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     say(f"{file.relative_to(home)} is a draft that runs as it is; models, prices and scratch are yours to add. Try it:")

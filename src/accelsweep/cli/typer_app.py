@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from accelsweep import registry
 from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.installation import __version__
 from accelsweep.signals import user_message
@@ -58,7 +59,7 @@ INTERRUPTED = "accelsweep: interrupted"
 _NO_LIMIT = 1000
 
 
-class OfHydra(TyperCommand):
+class HydraCommand(TyperCommand):
     """A command that takes Hydra's overrides; its users try Hydra's options, too."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -90,12 +91,31 @@ class Commands(TyperGroup):
         with _saying_of_interrupts():
             return super().invoke(ctx)
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the core's commands, then those of features."""
+        return [*super().list_commands(ctx), *(command.name for command in registry.commands())]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; that of a feature is imported only now, so that `--help` stays quick."""
+        if (found := super().get_command(ctx, cmd_name)) is not None:
+            return found
+        wanted = (command for command in registry.commands() if command.name == cmd_name)
+        return next((_typer_command(command) for command in wanted), None)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write every command with its sentence, on as many lines as that takes."""
-        commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
-        rows = [(name, command.get_short_help_str(_NO_LIMIT)) for name, command in commands if not command.hidden]
+        rows = [(name, self.commands[name].get_short_help_str(_NO_LIMIT)) for name in super().list_commands(ctx)]
+        rows += [(command.name, command.help) for command in registry.commands()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _typer_command(command: registry.Command) -> TyperCommand:
+    """Return a feature's command as Typer makes it of the function that `command.target` names."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    own = HydraCommand if command.overrides else None
+    app.command(command.name, cls=own, help=command.help)(registry.load(command.target))
+    return typer.main.get_command(app)  # type: ignore[return-value] # an app of one command is that command
 
 
 def fail(message: str, code: int) -> int:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import AnyNode, OmegaConf
@@ -67,6 +67,17 @@ class CheckedPoint:
     added: frozenset[str]
     lacks: str | None = None
     search: CellConfig | None = None
+
+
+class GridPoints(NamedTuple):
+    """The points of a grid that a feature expands in its own way, notes for the user, and the option that asked for it.
+
+    Such settings differ in one thing only, from one to the next.
+    """
+
+    points: Iterator[GridPoint]
+    notes: tuple[str, ...]
+    option: str
 
 
 def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:

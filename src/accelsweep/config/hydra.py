@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
@@ -36,11 +36,11 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel
 from yaml import YAMLError
 
+from accelsweep import registry
 from accelsweep.config.hydra_errors import explain
 from accelsweep.config.interpolation import refuse_endless_aliases, refuse_endless_interpolations
-from accelsweep.config.site import GridEngine, Slurm
+from accelsweep.config.site import Slurm
 from accelsweep.config.sweep_options import Limits
-from accelsweep.core.sites.head import DetachedHead
 from accelsweep.errors import InputError
 from accelsweep.installation import config_folders
 
@@ -337,7 +337,7 @@ class Composer:
         """
         override = self.parse(line)
         key = override.key_or_group
-        known = (key in _SITE_KEYS or key.startswith("baseline.")) and not override.is_delete()
+        known = (key in _site_keys() or key.startswith("baseline.")) and not override.is_delete()
         return f"++{line.lstrip('+')}" if known else line
 
     def grid(self, master: DictConfig) -> Grid:
@@ -404,13 +404,17 @@ def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
         yield f"{prefix}.{name}"
 
 
-_SITE_KEYS = frozenset(
-    (
-        *_keys(Slurm, "site.slurm"),
-        *_keys(DetachedHead, "site.slurm.head"),
-        *_keys(GridEngine, "site.grid_engine"),
-    )
-)
+@cache
+def _site_keys() -> frozenset[str]:
+    """Return the keys of a site, those of features included."""
+    keys = set(_keys(Slurm, "site.slurm"))
+    for scheduler in registry.schedulers():
+        keys |= set(_keys(registry.load(scheduler.options), f"site.{scheduler.name}"))
+    for model in registry.config_models("site.slurm"):
+        for name, field in model.model_fields.items():
+            inner = next(part for part in (*get_args(field.annotation), field.annotation) if part is not type(None))
+            keys |= set(_keys(inner, f"site.slurm.{name}"))
+    return frozenset(keys)
 
 
 def _names_places(line: str) -> bool:

@@ -10,7 +10,7 @@ here, once, and unknown keys are ignored. The plan is strict where it checks new
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -28,10 +28,11 @@ from pydantic import (
     model_validator,
 )
 
+from accelsweep.config.tasks import task_of, tasks
 from accelsweep.config.versions import Identity, identity_in
 from accelsweep.devices.kinds import Accelerator
 from accelsweep.errors import nearest
-from accelsweep.json_documents import Amount, Count, Natural, StrictShare, StrictShareFrom0, canonical_json, sha256_text
+from accelsweep.json_documents import Amount, Count, Natural, StrictShareFrom0, canonical_json, sha256_text
 
 # The keys of `optimizer` that are ours: they set the learning rate, and are not handed to the optimiser's class.
 
@@ -50,66 +51,6 @@ class LearningRate(BaseModel):
     lr_scaling: Scaling | None = None
     base_batch_size: Count | None = None
     warmup_steps: Natural | None = None
-
-
-# The tasks, each a way to use model and data, and the rate by which a sweep compares its cells.
-
-TaskName = Literal[
-    "train_throughput",
-    "time_to_accuracy",
-    "inference",
-    "kernels",
-    "memory_frontier",
-    "boosting",
-]
-"""The kinds of work of a run."""
-
-RateName = Literal[
-    "samples_per_second",
-    "results_per_hour",
-    "flops_per_second",
-    "bytes_per_second",
-    "queries_per_second",
-    "largest_batch",
-    "row_rounds_per_second",
-]
-"""The metrics that cells can be compared by: more is better."""
-
-SIZES = frozenset({"largest_batch"})
-"""Those that are no rates but sizes: more of them is larger, not faster."""
-
-TITLES = {"largest_batch": "largest batch"}
-"""Metric -> what headings call it, where that is not "rate"."""
-
-UNIT_OF: dict[str, str] = {
-    "samples_per_second": "1/s",
-    "results_per_hour": "results/h",
-    "flops_per_second": "FLOP/s",
-    "bytes_per_second": "B/s",
-    "queries_per_second": "queries/s",
-    "largest_batch": "samples",
-    "row_rounds_per_second": "row rounds/s",
-}
-"""Rate -> its unit."""
-
-RATES_OF: dict[str, tuple[RateName, ...]] = {
-    "train_throughput": ("samples_per_second",),
-    "time_to_accuracy": ("results_per_hour", "samples_per_second"),
-    "inference": ("samples_per_second",),
-    "serving": ("queries_per_second",),
-    "kernels": ("samples_per_second", "flops_per_second", "bytes_per_second"),
-    "memory_frontier": ("largest_batch",),
-    "boosting": ("row_rounds_per_second", "samples_per_second"),
-}
-"""Work -> the rates that it measures. Cells are compared by the first, if `analysis.rate` names no other.
-
-A cell's work (`CellConfig.work`) is its task, or `serving` for inference in the scenario `server`.
-"""
-
-
-def compared_rate(wanted: str | None, works: Iterable[str]) -> str:
-    """Return the metric that a sweep's cells are compared by: `wanted`, or that of the first of its `works`."""
-    return wanted or RATES_OF.get(next(iter(works), ""), ("samples_per_second",))[0]
 
 
 # Values that are read from a mapping, typed, and written back as that very mapping.
@@ -169,6 +110,13 @@ def _precision(value: str) -> str:
         alias = _PRECISION_ALIASES.get(value)
         hint = f" (did you mean '{alias}'?)" if alias else nearest(value, PRECISIONS)
         raise ValueError(f"is none of Lightning's precisions{hint}; they are: {', '.join(PRECISIONS)}")
+    return value
+
+
+def _task(value: str) -> str:
+    known = list(dict.fromkeys(task.task for task in tasks()))
+    if value not in known:
+        raise ValueError(f"is no task{nearest(value, known)}; they are: {', '.join(known)}")
     return value
 
 
@@ -251,23 +199,6 @@ class Measure(BaseModel):
         return self.concurrency > 1
 
 
-class Serving(BaseModel):
-    """The way queries are served in `measure.scenario=server`. Latencies and waits are milliseconds.
-
-    The share `latency_percentile` of the queries is answered within `latency_ms`. A batch waits `max_wait_ms` at most
-    for more queries. `workers` share the rank's CPU threads. `generator` asks in the other scenarios: our own, or
-    LoadGen as well.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    latency_ms: Amount = 50.0
-    latency_percentile: StrictShare = 0.99
-    max_wait_ms: Amount = 0.0
-    workers: Count = 1
-    generator: Literal["own", "loadgen"] = "own"
-
-
 def global_batch_of(config: CellConfig) -> int | None:
     """Return `data.batch_size` where it is the batch of all of several ranks, for data that divides it among them."""
     stated = config.data.get("batch_size")
@@ -293,13 +224,12 @@ class CellConfig(Verbatim):
     env: dict[Annotated[str, AfterValidator(_variable)], Annotated[Text, AfterValidator(_no_nul)]] = Field(
         default_factory=dict
     )
-    task: TaskName = "train_throughput"
+    task: Annotated[StrictStr, AfterValidator(_task)] = "train_throughput"
     model: Node
     data: Node
     optimizer: Node | None = None
     trainer: Annotated[Node, BeforeValidator(_empty_for_none)] = Field(default_factory=dict)
     measure: Measure
-    serving: Serving | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -318,8 +248,8 @@ class CellConfig(Verbatim):
 
     @property
     def work(self) -> str:
-        """The name under which rates are chosen: the task, or `serving` for inference under a load of queries."""
-        return "serving" if self.task == "inference" and self.measure.scenario == "server" else self.task
+        """The name under which rates are listed: the task, or another word where its keys choose among several."""
+        return task_of(self.task, self.raw).name
 
     @property
     def world_size(self) -> int:

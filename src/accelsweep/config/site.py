@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, ConfigDict, model_validator
 
-from accelsweep.core.sites.head import DetachedHead
+from accelsweep import registry
 from accelsweep.devices.device_kind import Device
 from accelsweep.devices.kinds import KINDS, accelerator_with_alias
 from accelsweep.errors import nearest
@@ -50,31 +50,6 @@ class JobSettings(Frozen):
         return False
 
 
-# The words of a site on its jobs, as Grid Engine has them.
-
-
-class GridEngine(JobSettings):
-    """The form in which blocks become Grid Engine jobs at a site.
-
-    `queue` takes every block, or those with GPUs where `cpu_queue` takes the others. `parallel_environment` grants
-    slots of one node. `memory_resource` is asked for with `mem_mb`, divided by the slots. `gpu_resource` counts GPUs of
-    a job, and `gpu_model_resource` names their type.
-    """
-
-    queue: str | None = None
-    cpu_queue: str | None = None
-    project: str | None = None
-    parallel_environment: str = "smp"
-    memory_resource: str = "h_vmem"
-    gpu_resource: str = "gpu"
-    gpu_model_resource: str = "gpu_type"
-
-    @property
-    def cpu_apart(self) -> bool:
-        """Whether jobs without GPUs go to another queue."""
-        return self.cpu_queue is not None
-
-
 # The words of a site on its jobs, as Slurm has them.
 
 
@@ -94,12 +69,7 @@ class Slurm(JobSettings):
     constraint: str | None = None
     gpu_request: Literal["gpus", "gres", "per_node"] = "gpus"
     secrets: tuple[str, ...] = ()
-    head: DetachedHead | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_late(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found: dict[str, Any] = written(self)
-        return found if self.head is not None else {name: value for name, value in found.items() if name != "head"}
+    head: dict[str, Any] | None = None
 
     @property
     def cpu_apart(self) -> bool:
@@ -107,20 +77,38 @@ class Slurm(JobSettings):
         return self.cpu_partition is not None
 
 
-class _Engines(Frozen):
-    """The words of each engine. Those of Grid Engine came later: without them a file is as it was before."""
+def _scheduler(name: str) -> str:
+    known = ["local", "slurm", *(scheduler.name for scheduler in registry.schedulers())]
+    if name not in known:
+        raise ValueError(f"is no scheduler{nearest(name, known)}; they are: {', '.join(known)}")
+    return name
 
-    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+class _Engines(Frozen):
+    """The words of each engine: Slurm's, and those of features' schedulers under their names (`registry.Scheduler`)."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True, extra="allow")
 
     slurm: Slurm = Slurm()
-    grid_engine: GridEngine | None = None
 
-    @model_serializer(mode="wrap")
-    def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found: dict[str, Any] = written(self)
-        if self.grid_engine is None:
-            found.pop("grid_engine", None)
-        return found
+    @model_validator(mode="after")
+    def _read_by_their_features(self) -> Self:
+        words = self.__pydantic_extra__ or {}
+        models = {scheduler.name: scheduler.options for scheduler in registry.schedulers()}
+        for name in set(words) - set(models):
+            raise ValueError(f"unknown key '{name}'{nearest(name, [*type(self).model_fields, *models])}")
+        for name, given in words.items():
+            words[name] = registry.load(models[name]).model_validate(given or {})
+        return self
+
+    def words_for(self, scheduler: str) -> JobSettings:
+        """Return the words of the engine that a scheduler's name means; the defaults where none are given."""
+        if scheduler in ("slurm", "local"):
+            return self.slurm
+        given: JobSettings | None = (self.__pydantic_extra__ or {}).get(scheduler)
+        models = {one.name: one.options for one in registry.schedulers()}
+        words: JobSettings = given or registry.load(models[scheduler])()
+        return words
 
 
 def _of_known_kind(device: Device) -> Device:
@@ -155,7 +143,7 @@ class Site(_Engines):
     probe: bool = False
     nodes: AtLeast1 = 1
     inventory: tuple[KnownDevice, ...] = ()
-    scheduler: Literal["local", "slurm", "grid_engine"] = "local"
+    scheduler: Annotated[str, AfterValidator(_scheduler)] = "local"
     kinds: tuple[NodeKind, ...] = ()
 
     @model_validator(mode="before")
@@ -163,7 +151,7 @@ class Site(_Engines):
     def _inherited(cls, value: Any) -> Any:
         if not isinstance(value, Mapping) or not isinstance(kinds := value.get("kinds"), list | tuple):
             return value
-        for engine in ("slurm", "grid_engine"):
+        for engine in ("slurm", *(scheduler.name for scheduler in registry.schedulers())):
             if isinstance(shared := value.get(engine) or {}, Mapping):
                 kinds = [_with_shared(kind, engine, shared) for kind in kinds]
         return {**value, "kinds": kinds}
@@ -171,12 +159,12 @@ class Site(_Engines):
     @property
     def jobs(self) -> JobSettings:
         """The site's words on its jobs, for its engine."""
-        return (self.grid_engine or GridEngine()) if self.scheduler == "grid_engine" else self.slurm
+        return self.words_for(self.scheduler)
 
     @property
     def jobs_key(self) -> str:
         """The key of `jobs`, as a user writes it."""
-        return "site.grid_engine" if self.scheduler == "grid_engine" else "site.slurm"
+        return f"site.{'slurm' if self.scheduler == 'local' else self.scheduler}"
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -193,7 +181,7 @@ class Site(_Engines):
         if kind is None:
             return self
         own = {"nodes": kind.nodes, "inventory": kind.inventory, "kinds": ()}
-        own |= {"slurm": kind.slurm, "grid_engine": kind.grid_engine}
+        own |= {"slurm": kind.slurm, **(kind.__pydantic_extra__ or {})}
         return self.model_copy(update={"name": f"{self.name}: {kind.name}", **own})
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from accelsweep.config.prices import PlannedPrices, Prices
-from accelsweep.config.schema import RateName
-from accelsweep.core.claims.claims import ReportSettings
+from accelsweep.config.tasks import rates_by_task
+from accelsweep.errors import nearest
 from accelsweep.json_documents import AtLeast0, AtLeast1, Frozen, NotNegative, Positive, Share, ShareFrom0
 
 PILOT = 3
@@ -51,10 +51,17 @@ class Limits(Frozen):
     max_runs: AtLeast1 = 100_000
 
 
+def _rate(value: str) -> str:
+    known = sorted({rate for rates in rates_by_task().values() for rate in rates})
+    if value not in known:
+        raise ValueError(f"is no rate{nearest(value, known)}; they are: {', '.join(known)}")
+    return value
+
+
 class Analysis(Frozen):
     """The bounds of verdicts: the practical threshold, the family's confidence and the quality margin.
 
-    `rate` names the metric that cells are compared by; None takes that of the task (`config.schema`). `resolution`
+    `rate` names the metric that cells are compared by; None takes that of the task (`config.tasks`). `resolution`
     is the half width, as a share of the ratio, that the intervals are to have on average where `repeats` is `auto`.
     """
 
@@ -62,35 +69,8 @@ class Analysis(Frozen):
     confidence: Share = CONFIDENCE
     quality_margin: NotNegative = 0.01
     across: tuple[str, ...] = ()
-    rate: RateName | None = None
+    rate: Annotated[str, AfterValidator(_rate)] | None = None
     resolution: Positive = RESOLUTION
-
-
-FLEET_TOLERANCE = 0.015
-"""By how much slower than the others a node may be by default.
-
-Healthy machines of one model differ: Lambda's rates of ResNet-50 from 39 machines with H100 SXM have a standard
-deviation of 0.63 %. One healthy machine in a hundred is slower than their mean by 1.5 %. A fault of 2 % still shows.
-"""
-
-
-class Fleet(Frozen):
-    """The nodes that a sweep compares: each measures all settings in `each` blocks.
-
-    `asked` is what the user typed for `nodes`. A node is sick if its rate is lower than the others' by more than the
-    share `tolerance`.
-    """
-
-    nodes: tuple[str, ...]
-    each: AtLeast1 = 3
-    tolerance: Positive = FLEET_TOLERANCE
-    asked: str = "all"
-
-    @property
-    def words(self) -> list[str]:
-        """The options of the command that asks for this fleet."""
-        tolerance = [] if self.tolerance == FLEET_TOLERANCE else ["--tolerance", f"{self.tolerance:g}"]
-        return ["--nodes", self.asked, "--each", str(self.each), *tolerance]
 
 
 class BlockSettings(Frozen):
@@ -111,7 +91,8 @@ class Settings(Frozen):
     `repeats` is how many blocks the plan wants of each cell; `added_repeats` says how many of them `--add-repeats`
     added. More than `repeats_most` are never advised. With `auto_repeats` the config says `auto`: `repeats` is that of
     the pilot at first, then the number that its noise asks for. With `until_decided` it is that of the present look,
-    and `decided_at` holds the settings that were decided, each with the number of its blocks.
+    and `decided_at` holds the settings that were decided, each with the number of its blocks. `report` holds keys of
+    features, as plain data that their models have checked.
     """
 
     repeats: AtLeast1 = 3
@@ -125,7 +106,7 @@ class Settings(Frozen):
     limits: Limits = Limits()
     analysis: Analysis = Analysis()
     prices: PlannedPrices = Prices()
-    report: ReportSettings = ReportSettings()
+    report: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def looks(self) -> tuple[int, ...]:

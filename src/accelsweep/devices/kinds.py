@@ -1,6 +1,6 @@
 """The kinds of device that a config can name, and questions that concern several of them.
 
-Every module of this package with a `KIND` adds a kind; the simulated device lives in `accelsweep.testing`. `KIND` is
+Every module of this package with a `KIND` adds a kind, and features may bring others. `KIND` is
 None where the installed torch is a build for another maker's devices of the same name: both NVIDIA's and AMD's GPUs
 are `cuda`.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Literal
 
+from accelsweep import registry
 from accelsweep.devices.clock import TimedDevice
 from accelsweep.devices.device_kind import Device, DeviceKind, MonitoredDevice, Telemetry, TelemetryUnavailable
-from accelsweep.testing.simulated_kind import SimulatedKind
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,8 @@ def _discover() -> dict[str, DeviceKind]:
     modules = [import_module(f"accelsweep.devices.{name}") for name in names]
     kinds: list[DeviceKind] = [kind for module in modules if (kind := getattr(module, "KIND", None)) is not None]
     kinds.sort(key=lambda kind: (kind.accelerator != "cpu", kind.accelerator))
-    return {kind.accelerator: kind for kind in (*kinds, SimulatedKind())}
+    kinds += [make() for make in registry.loaded("device_kind")]
+    return {kind.accelerator: kind for kind in kinds}
 
 
 KINDS = _discover()

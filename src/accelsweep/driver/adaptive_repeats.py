@@ -56,14 +56,14 @@ def plan_after_pilot(
         return None
     if needed.repeats <= settings.repeats:
         return None
-    further = make_plan(home, overrides, name=name, decided=needed.repeats, trees=plan.trees)
+    further = make_plan(home, overrides, name=name, decided=needed.repeats, versioned=plan.versioned)
     affordable = affordable_blocks(home, further, settings.repeats, seconds_left)
     say(_in_words(needed, settings.repeats, affordable))
     if affordable <= settings.repeats:
         return None
     if affordable >= needed.repeats:
         return further
-    return make_plan(home, overrides, name=name, decided=affordable, trees=plan.trees)
+    return make_plan(home, overrides, name=name, decided=affordable, versioned=plan.versioned)
 
 
 def affordable_blocks(home: Path, further: Plan, measured: int, seconds_left: float | None) -> int:
@@ -117,7 +117,13 @@ def plan_after_look(
         if cell.cell not in undecided:
             decided_at.setdefault(cell.cell, settings.repeats)
     further = make_plan(
-        home, overrides, name=name, until_decided=True, decided=upcoming, decided_at=decided_at, trees=plan.trees
+        home,
+        overrides,
+        name=name,
+        until_decided=True,
+        decided=upcoming,
+        decided_at=decided_at,
+        versioned=plan.versioned,
     )
     fits = affordable_blocks(home, further, settings.repeats, seconds_left) >= upcoming
     goes_on = f"the next look is after {upcoming}" if fits else f"the time budget has no room for {upcoming}"

@@ -19,7 +19,6 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.records.estimates import Verdict
 from accelsweep.significant_digits import escaped
 
@@ -56,23 +55,10 @@ _OF_VERDICTS = {
     Verdict.not_measured: Tone.plain,
 }
 
-_OF_CLAIMS = {
-    ClaimVerdict.agrees: Tone.good,
-    ClaimVerdict.more: Tone.bad,
-    ClaimVerdict.less: Tone.bad,
-    ClaimVerdict.undecided: Tone.doubtful,
-    ClaimVerdict.disturbed: Tone.doubtful,
-}
-
 
 def tone_of(verdict: Verdict) -> Tone:
     """Return the tone of a verdict on a rate. One that is open looks doubtful."""
     return _OF_VERDICTS.get(verdict, Tone.doubtful)
-
-
-def tone_of_claim(verdict: ClaimVerdict) -> Tone:
-    """Return the tone of a verdict on a claim. One that was not tested has none."""
-    return _OF_CLAIMS.get(verdict, Tone.plain)
 
 
 _WIDTH_OF_A_FILE = 140

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.config.schema import TITLES
-from accelsweep.drive.slurm.accounting import note_accounts
+from accelsweep import registry
+from accelsweep.config.tasks import TITLES
 from accelsweep.driver.background_processes import last_line
 from accelsweep.driver.console import Listing, Marked, say, show, tone_of
 from accelsweep.driver.job_queue import note_failed_jobs
@@ -19,17 +19,12 @@ from accelsweep.records.plan import Manifest, Run
 from accelsweep.records.run_files import readable_records
 from accelsweep.records.run_record import Outcome
 from accelsweep.records.stop_reasons import reasons_not_run, wants_a_change, without_numbers
-from accelsweep.report import claims_tables
 from accelsweep.report import units as fmt
-from accelsweep.report.cluster.jobs import queue_line
-from accelsweep.report.fleet import tables as fleets
-from accelsweep.report.series import ladder
 from accelsweep.report.table_model import ReportTable
 from accelsweep.report.units import bare_text, in_about, ratio_text, unit_word
 from accelsweep.schedulers.select import engine_of
 from accelsweep.signals import exit_code_of
 from accelsweep.significant_digits import count_of
-from accelsweep.state.external.files import all_kept
 
 _MOST_REASONS = 3
 
@@ -54,16 +49,15 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
     findings = Findings.read(folder.findings)
     if any(map(_was_tried, findings.cells)):
         show(_table(findings))
-    if findings.fleet is not None:
-        show(_listing(fleets.fleet_table(findings.fleet)))
-        show(_listing(fleets.spread_table(findings.fleet)))
     for line in _stalls(findings):
         say(line)
-    for line in (*map(ladder.in_one_line, findings.ladder), *map(claims_tables.in_one_line, findings.claims)):
-        say(line)
+    for last_lines in registry.loaded("last_lines"):
+        for line in last_lines(findings):
+            if isinstance(line, ReportTable):
+                show(_listing(line))
+            else:
+                say(line)
     say(findings.recommendation.sentence)
-    if waited := queue_line(findings):
-        say(waited)
     if findings.recommendation.settle and not wants_a_change(folder, Manifest.read(folder.manifest)):
         say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:
@@ -171,22 +165,19 @@ def finished_files(folder: SweepFolder) -> list[str]:
     from accelsweep.analysis.analyse_sweep import findings_of
     from accelsweep.report.report_files import write_files
 
-    note_accounts(folder)
+    for before_collect in registry.loaded("before_collect"):
+        before_collect(folder)
     findings_of(folder).write(folder.findings)
     return write_files(folder)
 
 
 def report(home: Path, names: Sequence[str]) -> Path:
-    """Write the report of one sweep, or one report of several merged ones; return the path of the page.
-
-    Imported rows of the same models stand in a merged report, in a table of their own.
-    """
+    """Write the report of one sweep, or one report of several merged ones; return the path of the page."""
     folders = [existing_sweep(home, name) for name in dict.fromkeys(names)]
     return finish(folders[0]) if len(folders) == 1 else _merged(home, folders)
 
 
 def _merged(home: Path, folders: Sequence[SweepFolder]) -> Path:
-    from accelsweep.analyse.beside.external import rows_beside
     from accelsweep.analysis.collect import collect
     from accelsweep.analysis.merge_sweeps import Part, analyse_together
     from accelsweep.records.layout import MergedPlace
@@ -194,8 +185,7 @@ def _merged(home: Path, folders: Sequence[SweepFolder]) -> Path:
 
     parts = [Part(folder.name, collect(folder), Manifest.read(folder.manifest)) for folder in folders]
     place = MergedPlace(home, tuple(folder.name for folder in folders))
-    beside = rows_beside((run for part in parts for run in part.runs), all_kept(home))
-    analyse_together(place.name, parts).model_copy(update={"external": beside}).write(place.findings)
+    analyse_together(place.name, parts, home).write(place.findings)
     return write_report(place)
 
 

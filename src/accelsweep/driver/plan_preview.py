@@ -7,56 +7,144 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from pydantic import Field
 
 from accelsweep.config.setting import shared_devices
 from accelsweep.driver.auto_batch_size import planned_after_searches, tell_of_searches
 from accelsweep.driver.console import Listing, say, show, warn
+from accelsweep.driver.json_output import Answer, AnswerPart
 from accelsweep.driver.snakefile_functions import check_profile, find_profile
 from accelsweep.planning.cost_estimate import TimeLimits
 from accelsweep.planning.resources import held_in_words
 from accelsweep.records.layout import SweepFolder
 from accelsweep.schedulers.job_environment import not_handed_on
+from accelsweep.schedulers.protocol import Resources
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import approximate_duration
 
 if TYPE_CHECKING:
-    from accelsweep.answers.forms.planned import PlanAnswer
-    from accelsweep.config.sweep_options import Fleet
-    from accelsweep.config.versions import Tree
+    from accelsweep.driver.request import Request
+    from accelsweep.planning.auto_batch_size import Batches
     from accelsweep.planning.cost_estimate import PlanEstimate, PlanTable, ReasonRow, Took
     from accelsweep.planning.plan import Plan
     from accelsweep.records.plan import Manifest
 
 
+# The answer of `accelsweep plan`.
+
+
+class PlannedSetting(AnswerPart):
+    """A setting that can run."""
+
+    cell: str = Field(description="the setting's name in files")
+    label: str = Field(description="the setting in words")
+    axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
+    baseline: bool = Field(description="whether speed-ups are relative to it")
+    wanted: int = Field(description="the runs that the plan wants of it")
+    settled: int = Field(description="those of them that have an answer already")
+
+
+class NotPlanned(AnswerPart):
+    """A setting that is not going to run."""
+
+    cell: str | None = Field(description="the setting's name in files, null for one that a rule dropped")
+    label: str = Field(description="the setting in words")
+    axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
+    reason: str = Field(description="why it does not run")
+
+
+class BlockInPlan(AnswerPart):
+    """A block of runs that share one allocation."""
+
+    block: str = Field(description="the block's name")
+    new: bool = Field(description="whether this plan adds it")
+    runs: int = Field(description="its runs that the plan wants")
+    settled: int = Field(description="those of them that have an answer already")
+    resources: Resources = Field(description="what it needs of a machine or cluster")
+
+
+class PlannedRange(AnswerPart):
+    """An amount that nobody knows before the runs have ended."""
+
+    least: float = Field(description="that of the measuring windows alone")
+    expected: float = Field(description="the amount to reckon with")
+    most: float = Field(description="what time limits and second tries allow")
+
+
+class PlannedTime(AnswerPart):
+    """The time and the cost of the runs that are left."""
+
+    runs_left: int = Field(description="the runs without an answer")
+    minutes: PlannedRange = Field(description="their time, one after another")
+    gpu_hours: PlannedRange = Field(description="that time, times the GPUs that are kept from others")
+    usd: PlannedRange | None = Field(description="their cost, null where a price is missing")
+    usd_reason: str | None = Field(description="why there is no cost")
+    basis: str = Field(description="what the expected amounts rest on")
+
+
+class PlannedEffect(AnswerPart):
+    """The smallest difference that the plan's repeats can show."""
+
+    effect: float | None = Field(description="the smallest true gain in rate that is found four times out of five")
+    assumption: str = Field(description="the noise that this supposes")
+    reason: str | None = Field(description="why there is none")
+
+
+class PlanAnswer(Answer):
+    """`accelsweep plan --json`: what `accelsweep run` with the same arguments would measure."""
+
+    kind: ClassVar[str] = "plan"
+
+    sweep: str = Field(description="the sweep's name")
+    revision: int = Field(description="the number that this plan has, or would get")
+    cells: tuple[PlannedSetting, ...] = Field(description="the settings that can run, in grid order")
+    unsupported: tuple[NotPlanned, ...] = Field(description="settings that cannot run here")
+    excluded: tuple[NotPlanned, ...] = Field(description="settings that a rule of the experiment drops")
+    blocks: tuple[BlockInPlan, ...] = Field(description="the blocks, in the order in which they were planned")
+    wanted: int = Field(description="the runs that the plan wants")
+    settled: int = Field(description="those of them that have an answer already")
+    estimate: PlannedTime = Field(description="what the rest will take")
+    visible_effect: PlannedEffect = Field(description="what the repeats can show")
+    notes: tuple[str, ...] = Field(description="what the user should know of this plan")
+    warnings: tuple[str, ...] = Field(description="others that would disturb the runs now")
+
+
 # A plan as it was asked for, with the automatic batches that are found so far; and the runs of it that are left.
 
 
-def made_plan(
-    home: Path,
-    overrides: Sequence[str],
-    *,
-    name: str | None,
-    add_repeats: int = 0,
-    profile: str | None = None,
-    until_decided: bool = False,
-    trees: Sequence[Tree] = (),
-    fleet: Fleet | None = None,
-) -> Plan:
-    """Return the plan, or that of the searches which come before it, and say so; write nothing.
+def planned(home: Path, request: Request, batches: Batches | None = None, *, keep_profile: bool = False) -> Plan:
+    """Return the plan that the request asks for; write nothing. With `keep_profile` it keeps that of the earlier plan.
 
-    `trees` are those of the versions that are compared; they must be there. `fleet` are the nodes that are compared.
-    Raises InputError for a `profile` that does not fit the site.
+    Raises InputError for wrong input, and Unsearched where batches have to be searched first.
     """
     from accelsweep.planning.plan import make_plan
 
-    wanted = partial(make_plan, home, overrides, name=name, add_repeats=add_repeats, trees=trees, fleet=fleet)
-    plan = planned_after_searches(home, lambda batches: wanted(until_decided=until_decided, batches=batches))
+    make = partial(
+        make_plan,
+        home,
+        request.overrides,
+        name=request.name,
+        add_repeats=request.add_repeats,
+        until_decided=request.until_decided,
+        profile=None if keep_profile else request.profile,
+        batches=batches,
+    )
+    return request.extension.plan(home, request, make) if request.extension else make()
+
+
+def made_plan(home: Path, request: Request, *, keep_profile: bool = False) -> Plan:
+    """Return the plan, or that of the searches which come before it, and say so; write nothing.
+
+    Raises InputError for a profile that does not fit the site, except with `keep_profile`.
+    """
+    plan = planned_after_searches(home, partial(planned, home, request, keep_profile=keep_profile))
     if isinstance(plan, tuple):
         unsearched, plan = plan
         tell_of_searches(unsearched, plan, warn)
-    if profile is not None:
-        check_profile(find_profile(profile), plan.manifest.site)
+    if not keep_profile:
+        check_profile(find_profile(request.profile), plan.manifest.site)
     return plan
 
 
@@ -123,7 +211,6 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
 
 
 def _answer(table: PlanTable, warnings: Sequence[str]) -> PlanAnswer:
-    from accelsweep.answers.forms.planned import PlanAnswer
 
     return PlanAnswer.made_of(table, warnings=tuple(warnings))
 
@@ -215,13 +302,3 @@ def _costs(estimate: PlanEstimate) -> list[str]:
         usd = f"about {estimate.usd.expected:.2f} USD (at most {estimate.usd.most:.2f})"
         return [f"      {f'{gpus}, ' if gpus else ''}{usd}"]
     return [f"      {gpus}, cost unknown: {estimate.usd_reason}"] if gpus else []
-
-
-# The rows of a plan, for those who do not print it.
-
-
-def planned(
-    home: Path, overrides: Sequence[str], *, name: str | None, add_repeats: int, profile: str | None = None
-) -> PlanTable:
-    """Return what `print_plan` prints, as rows. Raises as it does."""
-    return table_of(home, made_plan(home, overrides, name=name, add_repeats=add_repeats, profile=profile))

@@ -18,9 +18,10 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 
 from accelsweep.config.hydra import Composer
-from accelsweep.config.schema import CellConfig, Measure, compared_rate
+from accelsweep.config.schema import CellConfig, Measure
 from accelsweep.config.setting import label, repeat_label
 from accelsweep.config.site import Site
+from accelsweep.config.tasks import compared_rate
 from accelsweep.devices.clock import Clock, monotonic
 from accelsweep.driver.console import WIDE, Terminal
 from accelsweep.errors import DamagedFile, InputError

@@ -15,6 +15,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from accelsweep import registry
 from accelsweep.config.site import JobSettings, Site
 from accelsweep.config.sweep_options import PILOT
 from accelsweep.driver import job_retries
@@ -267,11 +268,12 @@ class Sweep:
 
     @property
     def before_findings(self) -> str:
-        """The shell command that asks the cluster about the sweep's jobs, which have ended; empty without a cluster."""
-        if self.manifest.site.scheduler != "slurm":
+        """The shell commands that features run when all jobs of a cluster have ended; empty without a cluster."""
+        if self.manifest.site.scheduler == "local":
             return ""
-        return (
-            f"{shlex.quote(sys.executable)} -P -m accelsweep.drive.slurm.accounting {shlex.quote(self.root)} || true; "
+        programs = [feature.after_blocks for feature in registry.features() if feature.after_blocks]
+        return "".join(
+            f"{shlex.quote(sys.executable)} -P -m {program} {shlex.quote(self.root)} || true; " for program in programs
         )
 
     def hold_limits(self, workflow: Any) -> None:

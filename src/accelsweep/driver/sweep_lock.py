@@ -6,24 +6,24 @@ import contextlib
 import os
 import pwd
 import shlex
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
+from pydantic import Field
+
+from accelsweep import registry
 from accelsweep.devices import linux
-from accelsweep.drive.detached.handed import handed_head
-from accelsweep.drive.detached.places import detached
-from accelsweep.drive.detached.slurm_job import HeadJob
-from accelsweep.drive.versions.trees import restore_trees
 from accelsweep.driver.console import warn
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.executor.block_lock import end_executors, end_holder
+from accelsweep.json_documents import Frozen
 from accelsweep.records.cleanup import set_strangers_aside
 from accelsweep.records.file_lock import DEAD_AFTER_SECONDS, Holder, alive, living_hold, take
 from accelsweep.records.file_times import bring_all_back, clocks_that_differ
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.plan import Hold
 from accelsweep.records.stop_reasons import forget_halts
 
 # Leftovers of an earlier command, and obstacles to this one: put away before Snakemake looks.
@@ -38,13 +38,14 @@ def refuse_narrow_limits() -> None:
 def make_ready(folder: SweepFolder, say: Callable[[str], None]) -> None:
     """Forget a spent time budget and the halts of earlier supervisors, set aside what is in the way of files.
 
-    Files that are stamped in the future are stamped now, and lost trees of versions are made again. `say` gets a line
-    for what the user should know.
+    Files that are stamped in the future are stamped now, and features restore what they need. `say` gets a line for
+    what the user should know.
     """
     for stranger in set_strangers_aside(folder):
         say(f"warning: {stranger}")
-    for sentence in restore_trees(folder, Manifest.read(folder.manifest)):
-        say(f"warning: {sentence}")
+    for restore in registry.loaded("before_measuring"):
+        for sentence in restore(folder):
+            say(f"warning: {sentence}")
     folder.stop.unlink(missing_ok=True)
     forget_halts(folder)
     for line in clocks_that_differ(folder, bring_all_back(folder)):
@@ -137,31 +138,44 @@ def held(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holder]:
         head.release()
 
 
-def _job_of_head(folder: SweepFolder) -> tuple[str, str] | None:
-    """Return the cluster's job that is, or is to be, another head of the sweep: its number, and its state in words.
+class BackgroundState(Frozen):
+    """The driver that was started in the background last."""
 
-    A machine without Slurm knows of no job: the sweep came from elsewhere. Raises AccelsweepError if Slurm is silent.
-    """
-    handed = handed_head(folder)
-    ours = handed is not None and handed.name == os.environ.get("SLURM_JOB_ID")
-    if handed is None or handed.place != "slurm" or ours or shutil.which("squeue") is None:
-        return None
-    try:
-        found = detached(folder)
-    except AccelsweepError as error:
-        raise AccelsweepError(
-            f"whether the head of sweep {folder.name!r}, job {handed.name}, still waits or runs is not known: {error}. "
-            "Try again when Slurm answers"
-        ) from None
-    return (handed.name, found[1].words) if found else None
+    place: str = Field(description="where it was started, such as `slurm`, `systemd` or `tmux`")
+    name: str = Field(description="its job, unit or session there")
+    host: str = Field(description="the machine that started it")
+    since: str = Field(description="when it was started")
+    state: str | None = Field(description="where it is now, or why nobody knows; null where it is gone")
+    code: int | None = Field(description="its exit code, null until it ends")
+    follow: str = Field(description="the command that shows its output")
+
+
+class BackgroundDriver(Protocol):
+    """The driver of a sweep that a feature started in the background (`registry.Feature.background_driver`)."""
+
+    def __init__(self, folder: SweepFolder) -> None:
+        """`folder` is the sweep's."""
+
+    def state(self) -> BackgroundState | None:
+        """Return its state, None where none was started."""
+
+    def competing(self) -> str | None:
+        """Return how it is in this process' way, in words: it waits or runs elsewhere. Raises if nobody knows."""
+
+    def end(self, say: Callable[[str], None], patience_seconds: float) -> None:
+        """End the competing one."""
+
+
+def background_drivers(folder: SweepFolder) -> Iterator[BackgroundDriver]:
+    """Yield the drivers of a sweep that features may have started in the background."""
+    for kind in registry.loaded("background_driver"):
+        yield kind(folder)
 
 
 def _refuse_beside_job(folder: SweepFolder) -> None:
-    if job := _job_of_head(folder):
-        raise AccelsweepError(
-            f"the head of sweep {folder.name!r} was handed over: {job[1]}. "
-            f"Follow it (accelsweep attach {folder.name}), or end it: --cancel-old, or scancel {job[0]}"
-        )
+    for driver in background_drivers(folder):
+        if why := driver.competing():
+            raise AccelsweepError(why)
 
 
 def _elsewhere(hold: Hold) -> str:
@@ -172,8 +186,9 @@ def _elsewhere(hold: Hold) -> str:
 
 def end_old(folder: SweepFolder) -> None:
     """End the sweep's living head as Ctrl-C would, then the supervisors on this machine; finished runs are kept."""
-    if job := _job_of_head(folder):
-        HeadJob().end(job[0], warn, patience_seconds=PATIENCE_SECONDS)
+    for driver in background_drivers(folder):
+        if driver.competing():
+            driver.end(warn, PATIENCE_SECONDS)
     head = living_head(folder)
     if head is not None and alive(head) is None:
         raise AccelsweepError(

@@ -214,7 +214,7 @@ class AttemptRunner:
 
 
 def standalone_spec(
-    folder: SweepFolder, cell: str, attempt: Path, command: str, profile_steps: int | None = None
+    folder: SweepFolder, cell: str, attempt: Path, command: str, instead: str | None = None, steps: int = 0
 ) -> RunSpec:
     """Return the spec of the first repeat of a setting for a run outside the sweep, with its files in `attempt`.
 
@@ -227,7 +227,7 @@ def standalone_spec(
     if config.num_nodes > 1:
         raise InputError(f"setting {cell!r} takes {config.num_nodes} nodes; {command} has this one alone")
     run = Run.of(cell, 0, config.seed)
-    return _run_spec(folder, manifest, block, run, attempt).model_copy(update={"profile_steps": profile_steps})
+    return _run_spec(folder, manifest, block, run, attempt).model_copy(update={"instead": instead, "steps": steps})
 
 
 def _run_spec(folder: SweepFolder, manifest: Manifest, block: Block, run: Run, attempt_folder: Path) -> RunSpec:

@@ -211,7 +211,7 @@ class _BlockExecutor:
 def _prepare(root: Path) -> None:
     del sys.argv[1:]  # a module of the user's that parses them at import must not see ours
     os.environ.pop("PYTHONSAFEPATH", None)  # it was meant for Snakemake, not for what the user's code starts
-    print(f"{len(prepare(planned_sweep(root)))} data modules are ready")  # noqa: T201 - the exit_code_of
+    print(f"{len(prepare(planned_sweep(root)))} data modules are ready")  # noqa: T201 - the command's answer
 
 
 def main(launcher: Launcher | None = None) -> int:
@@ -228,5 +228,5 @@ def main(launcher: Launcher | None = None) -> int:
     print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log holds earlier commands too
     launcher = launcher or Launcher()
     return exit_code_of(
-        lambda: execute_block(arguments.block_file, launcher, cancel_old=arguments.cancel_old), tell=say
+        lambda: execute_block(arguments.block_file, launcher, cancel_old=arguments.cancel_old), report=say
     )

@@ -23,7 +23,7 @@ from accelsweep.records.run_files import readable_blocks
 from accelsweep.worker.rank_setup import OwnTree
 
 GENERATED_DATA = frozenset(
-    {"accelsweep.workloads.datasets.Digits", "accelsweep.workloads.boosting.made_rows.MadeRows"}
+    {"accelsweep.workloads.datasets.Digits", "accelsweep.features.boosting.rows.MadeRows"}
     | {f"accelsweep.workloads.datasets.{name}" for name in ("Mnist", "Cifar10")}
     | {f"accelsweep.workloads.datasets.Random{kind}" for kind in ("Images", "Text", "Tokens", "Vectors")}
 )

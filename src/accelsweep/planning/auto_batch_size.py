@@ -43,16 +43,16 @@ def search_of(config: CellConfig) -> CellConfig:
     return config.changed(task="memory_frontier", batch_size=FIRST_TRY, measure=rules.model_dump(mode="json"))
 
 
-def refuse_unsearchable(config: CellConfig, ladder: str | None) -> None:
+def refuse_unsearchable(config: CellConfig, option: str | None) -> None:
     """Raise InputError where no search can answer for a setting with `batch_size: auto`."""
     if config.task not in SEARCHED_TASKS:
         raise InputError(
             f"batch_size=auto searches with training steps, and task={config.task} does none: give batch_size a number"
         )
-    if ladder is not None:
+    if option is not None:
         raise InputError(
-            f"batch_size=auto gives each rung of the ladder over {ladder} a batch of its own, and a rung changes one "
-            "thing only: give batch_size a number"
+            f"batch_size=auto would give each setting a batch of its own, and with {option} each changes one thing "
+            "only: give batch_size a number"
         )
 
 

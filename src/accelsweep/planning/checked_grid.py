@@ -12,7 +12,8 @@ from typing import Any
 from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig, OmegaConf
 
-from accelsweep.config.grid import CheckedPoint, GridPoint, steering_of
+from accelsweep import registry
+from accelsweep.config.grid import CheckedPoint, GridPoint, GridPoints, expand, steering_of
 from accelsweep.config.hydra import Composer, without_effect
 from accelsweep.config.hydra_errors import defining_file, dotted_keys, suggest
 from accelsweep.config.schema import CellConfig
@@ -21,10 +22,10 @@ from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Settings
 from accelsweep.config.trainer import trainers_place
 from accelsweep.config.value_errors import FileOf
+from accelsweep.config.versions import Tree
 from accelsweep.devices import kinds
 from accelsweep.errors import InputError, nearest
 from accelsweep.json_documents import MISSING, look_up
-from accelsweep.plan.ladder import fitted, ladder_notes
 from accelsweep.planning import auto_batch_size, config_validation, target_check, unsupported
 from accelsweep.planning.config_validation import Rule
 from accelsweep.planning.source_digests import ImportPath, source_digests, targets
@@ -94,6 +95,15 @@ class CheckedGrid:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class VersionedGrid:
+    """The grid of all versions, for each of them the digests of its sources, and its tree with the packages in it."""
+
+    grid: CheckedGrid
+    sources: dict[str, str]
+    trees: tuple[Tree, ...]
+
+
 def checked_grid(
     composer: Composer, overrides: Sequence[str], home: Path, batches: auto_batch_size.Batches | None = None
 ) -> CheckedGrid:
@@ -125,10 +135,10 @@ def _checked_grid(
     settings, site, exclude = config_validation.steering({**steering, **compared}, file_of)
     site = site.model_copy(update={"inventory": kinds.inventory()}) if site.probe else site
     auto = unsupported.resolve_auto(site)
-    ladder = ladder_notes(composer, grid, settings.report.ladder, file_of)
-    expanded = fitted(composer, grid, auto, settings.report.ladder)
+    own = (points(composer, grid, auto, settings.report, file_of) for points in registry.loaded("grid_points"))
+    fitted = next(filter(None, own), None) or GridPoints(expand(composer, grid, auto), (), "")
     freeze = _Freezer(composer.loader.get_group_options("", results_filter=ObjectType.GROUP), file_of, home)
-    points = _points(expanded, steering, freeze, _Automatic(batches or {}, settings.report.ladder))
+    points = _points(fitted, steering, freeze, batches or {})
     every = list(points.values())
     dropped = _dropped(points, exclude, file_of)
     refuse_unknown_keys(settings.baseline, every, "baseline", file_of)
@@ -145,7 +155,7 @@ def _checked_grid(
         site=site,
         notes=(
             *composer.files_named_twice().values(),
-            *ladder,
+            *fitted.notes,
             *_notes(len(grid.jobs), points, exclude),
             *without_effect([composer.parse(line) for line in overrides]),
             *optimizer_notes(composer, overrides, (point.config for point in every)),
@@ -163,14 +173,6 @@ def site_of(composer: Composer, overrides: Sequence[str]) -> Site:
 
 
 @dataclass(frozen=True)
-class _Automatic:
-    """The batches of `batch_size: auto`, and the axis of the ladder, with which there are none."""
-
-    batches: auto_batch_size.Batches
-    ladder: str | None
-
-
-@dataclass(frozen=True)
 class _Freezer:
     """Checks scientific configs and freezes their paths. `groups` are the names of all config groups."""
 
@@ -183,17 +185,17 @@ class _Freezer:
 
 
 def _points(
-    expanded: Iterable[GridPoint], steering: dict[str, Any], freeze: _Freezer, auto: _Automatic
+    expanded: GridPoints, steering: dict[str, Any], freeze: _Freezer, batches: auto_batch_size.Batches
 ) -> dict[str, CheckedPoint]:
     """Return the grid's distinct points, checked, by the names of their cells."""
     points: dict[str, CheckedPoint] = {}
-    for point in expanded:
+    for point in expanded.points:
         _refuse_other_steering(steering, point)
         config = freeze(point.science, point.added)
         checked = CheckedPoint(point.axes, config, point.choices, point.added, point.lacks)
         if point.with_batch is not None:
-            auto_batch_size.refuse_unsearchable(config, auto.ladder)
-            checked = auto_batch_size.decided(checked, auto.batches, partial(_with_batch, point, freeze))
+            auto_batch_size.refuse_unsearchable(config, expanded.option or None)
+            checked = auto_batch_size.decided(checked, batches, partial(_with_batch, point, freeze))
         points.setdefault(cell_name(checked.config.raw), checked)
     return auto_batch_size.with_batch_axis(points)
 
@@ -220,7 +222,7 @@ def _refuse_what_measures_nothing(left: Sequence[CheckedPoint], settings: Settin
     for point in left:
         config_validation.refuse_unfit(point.config, settings.analysis.rate, file_of)
         config_validation.refuse_conflicts(point.config, settings.limits, file_of)
-    config_validation.refuse_idle_axes([point.axes for point in left], [point.config.work for point in left])
+    config_validation.refuse_idle_axes([point.axes for point in left], [point.config for point in left])
     config_validation.refuse_unread_axes(left)
 
 

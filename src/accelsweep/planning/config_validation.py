@@ -12,13 +12,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
+from accelsweep import registry
 from accelsweep.analysis.power import FEWEST_BLOCKS
 from accelsweep.config.grid import CheckedPoint
 from accelsweep.config.prices import Prices
-from accelsweep.config.schema import RATES_OF, CellConfig, LearningRate, Measure, Serving, global_batch_of
+from accelsweep.config.schema import CellConfig, LearningRate, Measure, global_batch_of
 from accelsweep.config.setting import PLAN_KEYS
-from accelsweep.config.site import Site
+from accelsweep.config.site import NodeKind, Site
 from accelsweep.config.sweep_options import PILOT, Analysis, BlockSettings, Limits, Settings
+from accelsweep.config.tasks import task_of, tasks, unused_keys
 from accelsweep.config.trainer import (
     DECIDED_HERE,
     asked_length,
@@ -28,13 +30,10 @@ from accelsweep.config.trainer import (
     trainers_place,
 )
 from accelsweep.config.value_errors import FileOf, parsed
-from accelsweep.engines.grid_engine.refuse import refuse_unfit_grid_engine
 from accelsweep.errors import InputError, nearest
 from accelsweep.json_documents import canonical_json
+from accelsweep.registry import Task
 from accelsweep.schedulers.slurm import refuse_unfit_slurm
-
-_MAY_BE_ABSENT = frozenset({"serving"})
-"""Keys of groups that no config needs; absent, they are in no cell's name, so that older cells keep theirs."""
 
 
 class Rule(BaseModel):
@@ -53,11 +52,12 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
     """
     _refuse_unknown(config, added, groups, file_of)
     for key in CellConfig.model_fields:
-        if key not in config and key not in _MAY_BE_ABSENT:
+        if key not in config:
             raise InputError(f"the key '{key}' is missing; look in {file_of(key)}")
     parsed(Measure, config["measure"], "measure", file_of, extra="forbid")
-    if config.get("serving") is not None:
-        parsed(Serving, config["serving"], "serving", file_of, extra="forbid")
+    for model in registry.config_models(""):
+        given = {key: config[key] for key in model.model_fields if config.get(key) is not None}
+        parsed(model, given, "", file_of, extra="forbid")
     checked = parsed(CellConfig, config, "", file_of)
     parsed(LearningRate, checked.optimizer or {}, "optimizer", file_of)
     refuse_unwritable(config)
@@ -70,8 +70,9 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
 def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> None:
     if "experiment" in config:
         raise InputError(f"{file_of('experiment')} must begin with the line `# @package _global_` to have any effect")
+    of_features = {name for model in registry.config_models("") for name in model.model_fields}
     for key in config:
-        if key not in CellConfig.model_fields and key not in added and key not in groups:
+        if key not in CellConfig.model_fields and key not in added and key not in groups and key not in of_features:
             raise InputError(
                 f"unknown key '{key}'{nearest(str(key), CellConfig.model_fields)}; look in {file_of(str(key))}. "
                 + (
@@ -106,6 +107,7 @@ def refuse_unwritable(value: Any, key: str = "") -> None:
 def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site, list[Rule]]:
     """Return the checked plan-level part of a config; raise InputError for any fault in it."""
     refuse_unwritable(values)
+    _refuse_unknown_engines(values.get("site") or {}, file_of)
     site = parsed(Site, values.get("site") or {}, "site", file_of)
     exclude = values.get("exclude") or []
     if not isinstance(exclude, list):
@@ -117,12 +119,51 @@ def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site
         "prices": parsed(Prices, values.get("prices") or {}, "prices", file_of),
         "block": parsed(BlockSettings, values.get("block") or {}, "block", file_of),
     }
-    rest = {
-        key: values[key] for key in ("repeats", "repeats_most", "baseline", "report") if values.get(key) is not None
-    }
+    rest = {key: values[key] for key in ("repeats", "repeats_most", "baseline") if values.get(key) is not None}
+    rest |= {"report": feature_keys("report", values.get("report") or {}, file_of)}
     settings = parsed(Settings, {**rest, **parts, **_repeats(rest, file_of)}, "", file_of)
     _refuse_unfit_site(site, file_of)
     return settings, site, rules
+
+
+def _refuse_unknown_engines(site: Any, file_of: FileOf) -> None:
+    """Raise InputError for a wrong key of a feature's scheduler, at the site or at a kind of its nodes."""
+    if not isinstance(site, Mapping):
+        return
+    kinds = site.get("kinds")
+    places: list[tuple[str, Any, type[BaseModel]]] = [("site", site, Site)]
+    places += [
+        (f"site.kinds.{number}", kind, NodeKind)
+        for number, kind in enumerate(kinds if isinstance(kinds, list | tuple) else ())
+    ]
+    options = {scheduler.name: scheduler.options for scheduler in registry.schedulers()}
+    for where, given, model in places:
+        for key in given if isinstance(given, Mapping) else ():
+            if key in options:
+                parsed(registry.load(options[key]), given[key] or {}, f"{where}.{key}", file_of, extra="forbid")
+            elif key not in model.model_fields:
+                known = [*model.model_fields, *options]
+                raise InputError(
+                    f"unknown key '{where}.{key}'{nearest(str(key), known)}; look in {file_of(f'{where}.{key}')}"
+                )
+
+
+def feature_keys(group: str, given: Any, file_of: FileOf) -> dict[str, Any]:
+    """Return the keys of features in a group of the config, checked, as plain data. Raises InputError for others."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{group}={given!r}: must be a mapping; look in {file_of(group)}")
+    models = list(registry.config_models(group))
+    known = [name for model in models for name in model.model_fields]
+    for key in given:
+        if key not in known:
+            raise InputError(
+                f"unknown key '{group}.{key}'{nearest(str(key), known)}; look in {file_of(f'{group}.{key}')}"
+            )
+    checked = [
+        parsed(model, {key: given[key] for key in model.model_fields if key in given}, group, file_of)
+        for model in models
+    ]
+    return {key: value for one in checked for key, value in one.model_dump(mode="json", exclude_unset=True).items()}
 
 
 def _repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
@@ -169,9 +210,12 @@ def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
                 f"look in {file_of(where)}"
             )
         refuse_unfit_slurm(kind.slurm, where, file_of)
-    for words in (site.grid_engine, *(kind.grid_engine for kind in site.kinds)):
-        if words is not None:
-            refuse_unfit_grid_engine(words, file_of)
+    for scheduler in registry.schedulers():
+        for one in (site, *site.kinds):
+            if (words := (one.model_extra or {}).get(scheduler.name)) is not None:
+                registry.load(scheduler.check)(words, file_of)
+    for model in registry.config_models("site.slurm"):
+        parsed(model, {"head": site.slurm.head}, "site.slurm", file_of, extra="forbid")
 
 
 # Settings that contradict each other, or that a run decides by itself: every run of such a cell would fail.
@@ -261,56 +305,7 @@ def _read(config: CellConfig) -> str:
     return canonical_json({key: value for key, value in config.raw.items() if key in CellConfig.model_fields})
 
 
-# Whether a cell's settings fit its task. Unfit ones are refused while nothing has been written yet.
-
-KERNELS = "accelsweep.workloads.kernels."
-
-TREES = "accelsweep.workloads.boosting."
-
 OUR_WORKLOADS = "accelsweep.workloads."
-
-_FRONTIER = ("measure.headroom", "measure.max_batch", "measure.batch_resolution", "measure.rank_memory_bytes")
-
-_WINDOW = ("measure.warmup_steps", "measure.min_steps", "measure.max_steps", "measure.min_seconds")
-
-_GOAL = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
-
-_QUALITY = (
-    "measure.quality_samples",
-    "measure.quality_metric",
-    "measure.quality_better",
-    "measure.probe_steps",
-    "measure.matmul_steps",
-)
-
-_LOAD = ("serving.latency_ms", "serving.latency_percentile", "serving.max_wait_ms", "serving.workers")
-
-_ANSWERS = ("measure.scenario", "serving")
-
-_DELIVERY = ("data.placement", "data.preprocess", "data.num_workers", "data.prefetch_factor")
-
-_WITHOUT_LOOP = {
-    "inference": "does not train",
-    "kernels": "does not train",
-    "boosting": "lets a library train",
-}
-
-UNUSED_BY: dict[str, tuple[str, ...]] = {
-    "train_throughput": (*_GOAL, *_FRONTIER, *_ANSWERS),
-    "time_to_accuracy": ("measure.quality_samples", *_FRONTIER, *_ANSWERS),
-    "inference": ("optimizer", "trainer", *_LOAD, *_GOAL, *_QUALITY, *_FRONTIER),
-    "serving": ("optimizer", "trainer", "serving.generator", *_GOAL, *_QUALITY, *_FRONTIER),
-    "kernels": (
-        *("optimizer", "trainer", "data", "measure.fake_loader"),
-        *(*_ANSWERS, *_GOAL, *_QUALITY, *_FRONTIER),
-    ),
-    "memory_frontier": ("batch_size", *_ANSWERS, *_GOAL, *_QUALITY, *_WINDOW),
-    "boosting": (
-        *("optimizer", "trainer", "batch_size", "precision", "measure.fake_loader", *_DELIVERY),
-        *(*_ANSWERS, *_GOAL, *_QUALITY, *_FRONTIER[:-1]),
-    ),
-}
-"""Work (`CellConfig.work`) -> the keys, with all below them, that change nothing in its measurement."""
 
 
 def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
@@ -318,74 +313,47 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
 
     `rate` is the plan's `analysis.rate`.
     """
-    task, measure = config.task, config.measure
-    if rate is not None and rate not in RATES_OF[config.work]:
+    measure, task = config.measure, task_of(config.task, config.raw)
+    if rate is not None and rate not in task.rates:
         raise InputError(
-            f"analysis.rate={rate}: {_named(config)} measures no such rate, only {', '.join(RATES_OF[config.work])}; "
+            f"analysis.rate={rate}: {_named(task)} measures no such rate, only {', '.join(task.rates)}; "
             f"look in {file_of('analysis.rate')}"
         )
-    if task == "time_to_accuracy":
+    if config.task == "time_to_accuracy":
         _refuse_aimless(measure, file_of)
     if config.data_target.startswith(OUR_WORKLOADS) and config.each_fold:
         _refuse_folds_alone(config)
-    if task in ("inference", "kernels", "boosting") and config.loop != "lightning":
+    if task.without_loop is not None and config.loop != "lightning":
         raise InputError(
-            f"loop={config.loop} names another training loop, and task={task} {_WITHOUT_LOOP[task]}: leave loop out; "
-            f"look in {file_of('loop')}"
+            f"loop={config.loop} names another training loop, and task={config.task} {task.without_loop}: leave loop "
+            f"out; look in {file_of('loop')}"
         )
-    if task == "inference" and measure.scenario == "single_stream" and config.batch_size != 1:
+    if config.task == "inference" and measure.scenario == "single_stream" and config.batch_size != 1:
         raise InputError(
             f"measure.scenario=single_stream asks one sample at a time, and batch_size is {config.batch_size}: set "
             "batch_size=1, or measure.scenario=offline"
         )
-    if config.work == "serving" and config.serving is None:
-        raise InputError(
-            "measure.scenario=server does not know the latency that it may take: add serving=default, and set "
-            "serving.latency_ms"
-        )
-    target = config.model_target
-    if task == "kernels" and target.startswith(OUR_WORKLOADS) and not target.startswith(KERNELS):
-        raise InputError(
-            f"task=kernels calls a kernel, and {target} is a model to train: take model=kernel_matmul, "
-            "model=kernel_elementwise or model=kernel_copy"
-        )
-    if task != "kernels" and target.startswith(KERNELS):
-        raise InputError(f"{target} is a kernel, which has nothing to train: set task=kernels with it")
-    _refuse_unfit_trees(config, file_of)
+    for check in dict.fromkeys(one.check for one in tasks() if one.check is not None):
+        registry.load(check)(config, file_of)
 
 
-def _refuse_unfit_trees(config: CellConfig, file_of: FileOf) -> None:
-    target, metric = config.model_target, config.measure.quality_metric
-    if config.task != "boosting":
-        if target.startswith(TREES):
-            raise InputError(f"{target} grows trees, which has no training step: set task=boosting with it")
-        return
-    if target.startswith(OUR_WORKLOADS) and not target.startswith(TREES):
-        raise InputError(
-            f"task=boosting grows trees, and {target} is a network or a kernel: take model=xgboost, model=lightgbm or "
-            "model=hist_gradient_boosting"
-        )
-    if metric != "AUC" or config.measure.better != "max":
-        raise InputError(
-            f"task=boosting measures the area under the curve of held-out rows, and measure.quality_metric={metric}"
-            f" is another quality: take measure=boosting; look in {file_of('measure.quality_metric')}"
-        )
+def _named(task: Task) -> str:
+    return ", ".join([f"task={task.task}", *(f"{key}={value}" for key, value in task.when)])
 
 
-def _named(config: CellConfig) -> str:
-    return "measure.scenario=server" if config.work == "serving" else f"task={config.task}"
-
-
-def refuse_idle_axes(axes: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> None:
+def refuse_idle_axes(axes: Sequence[Mapping[str, Any]], configs: Sequence[CellConfig]) -> None:
     """Raise InputError for a swept key that changes nothing in any of the sweep's tasks.
 
-    `axes` and `tasks` are those of each cell that is left of the grid.
+    `axes` and `configs` are those of each cell that is left of the grid.
     """
+    used = {config.work: task_of(config.task, config.raw) for config in configs}
     for key in axes[0]:
-        idle = all(any(key == unused or key.startswith(f"{unused}.") for unused in UNUSED_BY[task]) for task in tasks)
+        idle = all(
+            any(key == unused or key.startswith(f"{unused}.") for unused in unused_keys(task)) for task in used.values()
+        )
         if idle and len({canonical_json(cell[key]) for cell in axes}) > 1:
             raise InputError(
-                f"{key} has several values, and task={' and task='.join(dict.fromkeys(tasks))} does not use it: all "
+                f"{key} has several values, and {' and '.join(map(_named, used.values()))} does not use it: all "
                 "of its settings would measure the same. Give it one value"
             )
 

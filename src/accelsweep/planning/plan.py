@@ -7,29 +7,25 @@ that bad input leaves no trace. `write_plan` then writes blocks first and the ma
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from accelsweep import registry
 from accelsweep.analysis.power import FEWEST_BLOCKS
 from accelsweep.config.setting import Cell
-from accelsweep.config.sweep_options import LOOKS, BlockSettings, Fleet, Settings
-from accelsweep.config.versions import VERSION, Tree, Version
-from accelsweep.core.claims.claims import GROUP, ReportSettings
+from accelsweep.config.sweep_options import LOOKS, BlockSettings, Settings
+from accelsweep.config.versions import VERSION, Version
 from accelsweep.errors import InputError
 from accelsweep.files import set_aside, write_bytes_atomically
-from accelsweep.plan.blocks.fleet import fleet_design
-from accelsweep.plan.blocks.paired import paired_design
-from accelsweep.plan.published import with_published
-from accelsweep.plan.versioned import units, versioned_grid
 from accelsweep.planning import auto_batch_size, checked_grid, randomized_blocks
-from accelsweep.planning.checked_grid import CheckedGrid, Unsearched, grid_of, with_batches
-from accelsweep.planning.randomized_blocks import Cutting, Design, Past, design
+from accelsweep.planning.checked_grid import CheckedGrid, Unsearched, VersionedGrid, grid_of, with_batches
+from accelsweep.planning.randomized_blocks import Cutting, Design, Past, design, paired_design, units
 from accelsweep.planning.source_digests import versions
 from accelsweep.records.cleanup import refuse_obstacles
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, FoundBatch, Manifest, PlannedCell
+from accelsweep.records.plan import Block, FoundBatch, Manifest, PlannedCell, PlanPart
 from accelsweep.redaction import without_secrets
 
 # The number of blocks of a sweep: as the config says, with added ones, decided by a pilot, or look by look.
@@ -37,21 +33,20 @@ from accelsweep.redaction import without_secrets
 
 @dataclass(frozen=True)
 class BlocksAsked:
-    """The number of blocks, the fleet that measures them, and the profile, as `make_plan` takes them."""
+    """The number of blocks, the part of a feature, and the profile, as `make_plan` takes them."""
 
     add: int
     decided: int | None
     until_decided: bool
     decided_at: Mapping[str, int] | None
     profile: str | None
-    fleet: Fleet | None = None
+    part: PlanPart | None = None
 
 
 def with_repeats(settings: Settings, before: Settings | None, asked: BlocksAsked) -> Settings:
-    """Return `settings` with the number of blocks that the sweep is to have; a fleet's are those of all its nodes."""
-    if asked.fleet is not None:
-        blocks = len(asked.fleet.nodes) * asked.fleet.each
-        return settings.model_copy(update={"repeats": blocks, "added_repeats": 0, "auto_repeats": False})
+    """Return `settings` with the number of blocks that the sweep is to have."""
+    if asked.part is not None:
+        return settings.model_copy(update={"repeats": asked.part.repeats, "added_repeats": 0, "auto_repeats": False})
     if asked.until_decided:
         return _until_decided(settings, before, asked)
     if not settings.auto_repeats:
@@ -125,7 +120,7 @@ def manifest_of(
     profile: str | None = None,
     found_batches: tuple[FoundBatch, ...] = (),
     searches_for: str | None = None,
-    fleet: Fleet | None = None,
+    part: PlanPart | None = None,
 ) -> Manifest:
     """Return the manifest of a grid and its blocks: the next revision, or that of the `past` where nothing changed."""
     cells = grid.cells.values()
@@ -147,7 +142,7 @@ def manifest_of(
         profile=profile,
         found_batches=found_batches,
         searches_for=searches_for,
-        fleet=fleet,
+        parts={} if part is None else {part.command: part},
     )
     # Everyone may read a manifest, and it is copied to MLflow. The blocks hold the unmasked values for the runs.
     manifest = Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
@@ -167,13 +162,21 @@ def planned_blocks(
     settings: Settings,
     baseline: str | None,
     existing: Sequence[Block],
-    fleet: Fleet | None,
+    part: PlanPart | None,
 ) -> Design:
-    """Return the blocks of a grid; those of a fleet go to its nodes, and what a node has measured is kept."""
-    if fleet is None or baseline is None:
+    """Return the blocks of a grid, which a feature may plan in its own way."""
+    if part is None or baseline is None:
         return blocks_of(folder.name, grid, settings, baseline, existing)
     measured = frozenset(block.name for block in existing if folder.done(block.name).is_file())
-    return fleet_design(_cutting(folder.name, grid, settings, baseline), fleet, existing, measured)
+    task = _cutting(folder.name, grid, settings, baseline)
+    return _planner_of(part)(task, part, existing, measured)
+
+
+def _planner_of(part: PlanPart) -> Callable[..., Design]:
+    """Return the function that plans the blocks of a sweep with this part."""
+    targets = (feature.plan_blocks for feature in registry.features() if feature.name == part.command)
+    planner: Callable[..., Design] = registry.load(next(filter(None, targets)))
+    return planner
 
 
 def blocks_of(
@@ -198,8 +201,8 @@ class Plan:
     """A plan before it is written: the manifest, the blocks that no file holds yet, every cell with its config.
 
     `notes` are sentences for the user. `previous` is the revision that this one follows, None for the first. `damaged`
-    are files of the earlier plan that cannot be read. They are set aside when this plan is written. `trees`
-    are those of the versions that are compared.
+    are files of the earlier plan that cannot be read. They are set aside when this plan is written. `versioned`
+    is the grid of the versions that are compared.
     """
 
     manifest: Manifest
@@ -208,7 +211,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     previous: Manifest | None = None
     damaged: tuple[Path, ...] = ()
-    trees: tuple[Tree, ...] = ()
+    versioned: VersionedGrid | None = None
 
     @property
     def changed(self) -> bool:
@@ -225,28 +228,28 @@ def make_plan(
     decided: int | None = None,
     until_decided: bool = False,
     decided_at: Mapping[str, int] | None = None,
-    trees: Sequence[Tree] = (),
+    versioned: VersionedGrid | None = None,
     profile: str | None = None,
     batches: auto_batch_size.Batches | None = None,
-    fleet: Fleet | None = None,
+    part: PlanPart | None = None,
 ) -> Plan:
     """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
 
     `name` is the sweep's name, by default the config's `name`, else the experiment's. `add_repeats` adds so many whole
     blocks to those of the earlier plan of this name. Later plans keep them while the config's `repeats` stays the same.
     `decided` is the number of blocks that a pilot asks for, where `repeats` is `auto`; later plans keep it too. With
-    `until_decided` it is that of the next look, and `decided_at` are the settings that were decided before. `trees` are
-    those of the versions that the sweep compares, the baseline first. `profile` is the one of Snakemake that the user
-    gives, by default that of the earlier plan: advice repeats it. `batches` are those that searches have found for
-    `batch_size: auto`; the earlier plan's stay as they are. `fleet` are the nodes that the sweep compares. Raises
+    `until_decided` it is that of the next look, and `decided_at` are the settings that were decided before. `versioned`
+    is the grid of the versions that the sweep compares, the baseline first. `profile` is Snakemake's,
+    by default that of the earlier plan: advice repeats it. `batches` are those that searches have found for
+    `batch_size: auto`; the earlier plan's stay as they are. `part` is what a feature's command adds to the plan. Raises
     InputError for anything that is wrong with the input, and Unsearched where batches have to be searched first.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, give repeats=N")
     with _seldom_collected():
-        asked = BlocksAsked(add_repeats, decided, until_decided, decided_at, profile, fleet)
+        asked = BlocksAsked(add_repeats, decided, until_decided, decided_at, profile, part)
         home = home.resolve()
-        return _made(home, overrides, _task(home, overrides, name, tuple(trees), batches or {}), asked)
+        return _made(home, overrides, _task(home, overrides, name, versioned, batches or {}), asked)
 
 
 @contextmanager
@@ -271,42 +274,45 @@ class _Task:
     past: randomized_blocks.Past
     grid: CheckedGrid
     sources: dict[str, str]
-    trees: tuple[Tree, ...]
+    versioned: VersionedGrid | None
     batches: dict[str, FoundBatch]
 
 
 def _task(
-    home: Path, overrides: Sequence[str], name: str | None, trees: tuple[Tree, ...], batches: auto_batch_size.Batches
+    home: Path,
+    overrides: Sequence[str],
+    name: str | None,
+    versioned: VersionedGrid | None,
+    batches: auto_batch_size.Batches,
 ) -> _Task:
-    if trees:
-        assert name is not None, "the trees lie in the sweep's folder already"
-        found = versioned_grid(SweepFolder(home, name), trees, overrides)
-        grid, sources, trees = found.grid, found.sources, found.trees
-    else:
-        grid, sources = grid_of(home, overrides, {})
+    grid, sources = (versioned.grid, versioned.sources) if versioned else grid_of(home, overrides, {})
     default = (grid.experiment or "sweep").replace("/", "-")
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
     refuse_obstacles(folder)
     past = randomized_blocks.read(folder)
-    if folder.name == GROUP and past.manifest is None:
-        raise InputError(f"the name {GROUP!r} is taken: `accelsweep claims` writes there. Try --name my-{GROUP}")
+    reserved = (name for feature in registry.features() for name in feature.reserved_names)
+    if folder.name in reserved and past.manifest is None:
+        raise InputError(
+            f"the name {folder.name!r} is taken: `accelsweep {folder.name}` writes there. Try --name my-{folder.name}"
+        )
     kept = {one.search: one for one in past.manifest.found_batches} if past.manifest else {}
     if auto_batch_size.searches_of(grid.points, grid.cells.values()):
-        if trees:
+        if versioned:
             raise InputError("batch_size=auto could give each version another batch: give batch_size a number")
         grid, sources, kept = with_batches(home, overrides, folder.name, kept, batches)
-    return _Task(folder, past, grid, sources, trees, kept)
+    return _Task(folder, past, grid, sources, versioned, kept)
 
 
 def _made(home: Path, overrides: Sequence[str], task: _Task, asked: BlocksAsked) -> Plan:
     grid, past = task.grid, task.past
     settings = with_repeats(grid.settings, past.manifest.settings if past.manifest else None, asked)
     refuse_too_many(settings, len(grid.cells))
-    settings = with_published(settings, home)
+    for planned in registry.loaded("report_options"):
+        settings = settings.model_copy(update={"report": planned(settings.report, home)})
     baseline, notes = choose_baseline(grid)
-    if task.trees:  # each setting has a baseline of its own, and none of them stands in every block
+    if task.versioned:  # each setting has a baseline of its own, and none of them stands in every block
         settings, notes = settings.model_copy(update={"block": once_each(settings.block)}), ()
-    blocks = planned_blocks(task.folder, grid, settings, baseline, past.blocks, asked.fleet)
+    blocks = planned_blocks(task.folder, grid, settings, baseline, past.blocks, asked.part)
     manifest = manifest_of(
         task.folder.name,
         overrides,
@@ -316,13 +322,13 @@ def _made(home: Path, overrides: Sequence[str], task: _Task, asked: BlocksAsked)
         blocks,
         task.sources,
         past,
-        compared=tuple(tree.version for tree in task.trees),
+        compared=tuple(tree.version for tree in task.versioned.trees) if task.versioned else (),
         profile=_profile(asked.profile, past.manifest),
         found_batches=tuple(task.batches.values()),
-        fleet=asked.fleet,
+        part=asked.part,
     )
     notes = (*grid.notes, *notes, *_batch_notes(task), *_pilot_note(settings), *past.notes)
-    return Plan(manifest, blocks.new, tuple(grid.cells.values()), notes, past.manifest, past.damaged, task.trees)
+    return Plan(manifest, blocks.new, tuple(grid.cells.values()), notes, past.manifest, past.damaged, task.versioned)
 
 
 def _batch_notes(task: _Task) -> tuple[str, ...]:
@@ -347,7 +353,7 @@ def write_plan(home: Path, plan: Plan) -> SweepFolder:
     folder = SweepFolder(home, plan.manifest.sweep)
     for path in plan.damaged:
         set_aside(path)
-    for tree in plan.trees:
+    for tree in plan.versioned.trees if plan.versioned else ():
         tree.write(folder.version_file(tree.version.id))
     for block in plan.new_blocks:
         block.write(folder.block(block.name))
@@ -422,7 +428,7 @@ def _settings(given: Settings) -> Settings:
             "decided_at": {},
             "baseline": {},
             "block": once_each(given.block),
-            "report": ReportSettings(),
+            "report": {},
             "analysis": given.analysis.model_copy(update={"rate": None}),
         }
     )

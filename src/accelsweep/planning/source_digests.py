@@ -19,9 +19,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
+from accelsweep import registry
 from accelsweep.config.schema import CellConfig
+from accelsweep.config.tasks import task_of
 from accelsweep.config.versions import Tree
-from accelsweep.core.cells.trees import LIBRARIES
 from accelsweep.errors import InputError, nearest
 from accelsweep.installation import __version__
 from accelsweep.json_documents import sha256_text
@@ -115,9 +116,10 @@ def versions() -> dict[str, str]:
 def targets(config: CellConfig) -> Iterator[tuple[str, str]]:
     """Yield the dotted key and the value of every text under `_target_`, and the library behind a class of ours."""
     yield from ((key, target) for key, target in stated_targets(config) if isinstance(target, str))
-    library = LIBRARIES.get(config.model_target) if config.task == "boosting" else None
-    if library is not None and importlib.util.find_spec(library.module):  # its version decides how fast trees grow
-        yield "model._target_", library.module
+    version_of = task_of(config.task, config.raw).version_of
+    module = registry.load(version_of)(config) if version_of is not None else None
+    if module is not None and importlib.util.find_spec(module):
+        yield "model._target_", module
 
 
 def stated_targets(config: CellConfig) -> Iterator[tuple[str, Any]]:

@@ -10,27 +10,24 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from accelsweep import registry
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import Site
+from accelsweep.config.tasks import task_of
 from accelsweep.config.trainer import FSDP, without_effect
-from accelsweep.devices.kinds import AUTO_ACCELERATORS, kind_of
-from accelsweep.installation import loadgen_install_command
-from accelsweep.plan.refusals.trees import cannot_boost
+from accelsweep.devices.kinds import AUTO_ACCELERATORS, kind_of, kind_or_unknown
 from accelsweep.planning.resources import held_gpus, needs, serving
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import count_of
 
 # Configs that a strategy of Lightning's Trainer cannot train, as far as known without importing it.
 
-WITHOUT_TRAINER = ("inference", "kernels", "boosting")
-"""Tasks that no Trainer drives."""
-
 OUR_FULLY_SHARDED = "accelsweep.worker.loops.strategies.FullySharded"
 
 
 def cannot_distribute(config: CellConfig, site: Site) -> str | None:
     """Return why `trainer.strategy` cannot train a setting. Only a machine that measures is asked for packages."""
-    if config.task in WITHOUT_TRAINER:
+    if task_of(config.task, config.raw).without_loop is not None:
         return None
     if config.loop == "raw":
         return without_effect(config.trainer, "loop=raw")
@@ -97,18 +94,15 @@ def why_unsupported(config: CellConfig, site: Site) -> str | None:
         _by_config(config)
         or _by_inventory(config, site)
         or _by_limit(config, site)
-        or _by_load(config, site)
-        or cannot_boost(config, site)
+        or _by_task(config, site)
         or cannot_distribute(config, site)
     )
 
 
-def _by_load(config: CellConfig, site: Site) -> str | None:
-    """Return why queries cannot be served. Only where this machine measures is it asked for the load generator."""
-    if config.work != "serving":
-        return None
-    remedy = loadgen_install_command() if site.probe else None
-    return None if remedy is None else f"measure.scenario=server needs MLPerf's LoadGen: {remedy}"
+def _by_task(config: CellConfig, site: Site) -> str | None:
+    check = task_of(config.task, config.raw).unsupported
+    reason: str | None = registry.load(check)(config, site) if check is not None else None
+    return reason
 
 
 def _by_config(config: CellConfig) -> str | None:
@@ -118,10 +112,6 @@ def _by_config(config: CellConfig) -> str | None:
     if kind.max_per_machine is not None and config.devices > kind.max_per_machine:
         in_words = "one device" if kind.max_per_machine == 1 else f"{kind.max_per_machine} devices"
         return f"{kind.accelerator} has {in_words} per machine"
-    if config.work == "serving" and config.num_nodes > 1:
-        return f"measure.scenario=server has one queue on one node, not on {config.num_nodes}: raise devices instead"
-    if config.work == "serving" and config.serving is not None and config.serving.latency_ms == 0:
-        return "serving.latency_ms=0: no answer takes no time"
     return None
 
 
@@ -129,7 +119,7 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
     accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
     others = [device.model for device in site.devices if device.accelerator == accelerator]
     site = serving(config, site)
-    have, units = site.count(accelerator), kind_of(accelerator).site_units
+    have, units = site.count(accelerator), kind_or_unknown(accelerator).units
     if not have and others and config.device_model:
         return f"the site '{site.name}' has no {accelerator}:{config.device_model}; it has: {', '.join(others)}"
     if not have:
@@ -151,7 +141,7 @@ def _by_limit(config: CellConfig, site: Site) -> str | None:
     held = held_gpus(needs(config, own), own)
     for one in (own, site):
         most = one.jobs.max_gpus
-        if kind_of(config.accelerator).scheduled_as_gpu and most is not None and held > most:
+        if kind_or_unknown(config.accelerator).scheduled_as_gpu and most is not None and held > most:
             exclusive = f", and {count_of(config.num_nodes, 'exclusive node')} would keep {held} from others"
             asked = f"{config.world_size} GPUs are asked for{'' if held == config.world_size else exclusive}"
             return f"{asked}; {one.jobs_key}.max_gpus of the site '{one.name}' allows {most}"

@@ -6,20 +6,16 @@ The report and MLflow's aggregates only format these numbers. `None` always come
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import Field, SerializeAsAny, field_serializer, field_validator
 
+from accelsweep import registry
 from accelsweep.config.prices import PriceUsed
-from accelsweep.core.findings.fleet import FleetFinding
-from accelsweep.core.findings.judged import ClaimFinding
-from accelsweep.core.findings.projections import Elsewhere
-from accelsweep.core.recorded.external import RowBeside
-from accelsweep.core.recorded.profiles import ProfileFinding
 from accelsweep.devices.kinds import kind_or_unknown
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
-from accelsweep.records.plan import Excluded
+from accelsweep.records.plan import Excluded, Manifest
 from accelsweep.records.run_record import Doubt, Effective, Outcome
 from accelsweep.significant_digits import percent_of
 
@@ -268,26 +264,6 @@ class BatchCurve(Frozen):
     smallest_out_of_memory: int | None
 
 
-class Rung(Frozen):
-    """One rung of a ladder: the rate with it, and its gain over the last measured rung and over the first one.
-
-    `ladder` says which other axes' values all of its rungs share; `step` is the axis' value. A rung that was not
-    measured has no rate, and `reason` says why. `before` is the rung that `gain` is over, None for the first.
-    """
-
-    ladder: str
-    hardware: str | None
-    step: str
-    cell: str
-    rate: Estimate | None
-    before: str | None
-    gain: Estimate | None
-    verdict: Verdict
-    total: Estimate | None
-    total_verdict: Verdict
-    reason: str
-
-
 class Origin(Frozen):
     """The origin of the numbers, for one glance; several values of one fact stand side by side.
 
@@ -305,6 +281,20 @@ class Origin(Frozen):
     dates: tuple[str, ...] = ()
 
 
+class Section(Frozen):
+    """The part of the findings that a feature brings (`registry.Section`)."""
+
+    compares_nodes: ClassVar[bool] = False
+    """Whether the sweep compares nodes, so that several of them are no reason to doubt it."""
+
+    def recommendation(self, manifest: Manifest) -> Recommendation | None:  # noqa: ARG002 - the usual one
+        """Return the recommendation in place of the usual one, or None."""
+        return None
+
+
+_Section = TypeVar("_Section", bound=Section)
+
+
 class Findings(Document):
     """All numbers of one sweep's report.
 
@@ -313,11 +303,8 @@ class Findings(Document):
     `costs_note` says why there are no costs, None where there are some. `prices` are those that the costs were computed
     with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the sweeps that these findings
     were made of, where there are several; runs are then named SWEEP/RUN. `looks` are the numbers of blocks after which
-    verdicts decided about more of them, empty where the number was fixed. `elsewhere` holds
-    projections, which are no findings; None where there is nothing to project. `external` are rows of others beside
-    merged sweeps, which are no findings either. `laws` are those of the scaling series with enough numbers of devices.
-    `profiles` stand beside the measured numbers and are none of them; those that cannot be used are named. `fleet` has
-    the nodes of a sweep that compares nodes.
+    verdicts decided about more of them, empty where the number was fixed. `sections` are those of features, by the
+    feature's name. `laws` are those of the scaling series with enough numbers of devices.
     """
 
     kind: ClassVar[str] = "findings"
@@ -356,19 +343,22 @@ class Findings(Document):
     merged: tuple[str, ...] = ()
     rate_metric: str = "samples_per_second"
     rate_unit: str = "1/s"
-    claims: tuple[ClaimFinding, ...] = ()
-    ladder: tuple[Rung, ...] = ()
     origin: Origin = Field(default_factory=Origin)
     looks: tuple[int, ...] = ()
-    elsewhere: Elsewhere | None = None
-    external: tuple[RowBeside, ...] = ()
+    sections: dict[str, SerializeAsAny[Section]] = Field(default_factory=dict)
     laws: tuple[ScalingLaw, ...] = ()
-    profiles: tuple[ProfileFinding, ...] = ()
-    profiles_left_out: tuple[str, ...] = ()
-    fleet: FleetFinding | None = None
 
-    def body(self) -> dict[str, Any]:
-        """Return the contents as plain data; those of a fixed number of blocks are what they always were."""
-        names = ("looks", "external", "laws", "profiles", "profiles_left_out", "fleet")
-        late = {name for name in names if not getattr(self, name)}
-        return self.model_dump(mode="json", exclude=late or None)
+    @field_validator("sections", mode="before")
+    @classmethod
+    def _read_by_their_features(cls, written: Any) -> Any:
+        """Read each section with the model of its feature. Those of features that are not here are left out."""
+        models = {feature.name: feature.section.model for feature in registry.features() if feature.section}
+        return {
+            name: part if isinstance(part, Section) else registry.load(models[name]).model_validate(part)
+            for name, part in written.items()
+            if name in models or isinstance(part, Section)
+        }
+
+    def section(self, model: type[_Section]) -> _Section | None:
+        """Return the section of this type, None where the sweep has none."""
+        return next((part for part in self.sections.values() if isinstance(part, model)), None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Literal, Protocol
 
+from accelsweep import registry
 from accelsweep.errors import InputError
 from accelsweep.records.plan import BLOCK_NAME, MergedName, name_together
 from accelsweep.signals import parser_for
@@ -21,7 +22,7 @@ SWEEPS_FOLDER, REPORTS_FOLDER = "sweeps", "reports"
 MANIFEST_FILE, FINDINGS_FILE = "manifest.json", "findings.json"
 """The plan of a sweep, and the numbers of its report."""
 
-ACCOUNTING_FILE, PUBLISHED_FILE = "accounting.json", "published.json"
+PUBLISHED_FILE = "published.json"
 """The cluster's account of a sweep's jobs, and the list of its copies in MLflow stores."""
 
 RUNS_FOLDER, ATTEMPTS_FOLDER = "runs", "attempts"
@@ -30,8 +31,8 @@ RUNS_FOLDER, ATTEMPTS_FOLDER = "runs", "attempts"
 RECORD_FILE, STEPS_FILE, LOG_FILE = "record.json", "steps.parquet", "run.log"
 """Files of a run: its record, its raw step times, the output of its processes."""
 
-STARTED_FILE, PROGRESS_FILE, TRACE_FILE = "started.json", "progress", "trace.json.gz"
-"""Files of an attempt: the mark of one without an end, the number of finished steps, the trace of a profile."""
+STARTED_FILE, PROGRESS_FILE = "started.json", "progress"
+"""Files of an attempt: the mark of one without an end, and the number of finished steps."""
 
 PAGE, MARKDOWN = "index.html", "report.md"
 """A report as a page, and as Markdown."""
@@ -179,15 +180,6 @@ class SweepFolder:
         return self.run(run) / STEPS_FILE
 
     @property
-    def profiles(self) -> Path:
-        """The profiles of settings, each in a folder of its own."""
-        return self.root / "profiles"
-
-    def profile(self, cell: str) -> Path:
-        """The folder of a setting's profile: profile.json, trace.json.gz, run.log."""
-        return self.profiles / inside(cell)
-
-    @property
     def versions(self) -> Path:
         """The trees of the versions that a sweep compares, each beside the file that describes it."""
         return self.root / "versions"
@@ -225,10 +217,11 @@ class SweepFolder:
         """The sweep's random mark, by which stores that several people share tell it from others of its name."""
         return self.root / "mark.json"
 
-    @property
-    def accounting(self) -> Path:
-        """The cluster's account of the jobs that the runs were measured in; absent where no cluster is asked."""
-        return self.root / ACCOUNTING_FILE
+    def feature_files(self, *, published: bool = False) -> list[Path]:
+        """Return the files that features left in the folder, or those that go to MLflow with the report."""
+        wanted = (file for file in registry.files() if file.published or not published)
+        paths = sorted(path for file in wanted for path in self.root.glob(file.pattern))
+        return [path for path in paths if path.is_file() and not path.parent.name.startswith(".")]
 
     @property
     def prepared(self) -> Path:
@@ -297,12 +290,6 @@ class SweepFolder:
 def known_sweeps(home: Path) -> list[str]:
     """Return the names of all planned sweeps below `home`, in alphabetical order."""
     return sorted(path.parent.name for path in (home / SWEEPS_FOLDER).glob(f"*/{MANIFEST_FILE}"))
-
-
-def unplanned_heads(home: Path) -> list[str]:
-    """Return the names under which heads without a plan were handed over: of claims, and of sweeps not planned yet."""
-    handed = (path.parent for path in (home / SWEEPS_FOLDER).glob("*/head.handed.json"))
-    return sorted(root.name for root in handed if not (root / MANIFEST_FILE).exists())
 
 
 def existing_sweep(home: Path, name: str) -> SweepFolder:

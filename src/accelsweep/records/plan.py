@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
 
+from pydantic import BeforeValidator, Field, SerializeAsAny
+
+from accelsweep import registry
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Fleet, Settings
+from accelsweep.config.sweep_options import Settings
 from accelsweep.config.versions import VERSION, Version, without_version
 from accelsweep.errors import InputError
 from accelsweep.json_documents import Document, Frozen, canonical_json, sha256_text
@@ -137,6 +140,38 @@ class FoundBatch(Frozen):
     record_sha256: str
 
 
+class PlanPart(Frozen):
+    """What a feature's command adds to a plan (`registry.Feature.plan_part`): its options, and how it goes on."""
+
+    command: ClassVar[str]
+    """The command that makes the sweep go on, in place of `run`; its sweeps are called COMMAND-NAME by default."""
+
+    @property
+    def words(self) -> list[str]:
+        """The options of the command, as they are typed."""
+        raise NotImplementedError
+
+    @property
+    def repeats(self) -> int:
+        """The number of blocks of the sweep."""
+        raise NotImplementedError
+
+
+def _read_parts(written: Any) -> Any:
+    models = {feature.name: feature.plan_part for feature in registry.features() if feature.plan_part}
+    return {
+        name: part if isinstance(part, PlanPart) else registry.load(models[name]).model_validate(part)
+        for name, part in written.items()
+        if isinstance(part, PlanPart) or name in models
+    }
+
+
+Parts = Annotated[dict[str, SerializeAsAny[PlanPart]], BeforeValidator(_read_parts)]
+"""The parts of features by their names, each read with the model of its feature."""
+
+_Part = TypeVar("_Part", bound=PlanPart)
+
+
 class Manifest(Document):
     """One revision of a sweep's plan, with everything that a job, a reader or a later revision needs from it.
 
@@ -144,8 +179,8 @@ class Manifest(Document):
     `sources` maps each user package to the digest of its source files when the plan was made. `compared` are the
     versions of a sweep that has that axis, the one that the others are compared with first. `profile` is that of
     Snakemake, as the user gave it last, where it is not `local`. `found_batches` are those of all revisions, so that a
-    setting keeps its own. `searches_for` is the sweep whose first phase this one is. `fleet` are the nodes of a sweep
-    that compares nodes.
+    setting keeps its own. `searches_for` is the sweep whose first phase this one is. `parts` are those of
+    features, by the feature's name.
     """
 
     kind: ClassVar[str] = "manifest"
@@ -167,7 +202,7 @@ class Manifest(Document):
     profile: str | None = None
     found_batches: tuple[FoundBatch, ...] = ()
     searches_for: str | None = None
-    fleet: Fleet | None = None
+    parts: Parts = Field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -181,13 +216,9 @@ class Manifest(Document):
             return found
         return found.model_copy(update={"sweep": root.name})
 
-    def body(self) -> dict[str, Any]:
-        """Return the contents as plain data; a sweep without versions or a profile has the file that it always had."""
-        names = ("compared", "profile", "found_batches", "searches_for", "fleet")
-        later: dict[str, Any] = {name: True for name in names if not getattr(self, name)}
-        if not self.settings.until_decided:
-            later["settings"] = {"until_decided", "decided_at"}
-        return self.model_dump(mode="json", exclude=later)
+    def part(self, model: type[_Part]) -> _Part | None:
+        """Return the part of this type, None where the plan has none."""
+        return next((part for part in self.parts.values() if isinstance(part, model)), None)
 
     @property
     def partners(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelsweep import registry
 from accelsweep.signals import exit_code_of, parser_for
 
 _FRONT = (
@@ -26,7 +27,7 @@ class Caption:
     text: str
 
 
-CAPTIONS: dict[str, Caption] = {
+_CORE: dict[str, Caption] = {
     "speedup": Caption(
         "Speed-up against the baseline",
         "Each mark is the ratio of a setting's rate to the baseline's rate, measured in the same blocks. The dots are "
@@ -35,13 +36,6 @@ CAPTIONS: dict[str, Caption] = {
         "of it is faster, wholly left of it slower, wholly inside it the same. Anything else is undecided; more "
         "repeats may settle it. Settings without a rate share one grey line. The axis is logarithmic: 2x and 0.5x lie "
         "equally far from 1x.",
-    ),
-    "ladder": Caption(
-        "Ladder of optimisations",
-        "Each rung keeps all rungs before it and adds one optimisation. Each mark is the ratio of a rung's rate to the "
-        "first rung's, measured in the same blocks, with its interval. The distance to the mark above is the gain of "
-        "the rung itself. A rung has no mark if it was not measured or cannot be compared with the first; the table "
-        "has the reason. The axis is logarithmic.",
     ),
     "heatmap": Caption(
         "Rate by batch size and precision",
@@ -117,20 +111,25 @@ CAPTIONS: dict[str, Caption] = {
         "the fullest device. On a CPU it is the host memory of all ranks when the window closed. That is no peak, and "
         "leaves out the processes that load data. " + _FRONT,
     ),
-    "others": Caption(
-        "Published values beside ours",
-        "Each line is a figure of a claim. The dot is the value measured here, with its interval. A hollow diamond is "
-        "a value that others published, relative to ours and without an interval. They used other machines, software "
-        "and often other data, so no verdict is made of the distance. The table of published figures names them. The "
-        "axis is logarithmic.",
-    ),
-    "elsewhere": Caption(
-        "Projected rates on other devices",
-        "Nobody measured these rates. Each dashed bar is the 90 % interval of a projection, with a tick at its middle. "
-        "The upright line is the rate that was measured here. The axis is logarithmic. A bar has no verdict: only a "
-        "measurement on that device can give one.",
-    ),
 }
+
+
+def _of_features(place: str) -> dict[str, Caption]:
+    figures = (figure for feature in registry.features() for figure in feature.figures)
+    return {figure.name: Caption(figure.title, figure.caption) for figure in figures if figure.place == place}
+
+
+CAPTIONS: dict[str, Caption] = {
+    "speedup": _CORE["speedup"],
+    **_of_features("first"),
+    **_CORE,
+    **_of_features("last"),
+    **_of_features("table"),
+}
+"""The figures of the core and of all features, in the order in which a reader meets them."""
+
+TABLE_FIGURES = frozenset(_of_features("table"))
+"""Figures that belong above the table of the same name."""
 """Figure name -> caption, in the order of the report. A figure's files are `NAME.svg` and `NAME.csv`."""
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from accelsweep import registry
 from accelsweep.config.setting import axes_in_words
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import CellFinding, Certainty, Choice, Findings, Recommendation
@@ -14,14 +15,11 @@ from accelsweep.records.layout import RunsPlace
 from accelsweep.records.metrics import MEMORY_METRICS
 from accelsweep.records.run_record import Doubt, Outcome, doubt_in_words
 from accelsweep.report import units as fmt
-from accelsweep.report.elsewhere.table import ELSEWHERE
+from accelsweep.report.captions import CAPTIONS, TABLE_FIGURES
 from accelsweep.report.figures.breakdown import breakdown_figure
 from accelsweep.report.figures.drift import drift_figure
 from accelsweep.report.figures.figure import Figure, Skipped
-from accelsweep.report.figures.ladder import ladder_figure
 from accelsweep.report.figures.memory import memory_figure
-from accelsweep.report.figures.projections import elsewhere_figure
-from accelsweep.report.figures.published_values import others_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
@@ -38,9 +36,8 @@ from accelsweep.report.units import printable_findings
 
 def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skipped]:
     """Return every figure of `captions.CAPTIONS`, drawn or skipped with a reason, in reading order."""
-    return [
+    figures = [
         speedup_figure(findings),
-        ladder_figure(findings),
         heatmap_figure(findings),
         throughput_figure(findings),
         scaling_figure(findings),
@@ -51,9 +48,10 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
         breakdown_figure(findings),
         quality_figure(findings),
         *tradeoff_figures(findings),
-        others_figure(findings),
-        elsewhere_figure(findings),
+        *(registry.load(figure.draw)(findings) for feature in registry.features() for figure in feature.figures),
     ]
+    order = list(CAPTIONS)
+    return sorted(figures, key=lambda figure: order.index(figure.name))
 
 
 # The first screen: four tiles, the main reason for doubt, and a strip that says where the numbers come from.
@@ -259,13 +257,12 @@ class Content:
 
     @property
     def others(self) -> list[Figure]:
-        """The figures of measurements below the first screen."""
-        return [figure for figure in self.figures if figure.name not in (FIRST, ELSEWHERE)]
+        """The figures below the first screen, save those that belong to a table."""
+        return [figure for figure in self.figures if figure.name != FIRST and figure.name not in TABLE_FIGURES]
 
-    @property
-    def projected(self) -> Figure | None:
-        """The figure of the projections, which stands in their section."""
-        return next((figure for figure in self.figures if figure.name == ELSEWHERE), None)
+    def figure_of(self, table: ReportTable) -> Figure | None:
+        """Return the figure that belongs above a table, or None."""
+        return next((one for one in self.figures if one.name == table.name and one.name in TABLE_FIGURES), None)
 
     @property
     def alternatives(self) -> list[tuple[str, str, str]]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from accelsweep.records.run_record import doubt_in_words
 from accelsweep.report.content import Amber, Content, method_of
-from accelsweep.report.elsewhere.table import ELSEWHERE
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.table_model import Entry, More, ReportTable
 from accelsweep.report.units import in_about, sentence
@@ -34,7 +33,7 @@ def render_markdown(content: Content) -> str:
     parts += [figure_text(figure) for figure in content.others]
     parts += _listed(f"{skipped.caption.title}: not drawn, {skipped.reason}" for skipped in content.skipped)
     for table in content.tables:
-        drawn = [figure_text(content.projected)] if table.name == ELSEWHERE and content.projected else []
+        drawn = [figure_text(figure)] if (figure := content.figure_of(table)) else []
         parts += [f"## {table.title}", *drawn, table_text(table)]
         parts += _listed(content.absent) if table.name == "cells" else []
     if findings.refusals:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from accelsweep import registry
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import CellFinding, DeviceCount, Findings, LawForm, RunPoint, ScalingLaw
 from accelsweep.records.run_record import Doubt, Outcome
 from accelsweep.report import units as fmt
-from accelsweep.report.claims_tables import claims_table, published_table, reasons_table
-from accelsweep.report.cluster.jobs import has_jobs, jobs_table
-from accelsweep.report.elsewhere.external import external_table
-from accelsweep.report.elsewhere.table import elsewhere_table
-from accelsweep.report.fleet.tables import fleet_table, spread_table
-from accelsweep.report.profiles.table import profiles_table
-from accelsweep.report.series.ladder import ladder_table
 from accelsweep.report.setting_table import cells_table
 from accelsweep.report.table_model import Column, Entry, ReportTable
 from accelsweep.significant_digits import interval_digits, significant
@@ -209,23 +203,17 @@ def environment_table(findings: Findings) -> ReportTable:
 
 
 def build_tables(findings: Findings) -> list[ReportTable]:
-    """Return all tables in reading order; those of nodes, claims, a ladder or laws only where there are some."""
-    fleet = findings.fleet
-    tables = [*((fleet_table(fleet), spread_table(fleet)) if fleet else ()), cells_table(findings)]
-    if findings.ladder:
-        tables.append(ladder_table(findings))
-    if findings.laws:
-        tables.append(laws_table(findings))
-    if findings.claims:
-        tables += [claims_table(findings.claims, findings.confidence), reasons_table(findings.claims)]
-    if any(claim.published for claim in findings.claims):
-        tables.append(published_table(findings.claims))
-    if has_jobs(findings):
-        tables.append(jobs_table(findings))
-    if findings.elsewhere is not None:
-        tables.append(elsewhere_table(findings))
-    if findings.external:
-        tables.append(external_table(findings))
-    if findings.profiles or findings.profiles_left_out:
-        tables.append(profiles_table(findings))
-    return [*tables, *(build(findings) for build in (failures_table, doubts_table, runs_table, environment_table))]
+    """Return all tables in reading order; those of features only where they have something to show."""
+    return [
+        *_feature_tables(findings, "first"),
+        cells_table(findings),
+        *([laws_table(findings)] if findings.laws else []),
+        *_feature_tables(findings, "results"),
+        *(build(findings) for build in (failures_table, doubts_table, runs_table, environment_table)),
+    ]
+
+
+def _feature_tables(findings: Findings, place: str) -> Iterator[ReportTable]:
+    for feature in registry.features():
+        if feature.tables is not None and feature.tables.place == place:
+            yield from registry.load(feature.tables.target)(findings)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from accelsweep.config.prices import PriceUsed
-from accelsweep.config.schema import SIZES
+from accelsweep.config.tasks import SIZES
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.metrics import MEMORY_METRICS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Any
 
-from accelsweep.config.schema import SIZES, TITLES
+from accelsweep.config.tasks import SIZES, TITLES
 from accelsweep.records.estimates import Estimate, Summary
 from accelsweep.records.findings import Findings, Recommendation
 from accelsweep.records.run_record import Outcome

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from accelsweep import registry
 from accelsweep.config.site import Site
-from accelsweep.engines.grid_engine import ends as grid_engine_ends
-from accelsweep.engines.grid_engine.engine import GridEngineEngine
-from accelsweep.engines.grid_engine.this_job import GRID_ENGINE_VARIABLES, GridEngineJob
 from accelsweep.schedulers import slurm as slurm_ends
 from accelsweep.schedulers.protocol import Engine
 from accelsweep.schedulers.slurm import SLURM_VARIABLES, SlurmEngine, SlurmJob, node_name, node_number
@@ -23,7 +21,7 @@ __all__ = [
     "this_job",
 ]
 
-RECORDED_VARIABLES = (*SLURM_VARIABLES, *GRID_ENGINE_VARIABLES)
+RECORDED_VARIABLES = (*SLURM_VARIABLES, *(name for one in registry.schedulers() for name in one.variables))
 """The variables of a job's environment that a record keeps."""
 
 
@@ -54,7 +52,8 @@ class ThisJob(Protocol):
 
 def this_job() -> ThisJob | None:
     """Return the job that this process is in; None outside a job."""
-    return SlurmJob.found() or GridEngineJob.found()
+    jobs = (registry.load(scheduler.job).found() for scheduler in registry.schedulers())
+    return SlurmJob.found() or next(filter(None, jobs), None)
 
 
 class MemoryLine(NamedTuple):
@@ -74,8 +73,9 @@ def memory_lines(lines: Iterable[str]) -> list[MemoryLine]:
 def _memory_line(line: str) -> MemoryLine | None:
     if slurm_ends.tells_of_memory(line):
         return MemoryLine("Slurm", line, slurm_ends.of_the_whole_job(line), "site.slurm.mem_mb")
-    if grid_engine_ends.tells_of_memory(line):
-        return MemoryLine("Grid Engine", line, whole_job=True, key="site.grid_engine.mem_mb")
+    for scheduler in registry.schedulers():
+        if registry.load(scheduler.says_no_memory)(line):
+            return MemoryLine(scheduler.title, line, whole_job=True, key=f"site.{scheduler.name}.mem_mb")
     return None
 
 
@@ -84,15 +84,15 @@ def _memory_line(line: str) -> MemoryLine | None:
 
 def engine_of(site: Site) -> Engine | None:
     """Return the engine that takes this site's blocks; None where they are measured on this machine."""
-    if site.scheduler == "grid_engine":
-        return GridEngineEngine(site)
-    return SlurmEngine(site) if site.scheduler == "slurm" else None
+    if site.scheduler == "slurm":
+        return SlurmEngine(site)
+    targets = (one.engine for one in registry.schedulers() if one.name == site.scheduler)
+    made: Iterator[Engine] = (registry.load(target)(site) for target in targets)
+    return next(made, None)
 
 
 def engine_behind(executor: str) -> Engine | None:
     """Return the engine that Snakemake's `executor` submits to, of no particular site; None for one of others."""
-    engines: tuple[Engine, ...] = (
-        SlurmEngine(Site(name="any", scheduler="slurm")),
-        GridEngineEngine(Site(name="any", scheduler="grid_engine")),
-    )
-    return next((engine for engine in engines if engine.executor == executor), None)
+    names = ("slurm", *(scheduler.name for scheduler in registry.schedulers()))
+    engines = (engine_of(Site(name="any", scheduler=name)) for name in names)
+    return next((engine for engine in engines if engine is not None and engine.executor == executor), None)

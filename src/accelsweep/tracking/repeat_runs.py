@@ -22,7 +22,6 @@ from accelsweep.records.layout import LOG_FILE, PAGE, SweepFolder
 from accelsweep.records.plan import PlannedCell, Run
 from accelsweep.records.run_files import read_record
 from accelsweep.records.run_record import Doubt, Outcome, Record, steps_damage
-from accelsweep.state.profiles import profile_files
 from accelsweep.tracking.mlflow_run import (
     NOTE_TAG,
     Artifact,
@@ -131,7 +130,7 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Mlf
     folder, manifest, findings = snapshot.folder, snapshot.manifest, snapshot.findings
     files = [(folder.report, "report"), (folder.manifest, "plan"), (folder.findings, ""), (folder.records, "")]
     files += [(constraints, "plan")] if constraints else []
-    files += [(path, f"profiles/{path.parent.name}") for path in profile_files(folder)]
+    files += [(path, str(path.parent.relative_to(folder.root))) for path in folder.feature_files(published=True)]
     started = min((run.started for run in snapshot.finished.values()), default=snapshot.planned)
     recommendation = findings.recommendation.sentence if findings else ""
     return MlflowRun(

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from accelsweep import registry
 from accelsweep.config.setting import axes_in_words
 from accelsweep.json_documents import sha256_text
 from accelsweep.records.estimates import Estimate
@@ -25,9 +26,6 @@ from accelsweep.tracking.store import DEFAULT_NOTE, Store
 
 SETTINGS_VIEW = "accelsweep-1"
 REPEATS_VIEW = "accelsweep-2"
-
-PROJECTED_TAG = "accelsweep.projected"
-"""The experiment's tag for devices that were not measured; the report among the artifacts has their table."""
 
 _VIEW_TAG = "mlflow.sharedViewState."
 _NOTE_DIGEST_TAG = "accelsweep.note"
@@ -45,23 +43,16 @@ def view_path(experiment_id: str, view: str = SETTINGS_VIEW, *, charts: bool = F
 def update_experiment_page(store: Store, snapshot: Snapshot) -> None:
     """Write the experiment's saved views and its note, unless the user replaced the note."""
     note = _note(store.experiment_id, snapshot.findings)
-    tags = _view_tags(snapshot) | _projected(snapshot.findings)
+    tags = _view_tags(snapshot)
+    if snapshot.findings is not None:
+        for experiment_tags in registry.loaded("experiment_tags"):
+            tags |= experiment_tags(snapshot.findings)
     current = store.tags.get(NOTE_TAG, DEFAULT_NOTE)
     if current == DEFAULT_NOTE or sha256_text(current) == store.tags.get(_NOTE_DIGEST_TAG):
         tags |= {NOTE_TAG: note, _NOTE_DIGEST_TAG: sha256_text(note)}
     for key, value in tags.items():
         if store.tags.get(key) != value:
             store.client.set_experiment_tag(store.experiment_id, key, value)
-
-
-def _projected(findings: Findings | None) -> dict[str, str]:
-    """Return the tag that names projections: never a metric, and never a tag of a measured run."""
-    found = findings.elsewhere if findings else None
-    if found is None:
-        return {}
-    words = [f"{one.name} ({one.form}): {one.rate.words} samples/s" for one in found.devices if one.rate is not None]
-    said = f"projected, not measured: {'; '.join(words)}" if words else found.reason or "no device could be projected"
-    return {PROJECTED_TAG: said[:_MAX_TABLE]}
 
 
 def _note(experiment_id: str, findings: Findings | None) -> str:

@@ -17,7 +17,6 @@ from accelsweep.records.plan import Manifest, Run
 from accelsweep.records.run_files import read_record
 from accelsweep.records.run_record import Outcome, Record
 from accelsweep.records.sweep_progress import steps_done
-from accelsweep.state.profiles import profile_files
 from accelsweep.tracking.mlflow_run import epoch_ms
 
 FileStamp = tuple[int, int]
@@ -203,5 +202,5 @@ def report_digest(folder: SweepFolder) -> str:
     """Return the digest of all files that the `report` run holds."""
     files = [path for path in sorted(folder.report.rglob("*")) if path.is_file()] if folder.report.exists() else []
     files += [path for path in (folder.manifest, folder.findings, folder.records) if path.exists()]
-    files += profile_files(folder)
+    files += folder.feature_files(published=True)
     return sha256_text(canonical_json([[str(path.relative_to(folder.home)), sha256_file(path)] for path in files]))

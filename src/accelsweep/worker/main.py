@@ -16,6 +16,7 @@ from types import FrameType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from accelsweep import registry
 from accelsweep.devices import linux
 from accelsweep.devices.clock import monotonic
 from accelsweep.measure.machine_state import environment
@@ -122,21 +123,19 @@ def _work(spec: RunSpec, place: RankPlace, account: Account) -> None:
         os.environ.pop("PYTHONSAFEPATH", None)  # it was for Snakemake, and not for what the user's code starts
     began = monotonic()
     use_threads(share_of_cores(spec, place))
-    if spec.profile_steps is None:
+    if spec.instead is None:
         _measure(spec, place, account, own_tree, began)
         return
-    from accelsweep.rank.profiling import profile
-
-    profile(spec, place, account)
+    registry.load(spec.instead)(spec, place, account)
     if own_tree is not None:
         own_tree.refuse_other_modules()
 
 
 def _measure(spec: RunSpec, place: RankPlace, account: Account, own_tree: OwnTree | None, began: float) -> None:
     from accelsweep.worker.measurement import identities, measure
-    from accelsweep.worker.tasks.task import task_of
+    from accelsweep.worker.tasks.task import make_task
 
-    task = task_of(spec, place)
+    task = make_task(spec, place)
     driver = task.driver()
     if own_tree is not None:
         own_tree.refuse_other_modules()

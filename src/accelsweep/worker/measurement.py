@@ -7,7 +7,6 @@ import traceback
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from accelsweep.core.recorded.profiles import StepProfile
 from accelsweep.measure import run_doubts
 from accelsweep.measure.energy import GpuEnergy, PackageEnergy, energy_metrics
 from accelsweep.measure.machine_state import CpuUse, DeviceWatch, foreign_cores
@@ -213,7 +212,7 @@ class Account:
         self.doubts: list[Doubt] = []
         self.breakdown: Breakdown | None = None
         self.traits: Traits | str | None = None
-        self.profile: StepProfile | None = None
+        self.extra: dict[str, Any] | None = None
         self._error: BaseException | None = None
         self._target: str | None = None
         self._survived: Collection[ErrorKind] = ()
@@ -255,5 +254,5 @@ class Account:
             doubts=tuple(self.doubts),
             breakdown=self.breakdown,
             traits=self.traits,
-            profile=self.profile,
+            extra=self.extra,
         )

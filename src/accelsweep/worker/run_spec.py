@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from accelsweep.config.schema import CellConfig
-from accelsweep.core.recorded.profiles import StepProfile
 from accelsweep.devices.memory_limits import MemoryLimit
 from accelsweep.json_documents import Document
-from accelsweep.records.layout import PROGRESS_FILE, TRACE_FILE
+from accelsweep.records.layout import PROGRESS_FILE
 from accelsweep.records.plan import Run
 from accelsweep.records.run_record import Breakdown, Doubt, Effective, Metric, Outcome, Traits
 
@@ -52,7 +51,8 @@ class RunSpec(Document):
     `device_models` are the models of devices that may run it; empty for any.
     `room` is for a search for the largest batch: the bytes that a rank may take on its host, and the limit that sets
     them. None leaves it to the rank.
-    `profile_steps` is the number of steps to profile, in place of measuring; None measures.
+    `instead` is a function (spec, place, account) that runs in place of the measurement, as a target of the registry,
+    and takes so many `steps` after the warm-up; None measures.
     """
 
     kind: ClassVar[str] = "run-spec"
@@ -72,7 +72,8 @@ class RunSpec(Document):
     run_seconds: float | None = None
     device_models: tuple[str, ...] = ()
     room: tuple[int, MemoryLimit] | None = None
-    profile_steps: int | None = None
+    instead: str | None = None
+    steps: int = 0
 
     def file(self) -> Path:
         """The path of the spec itself: `run-spec.json` in the attempt's folder."""
@@ -94,10 +95,6 @@ class RunSpec(Document):
         """The path of rank 0's number of finished steps: 8 bytes, a little-endian signed integer."""
         return Path(self.attempt_folder) / PROGRESS_FILE
 
-    def trace(self) -> Path:
-        """The path of rank 0's trace, in Chrome's format and packed by gzip, where the run is profiled."""
-        return Path(self.attempt_folder) / TRACE_FILE
-
     def scratch(self) -> Path:
         """The path of a folder for what user code writes beside its logs; it is removed when the run ends."""
         return Path(self.attempt_folder) / "scratch"
@@ -114,7 +111,7 @@ class RankResult(Document):
     they were computed. Other ranks state their own. `outcome` and `reason` obey the record's rule: `measured` has no
     reason, everything else has one. `traceback` shows the user's code, without the harness's frames where there are
     any. `rate_stands` says that the window was measured and that its numbers hold although something failed later;
-    `place` is where in the user's code that was.
+    `place` is where in the user's code that was. `extra` is the result of what ran in place of a measurement.
     """
 
     kind: ClassVar[str] = "rank-result"
@@ -132,4 +129,4 @@ class RankResult(Document):
     doubts: tuple[Doubt, ...] = ()
     breakdown: Breakdown | None = None
     traits: Traits | str | None = None
-    profile: StepProfile | None = None
+    extra: dict[str, Any] | None = None

@@ -31,8 +31,7 @@ from accelsweep.config.target_signature import OUR_PACKAGE, Arguments, refuse_ar
 from accelsweep.errors import InputError, Unsupported
 from accelsweep.measure.batch_size import stated_size
 from accelsweep.workloads.data_module import ModuleData
-from accelsweep.workloads.distillation import Distillation
-from accelsweep.workloads.loading.look_ahead import show_ahead
+from accelsweep.workloads.lightning_modules import SeesDataAhead
 from accelsweep.workloads.training_stream import make_loader, repeat_training_rows
 
 
@@ -134,8 +133,8 @@ def build_training_data(
         repeat_training_rows(data, config.batch_size)
     if config.measure.fake_loader:
         _repeat_first_batch(data, device)
-    if isinstance(module, Distillation):
-        show_ahead(data, module)
+    if isinstance(module, SeesDataAhead):
+        module.around_data(data)
     return data
 
 

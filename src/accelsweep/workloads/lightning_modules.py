@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 import lightning.pytorch as pl
 import torch
@@ -21,6 +21,14 @@ class ExecutionOptions(TypedDict, total=False):
 
     compile: bool | str
     channels_last: bool | str
+
+
+@runtime_checkable
+class SeesDataAhead(Protocol):
+    """A module that sees the training data before it is trained on them."""
+
+    def around_data(self, data: pl.LightningDataModule) -> None:
+        """Change how the data module serves its training batches."""
 
 
 class NetworkModule(pl.LightningModule):

@@ -331,10 +331,10 @@ class _UntilStopped(_FitLoop):
         return False
 
 
-def of_steps(config: CellConfig, accumulate: int, profile_steps: int = 0) -> Length:
+def of_steps(config: CellConfig, accumulate: int, further_steps: int = 0) -> Length:
     """Return the length of the phases that are as long as the config's numbers of steps: the longest of them."""
     measure = config.measure
-    others = (2 * (measure.probe_steps or 0), measure.matmul_steps or 0, profile_steps)
+    others = (2 * (measure.probe_steps or 0), measure.matmul_steps or 0, further_steps)
     longest = max(measure.max_steps, *(steps + _SETTLING for steps in others))
     return Length(batches=measure.warmup_steps + longest + 2 * (accumulate - 1))
 
@@ -670,7 +670,7 @@ def _build_trainer(
     refuse_absent(config.accelerator)
     settings = _trainer_settings(config.trainer)
     accumulate = int(settings.get("accumulate_grad_batches") or 1)
-    length = length or of_steps(config, accumulate, spec.profile_steps or 0)
+    length = length or of_steps(config, accumulate, spec.steps)
     register()
     try:
         settings = with_fsdp(settings_for(config.accelerator, config.precision, place, settings))

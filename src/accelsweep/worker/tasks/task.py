@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from accelsweep import registry
+from accelsweep.config.tasks import task_of
 from accelsweep.worker.loops.loop import Driver
 from accelsweep.worker.measurement import Account, Measurement
 from accelsweep.worker.rank_setup import RankPlace
@@ -31,37 +33,7 @@ class Task(Protocol):
         """Measure slow things, now that the window is closed. Raises the errors of the user's code."""
 
 
-def task_of(spec: RunSpec, place: RankPlace) -> Task:
+def make_task(spec: RunSpec, place: RankPlace) -> Task:
     """Return the task that the config asks for."""
-    name = spec.config.task
-    if name == "time_to_accuracy":
-        from accelsweep.worker.tasks.train import TimeToAccuracy
-
-        return TimeToAccuracy(spec, place)
-    if spec.config.work == "serving":
-        from accelsweep.rank.tasks.under_load import UnderLoad
-
-        return UnderLoad(spec, place)
-    if name == "inference" and spec.config.serving is not None and spec.config.serving.generator == "loadgen":
-        from accelsweep.rank.tasks.asked_twice import AskedTwice
-
-        return AskedTwice(spec, place)
-    if name == "inference":
-        from accelsweep.worker.tasks.inference import Inference
-
-        return Inference(spec, place)
-    if name == "kernels":
-        from accelsweep.rank.tasks.kernels import Kernels
-
-        return Kernels(spec, place)
-    if name == "memory_frontier":
-        from accelsweep.worker.tasks.train import MemoryFrontier
-
-        return MemoryFrontier(spec, place)
-    if name == "boosting":
-        from accelsweep.rank.tasks.boosting import Boosting
-
-        return Boosting(spec, place)
-    from accelsweep.worker.tasks.train import TrainThroughput
-
-    return TrainThroughput(spec, place)
+    task: Task = registry.load(task_of(spec.config.task, spec.config.raw).target)(spec, place)
+    return task

@@ -1,1 +1,0 @@
-"""Collect, statistics, findings, advice. No torch, no mlflow."""

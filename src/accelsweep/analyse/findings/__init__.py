@@ -1,1 +1,0 @@
-"""One module a finding: speed-ups, scaling, cost, quality, ladders, doubts."""

@@ -1,1 +1,0 @@
-"""Pure numbers: intervals, verdicts, shares. Nothing here uses records or cells."""

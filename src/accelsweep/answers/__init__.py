@@ -1,1 +1,0 @@
-"""The answers of commands: what each tells of files, of this machine and of a forge, in tables and as JSON."""

@@ -1,1 +1,0 @@
-"""The answers of commands to scripts with `--json`: one form for each command, which stays."""

@@ -1,0 +1,85 @@
+"""The options that all commands which measure share."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from accelsweep import registry
+from accelsweep.cli.options import (
+    AddRepeats,
+    CancelOld,
+    Jobs,
+    KeepGoing,
+    Name,
+    Profile,
+    TimeBudget,
+    TrackingUri,
+    UntilDecided,
+)
+from accelsweep.driver.request import Request
+
+_OPTIONS: Mapping[str, Any] = {
+    "name": Name,
+    "profile": Profile,
+    "jobs": Jobs,
+    "add_repeats": AddRepeats,
+    "time_budget": TimeBudget,
+    "until_decided": UntilDecided,
+    "tracking_uri": TrackingUri,
+    "cancel_old": CancelOld,
+    "keep_going": KeepGoing,
+}
+"""Field of `Request` -> its option."""
+
+
+def measures(
+    *, without: tuple[str, ...] = (), only: tuple[str, ...] | None = None, **defaults: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of commands that measure; it gets them as its first argument, a `Request`.
+
+    It lacks those that `without` names, or has those alone that `only` names: fields of `Request` and options of
+    features. `defaults` are those that differ from `Request`'s.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters
+        offered = {*_OPTIONS, *(option.name for option in registry.run_options())}
+        offered = offered - {*without} if only is None else offered & {*only}
+        core = {name: option for name, option in _OPTIONS.items() if name in offered}
+        added = {option.name: option.target for option in registry.run_options() if option.name in offered}
+
+        @functools.wraps(command)
+        def with_request(**given: Any) -> None:
+            features = {name: given.pop(name) for name in added}
+            request = Request(**{name: given.pop(name) for name in core}, features=features)
+            command(request, **given)
+
+        options = {name: (option, defaults.get(name, getattr(Request, name))) for name, option in core.items()}
+        options |= {name: (registry.load(target), None) for name, target in added.items()}
+        parameters = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in list(own.values())[1:]]
+        parameters += [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=option, default=default)
+            for name, (option, default) in options.items()
+        ]
+        with_request.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what Typer reads
+        with_request.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return with_request
+
+    return decorate
+
+
+def run_elsewhere(request: Request, answers_here: Mapping[str, bool]) -> None:
+    """End the command where a feature runs it elsewhere. `answers_here` are options that answer in this terminal.
+
+    Raises InputError where one of them is given, too.
+    """
+    given = [option for option, is_given in answers_here.items() if is_given]
+    for run in registry.loaded("run_elsewhere"):
+        if (code := run(Path.cwd(), request, given)) is not None:
+            raise typer.Exit(code)

@@ -1,1 +1,0 @@
-"""A head that leaves its terminal: handed over, and carried on elsewhere."""

@@ -1,1 +1,0 @@
-"""Commands that carry results between accelsweep and elsewhere: archives, others' files, MLflow."""

@@ -1,0 +1,101 @@
+"""The tasks that a config can name, those of features included, and the rates that settings are compared by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accelsweep import registry
+from accelsweep.json_documents import look_up
+from accelsweep.registry import (
+    BATCH_SEARCH_KEYS,
+    QUALITY_KEYS,
+    TARGET_KEYS,
+    WINDOW_KEYS,
+    Task,
+)
+
+_CORE = (
+    Task(
+        "train_throughput",
+        "train_throughput",
+        "accelsweep.worker.tasks.train:TrainThroughput",
+        rates=("samples_per_second",),
+        unused_keys=("measure.scenario", *TARGET_KEYS, *BATCH_SEARCH_KEYS),
+    ),
+    Task(
+        "time_to_accuracy",
+        "time_to_accuracy",
+        "accelsweep.worker.tasks.train:TimeToAccuracy",
+        rates=("results_per_hour", "samples_per_second"),
+        unused_keys=("measure.scenario", "measure.quality_samples", *BATCH_SEARCH_KEYS),
+    ),
+    Task(
+        "inference",
+        "inference",
+        "accelsweep.worker.tasks.inference:Inference",
+        rates=("samples_per_second",),
+        unused_keys=("optimizer", "trainer", *TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS),
+        without_loop="does not train",
+    ),
+    Task(
+        "memory_frontier",
+        "memory_frontier",
+        "accelsweep.worker.tasks.train:MemoryFrontier",
+        rates=("largest_batch",),
+        unused_keys=("batch_size", "measure.scenario", *TARGET_KEYS, *QUALITY_KEYS, *WINDOW_KEYS),
+    ),
+)
+
+
+SIZES = frozenset({"largest_batch"})
+"""Those that are no rates but sizes: more of them is larger, not faster."""
+
+TITLES = {"largest_batch": "largest batch"}
+"""Metric -> what headings call it, where that is not "rate"."""
+
+UNIT_OF: dict[str, str] = {
+    "samples_per_second": "1/s",
+    "results_per_hour": "results/h",
+    "flops_per_second": "FLOP/s",
+    "bytes_per_second": "B/s",
+    "queries_per_second": "queries/s",
+    "largest_batch": "samples",
+    "row_rounds_per_second": "row rounds/s",
+}
+"""Rate -> its unit."""
+
+
+def tasks() -> tuple[Task, ...]:
+    """Return all tasks: the core's, then those of features."""
+    return (*_CORE, *(task for feature in registry.features() for task in feature.tasks))
+
+
+def task_of(name: str, config: Mapping[str, Any]) -> Task:
+    """Return the task with this name that runs a config: one that asks for its values, else the one that asks for none.
+
+    Raises KeyError where there is no such task.
+    """
+    chosen = [task for task in tasks() if task.task == name]
+    asking = (task for task in chosen if task.when and all(look_up(config, key) == value for key, value in task.when))
+    found = next(asking, None) or next((task for task in chosen if not task.when), None)
+    if found is None:
+        raise KeyError(name)
+    return found
+
+
+def rates_by_task() -> dict[str, tuple[str, ...]]:
+    """Return the rates of each task by its name. Without `analysis.rate`, settings are compared by the first."""
+    return {task.name: task.rates for task in reversed(tasks())}
+
+
+def unused_keys(task: Task) -> tuple[str, ...]:
+    """Return the keys that change nothing in a task's measurement: its own list, and other features' top-level keys."""
+    others = (feature for feature in registry.features() if task not in feature.tasks)
+    models = (registry.load(keys.model) for other in others for keys in other.config_keys if keys.group == "")
+    return (*task.unused_keys, *(name for model in models for name in model.model_fields))
+
+
+def compared_rate(wanted: str | None, works: Any) -> str:
+    """Return the metric that a sweep's settings are compared by: `wanted`, or that of the first of its `works`."""
+    return wanted or rates_by_task().get(next(iter(works), ""), ("samples_per_second",))[0]

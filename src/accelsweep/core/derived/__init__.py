@@ -1,1 +1,0 @@
-"""Results derived from findings beyond their sweep: advice on hardware, histories."""

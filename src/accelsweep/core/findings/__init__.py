@@ -1,1 +1,0 @@
-"""The findings of a sweep: the numbers of its report, the advice that rests on them, and a claim's projections."""

@@ -1,1 +1,0 @@
-"""The place of a sweep: the devices of its nodes, and the words on its jobs for each engine."""

@@ -1,0 +1,102 @@
+"""Advice on a comparison of versions: each setting stands beside the same setting in the first version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accelsweep.analysis.headline import Situation, advice, command, more_blocks, percent_change
+from accelsweep.config.setting import words_of
+from accelsweep.config.versions import VERSION, without_version
+from accelsweep.records.estimates import LESS, MORE, Verdict
+from accelsweep.records.findings import CellFinding, Certainty, Recommendation
+
+_MOST_PLACE_WORDS = 4
+"""The words of a headline that may name its setting; the table has all of them."""
+
+_ORDER = (
+    *LESS,
+    *MORE,
+    Verdict.same,
+    Verdict.undecided,
+    Verdict.not_yet,
+    Verdict.disturbed,
+    Verdict.refused,
+    Verdict.not_measured,
+)
+
+_DECIDED = (*LESS, *MORE, Verdict.same)
+
+
+def about_versions(situation: Situation, more: int) -> Recommendation | None:
+    """Return what the versions' comparisons support; `more` is the number of blocks that would settle the open ones.
+
+    Slower settings come first, the slowest at the head. None for a sweep that compares no versions.
+    """
+    if not situation.manifest.compared:
+        return None
+    compared = sorted(
+        (cell for cell in situation.cells if cell.verdict in _ORDER),
+        key=lambda cell: (_ORDER.index(cell.verdict), abs(_ratio(cell) - 1.0) * -1.0),
+    )
+    first = situation.manifest.compared[0].name
+    if not compared:
+        return advice(f"No version could be compared with {first}", Certainty.not_yet)
+    told = [_in_words(cell, first) for cell in compared]
+    return advice(
+        told[0],
+        _certainty(compared),
+        f"{'. '.join(told[1:])}." if told[1:] else "",
+        _reasons(compared),
+        settle=more_blocks(situation.manifest, more) or _settle(situation, compared),
+        settle_blocks=more,
+    )
+
+
+def _in_words(cell: CellFinding, first: str) -> str:
+    """Return one comparison: `HEAD is 3.0 % slower at batch 256 [-4.1, -1.9]`."""
+    name, place = cell.axes[VERSION], _place(cell)
+    if cell.ratio is None:
+        return f"{name} {'was not measured' if cell.verdict is Verdict.not_measured else 'cannot be compared'}{place}"
+    middle, ends = percent_change(cell.ratio)
+    if cell.verdict in (Verdict.larger, Verdict.smaller):
+        return f"{name} holds a batch {middle.lstrip('-')} % {cell.verdict}{place}{ends}"
+    if cell.verdict in (*LESS, *MORE):
+        return f"{name} is {middle.lstrip('-')} % {cell.verdict}{place}{ends}"
+    if cell.verdict is Verdict.same:
+        return f"No difference between {name} and {first}{place}{ends}"
+    why = {Verdict.disturbed: "disturbed", Verdict.not_yet: "too few blocks yet"}.get(cell.verdict, "undecided")
+    return f"{name}{place}: {why}{ends}"
+
+
+def _place(cell: CellFinding) -> str:
+    """Return ` at batch 256` for a setting of a sweep with more axes than that of the versions, else nothing."""
+    parts = list(words_of(without_version(cell.axes)))
+    while len(parts) > 1 and len(" ".join(parts).split()) > _MOST_PLACE_WORDS:
+        parts.pop(0)
+    return f" at {', '.join(parts)}" if parts else ""
+
+
+def _ratio(cell: CellFinding) -> float:
+    return 1.0 if cell.ratio is None else cell.ratio.value
+
+
+def _certainty(compared: Sequence[CellFinding]) -> Certainty:
+    if all(cell.verdict in _DECIDED for cell in compared):
+        return Certainty.sure
+    disturbed = any(cell.verdict is Verdict.disturbed for cell in compared)
+    return Certainty.disturbed if disturbed else Certainty.not_yet
+
+
+def _reasons(compared: Sequence[CellFinding]) -> str:
+    """Return why the first comparison without an answer has none."""
+    silent = (Verdict.disturbed, Verdict.refused, Verdict.not_measured)
+    found = next((cell for cell in compared if cell.verdict in silent), None)
+    return f"{found.verdict_reason.rstrip('.')}." if found is not None else ""
+
+
+def _settle(situation: Situation, compared: Sequence[CellFinding]) -> str | None:
+    """Return the command that measures again what was disturbed or not measured; None where nothing was."""
+    again = command(situation.manifest)
+    if any(cell.verdict is Verdict.disturbed for cell in compared):
+        return f"accelsweep retry {situation.manifest.sweep} --outcome disturbed && {again}"
+    return again if any(cell.verdict is Verdict.not_measured for cell in compared) else None

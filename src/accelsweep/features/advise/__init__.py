@@ -1,0 +1,16 @@
+"""`accelsweep advise`: how much hardware a training takes, and which is the cheapest."""
+
+from accelsweep.registry import Command, Feature
+
+FEATURE = Feature(
+    name="advise",
+    requires=("projection",),
+    commands=(
+        Command(
+            "advise",
+            "Say how much hardware a training takes, and which is the cheapest: measured here, or projected.",
+            "accelsweep.features.advise.command:advise_command",
+        ),
+    ),
+    answers=("accelsweep.features.advise.command:AdviseAnswer",),
+)

@@ -1,0 +1,306 @@
+"""`accelsweep advise`: how much hardware one's own training takes, and which is the cheapest. It writes nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+from pydantic import Field
+
+from accelsweep.cli.options import AsJson, SweepName
+from accelsweep.config.prices import Prices, read_prices
+from accelsweep.driver.console import Listing, say, show
+from accelsweep.driver.json_output import Answer
+from accelsweep.errors import InputError
+from accelsweep.features.advise.offers import (
+    Advised,
+    Offer,
+    Terms,
+    Tier,
+    Training,
+    bills_of,
+    named,
+    offers_of,
+    standing,
+)
+from accelsweep.features.advise.tiers import advised
+from accelsweep.features.projection.analysis import project_onto, with_projections
+from accelsweep.features.projection.model import Elsewhere
+from accelsweep.features.projection.project import rent_or_buy
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import existing_sweep
+from accelsweep.records.plan import Manifest
+from accelsweep.significant_digits import count_of, parse_duration
+
+if TYPE_CHECKING:
+    from accelsweep.devices.datasheets import Datasheet
+    from accelsweep.features.projection.analysis import Onto
+
+
+# The advice on hardware for one's own training, from a sweep's findings: offers, ranked, with what they rest on.
+
+
+def advise(findings: Findings, prices: Prices, training: Training, terms: Terms) -> Advised:
+    """Return the advice on hardware for `training` within `terms`. Raises ValueError if nothing can be projected."""
+    offers = offers_of(findings, prices, training)
+    found = advised(offers, terms)
+    return found.model_copy(
+        update={
+            "next_steps": tuple(_next(findings, found)),
+            "monthly": tuple(_monthly(findings, prices)),
+            "assumptions": tuple(_assumed(findings, training, offers)),
+        }
+    )
+
+
+def epoch_samples(findings: Findings) -> float | None:
+    """Return the size of the data set that the projected setting was measured with, or None if it is not known."""
+    found = findings.section(Elsewhere)
+    cell = next((one for one in findings.cells if found is not None and one.cell == found.cell), None)
+    summary = None if cell is None else cell.metrics.get("epoch_samples")
+    return summary.median if summary is not None and summary.minimum == summary.maximum else None
+
+
+def _next(findings: Findings, found: Advised) -> Iterator[str]:
+    """Yield what to measure, or to say, to be sure of the answer."""
+    choice = None if found.choice is None else found.offers[found.choice]
+    if (projections := findings.section(Elsewhere)) is not None and projections.disturbed:
+        yield f"Others used this machine: `accelsweep retry {findings.sweep} --outcome disturbed`, then the same sweep."
+    for one in found.offers:
+        if one.measured and one.hours_measured is not None and one.hours_measured.low is None:
+            yield f"The rate on {one.words} has no interval: repeat it with --add-repeats."
+        if one.tier is Tier.none and one.measured and one.usd_per_hour is None:
+            yield "This machine has no price: give prices.devices.cpu (USD/h), or prices.purchase.cpu."
+    wanted = choice or next((one for one in found.offers if standing(one) < 2), None)
+    if wanted is None:
+        return
+    if wanted.measured:
+        yield f"{wanted.words} was measured. Nothing more is needed, unless a price or a bound changes."
+        return
+    price = "" if wanted.usd_per_hour is None else f" (about {wanted.usd_per_hour / wanted.count:.2g} USD)"
+    yield (
+        f"{named(wanted)}: rent one for an hour{price} and run this sweep there with accelerator=cuda. Then "
+        "`accelsweep export` it, `import` it here, and advise from that sweep: projections start from its rate."
+    )
+
+
+def _monthly(findings: Findings, prices: Prices) -> Iterator[str]:
+    """Yield the break-evens with this machine, and of renting against buying, each device once."""
+    projections = findings.section(Elsewhere)
+    devices = projections.devices if projections is not None else ()
+    told = dict.fromkeys(line for one in devices if one.form == _first_form(findings) for line in one.monthly)
+    yield from told
+    for name, key in dict.fromkeys((one.name, one.device) for one in devices):
+        bills = bills_of(key, prices)
+        if len(bills) == 2:
+            yield rent_or_buy(*bills, name)
+
+
+def _first_form(findings: Findings) -> str:
+    projections = findings.section(Elsewhere)
+    devices = projections.devices if projections is not None else ()
+    return devices[0].form if devices else ""
+
+
+def _assumed(findings: Findings, training: Training, offers: tuple[Offer, ...]) -> Iterator[str]:
+    each = training.samples / training.epochs
+    passes = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"
+    yield f"The training is {passes} of {each:,.0f} samples, {training.samples:,.0f} in all."
+    yield "Hours are of steady steps. Validation, checkpoints and the wait for a machine come on top."
+    if (projections := findings.section(Elsewhere)) is not None:
+        batch = count_of(projections.batch, "sample")
+        yield f"Every projected device has a batch of {batch}. Another batch in all can change what is learned."
+    if any(one.usd_projected is not None for one in offers):
+        yield "Rent counts by the second, and several devices cost as many times one. Offers of providers differ."
+    if any(one.outlay_usd is not None for one in offers):
+        yield "What is bought counts per hour of its stated lifetime and use. The budget must pay all of it at once."
+
+
+# The answer of `accelsweep advise`.
+
+
+class AdviseAnswer(Answer):
+    """`accelsweep advise NAME --json`: hardware for one training, ranked. Projected numbers have keys of their own."""
+
+    kind: ClassVar[str] = "advise"
+
+    sweep: str = Field(description="the sweep's name")
+    epochs: float = Field(description="passes over the data that were asked for")
+    samples: float = Field(description="samples of one of them")
+    deadline_hours: float | None = Field(description="the deadline in hours")
+    budget_usd: float | None = Field(description="the budget in USD")
+    headline: str = Field(description="the answer in words")
+    tier: Tier | None = Field(description="the least hardware that surely keeps to the bounds")
+    choice: int | None = Field(
+        description="the place in `offers` of the cheapest that surely keeps to the bounds, from 0"
+    )
+    offers: tuple[Offer, ...] = Field(description="every way to do the training, ranked; all projections are of 90 %")
+    changes: tuple[str, ...] = Field(description="what would change the choice")
+    next_steps: tuple[str, ...] = Field(description="what to measure to be sure")
+    monthly: tuple[str, ...] = Field(description="from how many hours a month another way to pay is cheaper")
+    assumptions: tuple[str, ...] = Field(description="what all numbers rest on")
+
+
+HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
+
+SHOWN = 10
+"""So many projections are printed; `--json` has all."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The question, as it stands on the command line; None is not given."""
+
+    epochs: float
+    samples: float | None = None
+    deadline: str | None = None
+    budget: float | None = None
+    onto: str | None = None
+    prices: str | None = None
+    batch: int | None = None
+
+
+def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = False) -> None:
+    """Print the advice. Raises InputError for wrong numbers, unknown names, and a sweep that cannot be projected."""
+    from accelsweep.features.advise.offers import Terms, Training
+    from accelsweep.features.projection.analysis import Onto
+
+    epochs = _positive("--epochs", asked.epochs)
+    terms = Terms(_hours(asked.deadline), None if asked.budget is None else _positive("--budget", asked.budget))
+    given = None if asked.samples is None else _positive("--samples", asked.samples)
+    manifest = Manifest.read(existing_sweep(home, name).manifest)
+    prices = manifest.settings.prices if asked.prices is None else read_prices(home, asked.prices)
+    if asked.batch is not None:
+        _positive("--batch", asked.batch)
+    findings = _findings(home, name, Onto(_devices(asked.onto, prices), prices, asked.batch))
+    each = given or _epoch_samples(findings)
+    found = advise(findings, prices, Training(each * epochs, epochs), terms)
+    if as_json:
+        bounds = {"deadline_hours": terms.hours, "budget_usd": terms.usd}
+        say(AdviseAnswer.made_of(found, sweep=name, epochs=epochs, samples=each, **bounds).text())
+        return
+    _print(name, found)
+
+
+def _positive(option: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"{option} {value:g} must be a number above 0")
+    return value
+
+
+def _hours(deadline: str | None) -> float | None:
+    """Return the hours in `90m`, `24h`, `3d` or `2w`; None for None."""
+    if deadline is None:
+        return None
+    hours = parse_duration(deadline, HOURS)
+    if not hours:
+        raise InputError(f"--deadline {deadline!r} is no time above 0: write 90m, 24h, 3d or 2w")
+    return hours
+
+
+def _devices(onto: str | None, prices: Prices) -> tuple[Datasheet, ...]:
+    """Return the devices that were asked for, or those that have a price, or the usual ones."""
+    from accelsweep.devices.datasheets import datasheet, datasheet_of, datasheets
+    from accelsweep.features.projection.analysis import USUAL
+
+    keys = [key.strip() for key in (onto or "").split(",") if key.strip()]
+    if keys:
+        return tuple(datasheet(key) for key in dict.fromkeys(keys))
+    found = [datasheets().get(name) or datasheet_of(name) for name in prices.hourly]
+    priced = tuple(dict.fromkeys(one.key for one in found if one is not None))
+    return tuple(datasheet(key) for key in priced or USUAL)
+
+
+def _findings(home: Path, name: str, onto: Onto) -> Findings:
+    from accelsweep.analysis.analyse_sweep import Analysis, analyse
+    from accelsweep.analysis.collect import look_up
+
+    folder = existing_sweep(home, name)
+    manifest = Manifest.read(folder.manifest)
+    runs = look_up(folder, manifest)
+    projected = project_onto(Analysis.of(runs, manifest), onto)
+    if projected is None:
+        raise InputError(f"{name} has no measured run of a model, so there is nothing to advise from")
+    if projected.reason is not None:
+        raise InputError(f"{name}: {projected.reason}")
+    return with_projections(analyse(runs, manifest), projected)
+
+
+def _epoch_samples(findings: Findings) -> float:
+
+    found = epoch_samples(findings)
+    if found is None:
+        raise InputError(f"{findings.sweep} does not know the size of its data set: give --samples, those of an epoch")
+    return found
+
+
+def _print(name: str, found: Advised) -> None:
+    say(found.headline)
+    places = list(enumerate(found.offers, 1))
+    measured = [(place, one) for place, one in places if one.measured]
+    projected = [(place, one) for place, one in places if one.hours_projected is not None]
+    if measured:
+        show(_listing(f"{name}: measured here", measured))
+    if projected:
+        shown = projected[:SHOWN]
+        more = f" ({len(projected) - len(shown)} more with --json)" if len(projected) > len(shown) else ""
+        show(_listing(f"{name}: projected, not measured; 90 % intervals{more}", shown))
+    for line in _refused(found):
+        say(line)
+    for title, lines in (
+        ("What would change this", found.changes),
+        ("By the month", found.monthly),
+        ("To be sure", found.next_steps),
+        ("Assumed", found.assumptions),
+    ):
+        for line in lines:
+            say(f"{title}: {line}")
+
+
+def _listing(title: str, offers: list[tuple[int, Offer]]) -> Listing:
+    headings = ("rank", "hardware", "setting", "time", "USD", "paid", "memory", "in time", "in budget")
+    return Listing(title, headings, tuple(_row(place, one) for place, one in offers))
+
+
+def _row(place: int, one: Offer) -> tuple[str, ...]:
+    from accelsweep.features.advise.tiers import span_words
+
+    cost = span_words(one, "usd")
+    bounds = (one.in_time.value, one.in_budget.value)
+    return (str(place), one.words, one.form, span_words(one, "hours"), cost, one.paid or "-", one.room.value, *bounds)
+
+
+def _refused(found: Advised) -> Iterator[str]:
+    """Yield why some hardware has no projection: each reason once, with the devices and their numbers."""
+    counts: dict[tuple[str, str], list[int]] = {}
+    for one in sorted(found.offers, key=lambda offer: offer.count):
+        if one.reason is not None:
+            counts.setdefault((one.reason, one.name), []).append(one.count)
+    devices: dict[tuple[str, str], list[str]] = {}
+    for (reason, name), own in counts.items():
+        devices.setdefault((reason, ", ".join(map(str, own))), []).append(name)
+    for (reason, numbers), names in devices.items():
+        each = "" if numbers == "1" else f"{numbers} x "
+        yield f"not projected: {each}{' / '.join(names)}: {reason}"
+
+
+def advise_command(
+    name: SweepName,
+    epochs: Annotated[float, typer.Option(help="passes over the data that the training takes")],
+    deadline: Annotated[str | None, typer.Option(help="when it must be done: 90m, 24h, 3d, 2w")] = None,
+    budget: Annotated[float | None, typer.Option(help="what it may cost, in USD")] = None,
+    samples: Annotated[float | None, typer.Option(help="samples of an epoch (default: those of the data set)")] = None,
+    onto: Annotated[
+        str | None, typer.Option(help="devices by their keys, e.g. h100-sxm,l4 (default: those with a price)")
+    ] = None,
+    prices: Annotated[str | None, typer.Option(help="lists of prices, e.g. cloud,bought, or files")] = None,
+    batch: Annotated[int | None, typer.Option(help="samples of a step on each device (default: as measured)")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """`accelsweep advise NAME --epochs N`."""
+    asked = Question(epochs, samples, deadline, budget, onto, prices, batch)
+    advise_training(Path.cwd(), name, asked, as_json=as_json)

@@ -1,0 +1,159 @@
+"""`accelsweep export` and `accelsweep import`: a sweep as one file, and such a file as a sweep.
+
+Findings and report of an archive are never taken over. They are made again from the records and compared.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from accelsweep import registry
+from accelsweep.cli.options import SweepName
+from accelsweep.driver.console import say
+from accelsweep.driver.finalize import finished_files
+from accelsweep.driver.sweep_lock import refuse_while_run
+from accelsweep.errors import InputError
+from accelsweep.features.archives.check import CheckedArchive, checked, unpacked
+from accelsweep.features.archives.pack import pack
+from accelsweep.files import sha256_file
+from accelsweep.installation import __version__
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder, check_sweep_name, existing_sweep
+from accelsweep.significant_digits import count_of
+
+_MOST_NAMED = 5
+
+
+def export_sweep(home: Path, name: str, to: Path | None) -> Path:
+    """Write the report again, pack the sweep into `to` (by default `NAME.zip` in `home`), and return the archive.
+
+    Raises InputError if there is something in its place; AccelsweepError while the sweep is being run.
+    """
+    folder = existing_sweep(home, name)
+    target = to or home / f"{folder.name}.zip"
+    if target.exists() or target.is_symlink():
+        raise InputError(f"{target} is there already: remove it, or name another file with --to")
+    if not target.parent.is_dir():
+        raise InputError(f"{target.parent} is no folder: name a file in one that is there with --to")
+    refuse_while_run(folder)
+    report = finished_files(folder)
+    contents = pack(folder, report, _versions(), target)
+    size = f"{target.stat().st_size / 1e6:.1f} MB"
+    say(f"{target}: {count_of(len(contents.files), 'file')}, {size}, SHA-256 {sha256_file(target)}")
+    return target
+
+
+def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
+    """Check an archive, make its findings and its report again, and bring the sweep to `home`; return its folder.
+
+    `name` is the sweep's new name there. Raises InputError, before anything is written, for an archive that cannot be
+    used and where there is a sweep or a report of this name.
+    """
+    if not path.exists():
+        raise InputError(f"there is no file {path}")
+    with checked(path) as archive:
+        folder = SweepFolder(home, check_sweep_name(name) if name is not None else archive.contents.name)
+        for taken in (folder.root, folder.report):
+            if taken.exists() or taken.is_symlink():
+                raise InputError(f"{taken} is there already: bring the archive in under another name with --name")
+        with tempfile.TemporaryDirectory(dir=home, prefix=".import.", suffix=".part") as made:
+            staged = unpacked(archive, Path(made), archive.contents.name)
+            differing = list(_differing(archive, staged, finished_files(staged)))
+            _bring(_renamed(staged, folder.name), folder)
+        _tell(folder, archive, differing)
+    return folder
+
+
+def _renamed(staged: SweepFolder, name: str) -> SweepFolder:
+    """Give a sweep another name; its findings and its report, which state it, are made again."""
+    if name == staged.name:
+        return staged
+    folder = SweepFolder(staged.home, name)
+    shutil.rmtree(staged.report)
+    staged.root.rename(folder.root)
+    finished_files(folder)
+    return folder
+
+
+def _bring(staged: SweepFolder, folder: SweepFolder) -> None:
+    """Move a sweep and its report into their places, which are free, or none of them."""
+    moves = ((staged.report, folder.report), (staged.root, folder.root))
+    try:
+        for source, target in moves:
+            target.parent.mkdir(exist_ok=True)
+            shutil.move(source, target)  # also to another disk that a link leads to
+    except BaseException:
+        for _, target in moves:
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) -> Iterator[str]:
+    """Yield the files that did not come out of the records as the archive holds them."""
+    theirs = Findings.unsealed(archive.read("sweep/findings.json"), archive.path)
+    if theirs != Findings.read(staged.findings):
+        yield "findings.json"
+    held = {place.partition("/")[2] for place in archive.contents.files if place.startswith("report/")}
+    for name in sorted(held | set(report)):
+        both = name in held and name in report
+        if not both or archive.read(f"report/{name}") != (staged.report / name).read_bytes():
+            yield name
+
+
+def _tell(folder: SweepFolder, archive: CheckedArchive, differing: list[str]) -> None:
+    say(f"{folder.root}: {count_of(len(folder.records_on_top()), 'record')}")
+    if not differing:
+        say("findings and report, made anew from the records, are the archive's, byte for byte")
+    else:
+        named = ", ".join(differing[:_MOST_NAMED]) + (", ..." if len(differing) > _MOST_NAMED else "")
+        say(f"warning: made from the records, {count_of(len(differing), 'file')} differ from the archive's: {named}")
+        say(f"warning: {_why_different(archive)}")
+    say(f"report: {folder.page}")
+
+
+def _why_different(archive: CheckedArchive) -> str:
+    here, there = _versions(), archive.contents.versions
+    apart = [f"{name} {there.get(name)} there, {here.get(name)} here" for name in here if here[name] != there.get(name)]
+    if apart:
+        return f"this may be why: {'; '.join(apart)}"
+    return "the same versions made them, so somebody changed them; the ones here follow from the records"
+
+
+def _versions() -> dict[str, str]:
+    from accelsweep.features.archives.pack import drawn_with
+
+    return {"accelsweep": __version__, **drawn_with()}
+
+
+def export(
+    name: SweepName,
+    to: Annotated[Path | None, typer.Option(help="the file to write (default: NAME.zip)", show_default=False)] = None,
+) -> None:
+    """`accelsweep export NAME`."""
+    export_sweep(Path.cwd(), name, to)
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="the archive that `export` wrote, or with --from a published file")],
+    name: Annotated[str | None, typer.Option("--name", help="its name here (default: as exported)")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="who published it: timm, lambda, mlperf, milabench")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="with --from: the device, where the file has none")
+    ] = None,
+) -> None:
+    """`accelsweep import FILE`."""
+    if source is not None:
+        for import_rows in registry.loaded("import_rows"):
+            import_rows(Path.cwd(), file, source, device, name)
+        return
+    if device is not None:
+        raise InputError("--device is for published results: say with --from who published them")
+    import_archive(Path.cwd(), file, name)

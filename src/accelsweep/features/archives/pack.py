@@ -1,0 +1,299 @@
+"""Pack a sweep: what its findings and its report are made from, and both of them. The same sweep gives the same bytes.
+
+Left out are logs, earlier attempts, earlier revisions of the plan, and all that belongs to one machine. An address in a
+block's config, which may hold a secret, is masked as everywhere else. Who held a block becomes the reason why its runs
+have no record: a process of another machine cannot be asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from typing import IO, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field, field_validator
+
+from accelsweep import registry
+from accelsweep.errors import DamagedFile, InputError
+from accelsweep.files import create_exclusively, open_temporary, sha256_file
+from accelsweep.json_documents import Document, Frozen
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import (
+    FINDINGS_FILE,
+    MANIFEST_FILE,
+    PAGE,
+    RECORD_FILE,
+    RUNS_FOLDER,
+    STEPS_FILE,
+    SweepFolder,
+    check_sweep_name,
+)
+from accelsweep.records.plan import Block, Done, Manifest
+from accelsweep.records.run_record import Record
+from accelsweep.records.stop_reasons import Halt, Why, why_not_run
+from accelsweep.redaction import without_secrets
+from accelsweep.significant_digits import gib
+
+# The content of an archive: a list of its files with their checksums, their places, and the limits on all of them.
+
+LISTING = "archive.json"
+"""The member that lists the others."""
+
+CHUNK_BYTES = 2**20
+"""Files are read and packed in pieces of this size."""
+
+MOST_FILES = 60_000
+"""An archive of more files is refused, and no sweep of more is packed. ZIP's plain form counts to 65535."""
+
+MOST_ARCHIVE_BYTES = 2 * 2**30
+"""An archive is refused if its file, or all that it holds, is larger; so is a sweep that is to be packed."""
+
+MOST_FILE_BYTES = 256 * 2**20
+"""No single file is larger: a document of ours is read at once."""
+
+PLAN_PLACE, NUMBERS_PLACE, PAGE_PLACE = f"sweep/{MANIFEST_FILE}", f"sweep/{FINDINGS_FILE}", f"report/{PAGE}"
+"""The places that every archive has."""
+
+_PART = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,119}"
+
+_PLACES: dict[str, type[Document] | None] = {
+    re.escape(PLAN_PLACE): Manifest,
+    re.escape(NUMBERS_PLACE): Findings,
+    rf"sweep/blocks/({_PART})\.done\.json": Done,
+    rf"sweep/blocks/({_PART})\.halt\.json": Halt,
+    rf"sweep/blocks/({_PART})\.json": Block,
+    rf"sweep/{RUNS_FOLDER}/({_PART})/{re.escape(RECORD_FILE)}": Record,
+    rf"sweep/{RUNS_FOLDER}/({_PART})/{re.escape(RECORD_FILE)}\.damaged-[0-9]{{1,5}}": None,
+    rf"sweep/{RUNS_FOLDER}/({_PART})/{re.escape(STEPS_FILE)}": None,
+    r"report/[a-z][a-z0-9_-]{0,79}\.(?:csv|html|md|svg)": None,
+    **{
+        rf"sweep/{re.escape(file.pattern)}".replace(r"\*", f"({_PART})"): registry.load(file.model)
+        if file.model
+        else None
+        for file in registry.files()
+    },
+}
+"""Every place that a file of an archive can have, and the document in it. Nothing else is packed or accepted."""
+
+
+class ArchivedFile(Frozen):
+    """A file's size in bytes and the SHA-256 of its contents."""
+
+    size: int = Field(ge=0, le=MOST_FILE_BYTES)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Contents(Document):
+    """The list that an archive begins with.
+
+    `files` are named by their places: `sweep/...` and `report/...`. `versions` are those of Python, of accelsweep and
+    of the packages that decide the bytes of findings and report, on the machine that packed them.
+    """
+
+    kind: ClassVar[str] = "archive"
+
+    name: str
+    versions: dict[str, str]
+    files: dict[str, ArchivedFile]
+
+    @field_validator("name")
+    @classmethod
+    def _usable(cls, name: str) -> str:
+        return check_sweep_name(name)
+
+    def member(self, place: str) -> str:
+        """Return the name of a file inside the archive, given its place: `sweeps/NAME/...` or `reports/NAME/...`."""
+        top, _, rest = place.partition("/")
+        return f"{top}s/{self.name}/{rest}"
+
+
+def is_place(place: str) -> bool:
+    """Return whether a file of an archive can have this place."""
+    return ".." not in place and any(re.fullmatch(pattern, place, re.ASCII) for pattern in _PLACES)
+
+
+def document_at(place: str) -> type[Document] | None:
+    """Return the kind of document that has this place, None for files of other kinds."""
+    return next(kind for pattern, kind in _PLACES.items() if re.fullmatch(pattern, place, re.ASCII))
+
+
+def written_in_order(places: list[str]) -> list[str]:
+    """Return the places in the order in which a sweep's own files come about: what is made from others stands last.
+
+    Snakemake goes by the times of files.
+    """
+    return sorted(places, key=lambda place: (_made_from_others(place), place))
+
+
+def _made_from_others(place: str) -> int:
+    if place.startswith("report/"):
+        return 3
+    if place == NUMBERS_PLACE:
+        return 2
+    return 1 if PurePosixPath(place).name.endswith(".done.json") else 0
+
+
+_SAME_TIME = (1980, 1, 1, 0, 0, 0)
+
+_UNIX, _PLAIN_FILE = 3, 0o100644 << 16
+
+
+def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], target: Path) -> Contents:
+    """Write the archive of a finished sweep to `target` and return the list of its files.
+
+    `report` are the names of the report's files. Raises InputError if the sweep is larger than an archive may be or
+    if there is something at `target`; DamagedFile if the plan is damaged.
+    """
+    sources = dict(_sources(folder, report))
+    listed = {place: _described(source) for place, source in sources.items()}
+    _refuse_larger(folder, listed)
+    contents = Contents(name=folder.name, versions=dict(versions), files=listed)
+    descriptor, made = open_temporary(target)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            _write(file, contents, sources)
+        create_exclusively(made, target)  # unlike a renaming, it never replaces what came to stand there meanwhile
+    except FileExistsError:
+        raise InputError(f"{target} is there already: remove it, or name another file with --to") from None
+    finally:
+        made.unlink(missing_ok=True)
+    return contents
+
+
+def _sources(folder: SweepFolder, report: list[str]) -> Iterator[tuple[str, Path | bytes]]:
+    yield PLAN_PLACE, folder.manifest
+    yield NUMBERS_PLACE, folder.findings
+    yield from _block_sources(folder)
+    for run in sorted(path.parent for path in folder.root.glob(f"{RUNS_FOLDER}/*/{RECORD_FILE}*")):
+        for path in (*sorted(run.glob(f"{RECORD_FILE}*")), run / STEPS_FILE):
+            if path.is_file() and is_place(place := f"sweep/{RUNS_FOLDER}/{run.name}/{path.name}"):
+                yield place, path
+    for path in folder.feature_files():
+        if is_place(place := f"sweep/{path.relative_to(folder.root)}"):
+            yield place, path
+    for name in report:
+        yield f"report/{name}", folder.report / name
+
+
+def _block_sources(folder: SweepFolder) -> Iterator[tuple[str, Path | bytes]]:
+    for block in Manifest.read(folder.manifest).blocks:
+        with contextlib.suppress(FileNotFoundError, DamagedFile):  # the analysis passes over it, too
+            yield f"sweep/blocks/{block.name}.json", _masked(folder.block(block.name))
+        if folder.done(block.name).is_file():
+            yield f"sweep/blocks/{block.name}.done.json", folder.done(block.name)
+        absent = not all(folder.record(run).is_file() for run in block.runs)
+        if absent and (why := why_not_run(folder, block.name)) != Why.never_began:
+            yield f"sweep/blocks/{block.name}.halt.json", Halt(block=block.name, why=why).sealed()
+
+
+def _masked(path: Path) -> Path | bytes:
+    """Return a block's file as it is, or its contents with masked addresses if its configs hold secrets."""
+    block = Block.read(path)
+    whole = block.model_dump(mode="json")
+    kept = without_secrets(whole)
+    return path if kept == whole else Block.model_validate(kept).sealed()
+
+
+def _described(source: Path | bytes) -> ArchivedFile:
+    if isinstance(source, bytes):
+        return ArchivedFile(size=len(source), sha256=hashlib.sha256(source).hexdigest())
+    size = source.stat().st_size
+    if size > MOST_FILE_BYTES:
+        raise InputError(f"{source} is larger than {MOST_FILE_BYTES // 2**20} MiB, the most that an archive takes")
+    return ArchivedFile(size=size, sha256=sha256_file(source))
+
+
+def _refuse_larger(folder: SweepFolder, listed: Mapping[str, ArchivedFile]) -> None:
+    size = sum(file.size for file in listed.values())
+    if len(listed) > MOST_FILES or size > MOST_ARCHIVE_BYTES:
+        raise InputError(
+            f"sweep {folder.name!r} has {len(listed)} files with {gib(size, 1)}; an archive takes "
+            f"{MOST_FILES} with {gib(MOST_ARCHIVE_BYTES)}: copy the folder {folder.root} instead"
+        )
+
+
+def _write(file: IO[bytes], contents: Contents, sources: Mapping[str, Path | bytes]) -> None:
+    with zipfile.ZipFile(file, "w", allowZip64=False) as archive:
+        archive.writestr(_member(LISTING), contents.sealed())
+        for place in written_in_order(list(sources)):
+            with archive.open(_member(contents.member(place)), "w") as member:
+                for chunk in _chunks(sources[place]):
+                    member.write(chunk)
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    """Return a member whose description depends on its name alone."""
+    member = zipfile.ZipInfo(name, _SAME_TIME)
+    member.compress_type, member.create_system, member.external_attr = zipfile.ZIP_DEFLATED, _UNIX, _PLAIN_FILE
+    return member
+
+
+def _chunks(source: Path | bytes) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        yield source
+        return
+    with source.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+
+
+# The causes of the bytes of findings and report beside the records: versions, and the kind of machine.
+
+DRAWERS = (
+    "altair",
+    "jinja2",
+    "markupsafe",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "scipy",
+    "vl-convert-python",
+)
+
+
+def drawn_with() -> dict[str, str]:
+    """Return the versions of Python and of the packages that draw reports, and the machine's system and kind."""
+    versions = {name: metadata.version(name) for name in DRAWERS}
+    return {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine(), **versions}
+
+
+# The raw steps in an archive: a table that unpacks to more than any run leaves is refused before it is read whole.
+
+MOST_STEP_ROWS = 5_000_000
+"""Rows of one run's table: steps times ranks. Measuring windows are far shorter."""
+
+_PHASES = frozenset({"warmup", "window"})
+
+
+def excess(content: bytes) -> str | None:
+    """Return why the table in `content` is more than a run's steps, or None if it is not.
+
+    A file that is no table at all is none of these: readers of steps leave it out, here as where it was packed.
+    """
+    try:
+        found = pq.ParquetFile(BytesIO(content), read_dictionary=["phase"])
+        if found.metadata.num_rows > MOST_STEP_ROWS:
+            return f"it has {found.metadata.num_rows} rows, and the most is {MOST_STEP_ROWS}"
+        if "phase" not in found.schema_arrow.names:
+            return None
+        phases = {phase for chunk in found.read(["phase"]).column("phase").chunks for phase in _values(chunk)}
+    except (pa.ArrowException, OSError):
+        return None
+    return None if phases <= _PHASES else "it names phases that no run has"
+
+
+def _values(chunk: pa.Array) -> list[object]:
+    """Return the different values of a column's piece, each once, however many rows it has."""
+    values: list[object] = chunk.dictionary.to_pylist() if isinstance(chunk, pa.DictionaryArray) else [None]
+    return values

@@ -1,0 +1,28 @@
+"""`task=boosting`: boosted trees grown by XGBoost, LightGBM or scikit-learn."""
+
+from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, Feature, Task
+
+FEATURE = Feature(
+    name="boosting",
+    tasks=(
+        Task(
+            "boosting",
+            "boosting",
+            "accelsweep.features.boosting.task:Boosting",
+            rates=("row_rounds_per_second", "samples_per_second"),
+            unused_keys=(
+                *("optimizer", "trainer", "batch_size", "precision", "measure.fake_loader", "measure.scenario"),
+                *("data.placement", "data.preprocess", "data.num_workers", "data.prefetch_factor"),
+                *(
+                    *TARGET_KEYS,
+                    *QUALITY_KEYS,
+                    *(key for key in BATCH_SEARCH_KEYS if key != "measure.rank_memory_bytes"),
+                ),
+            ),
+            without_loop="lets a library train",
+            check="accelsweep.features.boosting.libraries:check",
+            unsupported="accelsweep.features.boosting.libraries:cannot_boost",
+            version_of="accelsweep.features.boosting.libraries:version_of",
+        ),
+    ),
+)

@@ -1,0 +1,339 @@
+"""XGBoost (T. Chen, C. Guestrin, KDD 2016) for `task: boosting`: on the CPU, on a GPU, and on several of either.
+
+The library is imported when the class is used: it is an extra. https://xgboost.readthedocs.io/en/stable/parameter.html
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from inspect import getattr_static
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsweep.config.schema import CellConfig
+from accelsweep.errors import InputError, Unsupported, nearest
+from accelsweep.installation import boosting_install_command
+from accelsweep.workloads.instantiate import build_target, target_parameters
+
+# The protocol of a library of boosted trees, and the making of the one that a config names.
+
+Features = NDArray[np.float32]
+
+Labels = NDArray[np.int64]
+
+Scores = NDArray[np.floating[Any]]
+
+FitOnce = Callable[[], object]
+"""A fit of rows that it knows already; each call begins anew."""
+
+METHODS = ("fit", "predict", "count")
+
+
+@runtime_checkable
+class Booster(Protocol):
+    """A trainer of trees.
+
+    It is made with the keys of `model`. Those of `device` (`cpu`, `cuda:0`), `threads`, `seed` and `classes` that its
+    class names as arguments are given too. A class that names no `device` computes on the CPU.
+    """
+
+    def fit(self, features: Features, labels: Labels) -> None:
+        """Train anew on features (rows, columns) and classes (rows,), which count from 0. Return when it is done."""
+
+    def predict(self, features: Features) -> Scores:
+        """Return the last fit's scores of class 1, (rows,), or the probabilities of all classes, (rows, classes)."""
+
+    def count(self) -> int:
+        """Return the rounds of the last fit: each of them passes over all rows once."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """Optional: rows in a form of the library's own, made once, so that fits can be timed without it."""
+
+    def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
+        """Return the fit of these rows; None where `fit` is to prepare them each time."""
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """Optional: fits by several ranks, each of which has other rows."""
+
+    def together(self, rank: int, size: int, first: Callable[[Any], Any]) -> AbstractContextManager[None]:
+        """Return a context in which fits are those of all ranks; `first` hands rank 0's value to every rank."""
+
+
+def build_booster(config: CellConfig, **given: Any) -> Booster:
+    """Return the library that `config.model` names; `given` are the arguments of `Booster`'s class, all of them.
+
+    Raises InputError where it lacks a method, Unsupported where it is to use another device than the CPU and cannot.
+    """
+    settings = dict(config.model)
+    named, target = target_parameters(settings), config.model_target
+    if given["device"] != "cpu" and "device" not in named:
+        raise Unsupported(f"{target} names no argument `device`, so it computes on the CPU: set accelerator=cpu")
+    booster = build_target({**{name: given[name] for name in given if name in named}, **settings}, "model")
+    if not isinstance(booster, Booster):
+        lacks = [name for name in METHODS if getattr_static(booster, name, None) is None]
+        raise InputError(
+            f"task=boosting: model._target_={target} has no {' and no '.join(lacks)}: take model=xgboost, "
+            "model=lightgbm or model=hist_gradient_boosting, or define what docs/boosting.md says"
+        )
+    return booster
+
+
+def fit_of(booster: Booster, features: Features, labels: Labels) -> tuple[FitOnce, bool]:
+    """Return the fit of these rows, and whether they were prepared for it now, once."""
+    prepared = booster.prepared(features, labels) if isinstance(booster, Prepares) else None
+    return (partial(booster.fit, features, labels), False) if prepared is None else (prepared, True)
+
+
+# The key `model.prepare`: whether rows are brought into a library's own form once, or in each fit.
+
+Preparing = Literal["apart", "in_fit"]
+"""`apart`: once, before the window, and timed by itself. `in_fit`: in each fit, within its time."""
+
+
+def prepares_apart(prepare: str) -> bool:
+    """Return whether rows are prepared apart. Raises InputError for another word."""
+    if prepare not in ("apart", "in_fit"):
+        hint = nearest(prepare, ("apart", "in_fit"))
+        raise InputError(f"model.prepare={prepare}: must be apart or in_fit{hint}")
+    return prepare == "apart"
+
+
+class XGBoost:
+    """Trees by `xgboost.train`, with all other parameters as the library has them."""
+
+    def __init__(
+        self,
+        rounds: int = 100,
+        max_depth: int = 6,
+        learning_rate: float = 0.1,
+        max_bin: int = 255,
+        tree_method: str = "hist",
+        prepare: Preparing = "apart",
+        parameters: Mapping[str, Any] | None = None,
+        device: str = "cpu",
+        threads: int = 1,
+        seed: int = 0,
+        classes: int = 2,
+    ) -> None:
+        """`parameters` are further ones of XGBoost's. Raises Unsupported where this build has no such `device`."""
+        if remedy := boosting_install_command("xgboost"):
+            raise Unsupported(f"model=xgboost needs XGBoost: {remedy}")
+        import xgboost
+
+        self._library = xgboost
+        _refuse_device(device, xgboost.__version__, xgboost.build_info())
+        two, several = {"objective": "binary:logistic"}, {"objective": "multi:softprob", "num_class": classes}
+        self._rounds, self._apart = rounds, prepares_apart(prepare)
+        self._parameters: dict[str, Any] = {
+            **(two if classes == 2 else several),
+            "max_depth": max_depth,
+            "learning_rate": learning_rate,
+            "max_bin": max_bin,
+            "tree_method": tree_method,
+            "device": device,
+            "nthread": threads,
+            "seed": seed,
+            **(parameters or {}),
+        }
+        self._booster: Any = None
+
+    def fit(self, features: Features, labels: Labels) -> None:
+        """Bring the rows into XGBoost's form and train."""
+        with _words_of(self._library):
+            self._train(self._matrix(features, labels))
+
+    def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
+        """Return the fit of rows that lie in bins, on the device, from now on; None with `prepare=in_fit`."""
+        if not self._apart:
+            return None
+        with _words_of(self._library):
+            return partial(self._train, self._matrix(features, labels))
+
+    def predict(self, features: Features) -> Scores:
+        """Return the scores of class 1, or the probabilities of all classes."""
+        with _words_of(self._library):
+            scores: Scores = self._booster.predict(self._library.DMatrix(features, nthread=self._parameters["nthread"]))
+        return scores
+
+    def count(self) -> int:
+        """Return the rounds of the trained model."""
+        return int(self._booster.num_boosted_rounds())
+
+    @contextmanager
+    def together(self, rank: int, size: int, first: Callable[[Any], Any]) -> Iterator[None]:
+        """Join XGBoost's own group of ranks, whose tracker is a thread of rank 0."""
+        from xgboost import collective
+        from xgboost.tracker import RabitTracker
+
+        host = socket.gethostbyname(os.environ["MASTER_ADDR"])
+        tracker = RabitTracker(n_workers=size, host_ip=host) if rank == 0 else None
+        if tracker is not None:
+            tracker.start()
+        with collective.CommunicatorContext(**first(tracker.worker_args() if tracker is not None else None)):
+            yield
+        if tracker is not None:
+            tracker.wait_for()
+
+    def _matrix(self, features: Features, labels: Labels) -> Any:
+        known = self._parameters
+        if known["tree_method"] != "hist":
+            return self._library.DMatrix(features, labels, nthread=known["nthread"])
+        return self._library.QuantileDMatrix(features, labels, nthread=known["nthread"], max_bin=known["max_bin"])
+
+    def _train(self, matrix: Any) -> None:
+        first = self._booster is None
+        with _words_of(self._library):
+            self._booster = self._library.train(self._parameters, matrix, num_boost_round=self._rounds)
+        if first and (used := device_of(self._booster)) != self._parameters["device"]:
+            raise Unsupported(f"XGBoost trained on {used}, not on {self._parameters['device']}")
+
+
+def device_of(booster: Any) -> str:
+    """Return the device that a trained model says it was trained on; XGBoost falls back to the CPU without an error."""
+    return str(json.loads(booster.save_config())["learner"]["generic_param"]["device"])
+
+
+def _refuse_device(device: str, version: str, build: Mapping[str, Any]) -> None:
+    kind = device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise Unsupported(f"accelerator={kind}: XGBoost has cpu and cuda")
+    if kind == "cuda" and not build.get("USE_CUDA"):
+        raise Unsupported(
+            f"accelerator=cuda: XGBoost {version} was built without CUDA: pip uninstall xgboost-cpu, then pip install "
+            "xgboost"
+        )
+
+
+@contextmanager
+def _words_of(library: Any) -> Iterator[None]:
+    """Let XGBoost's errors, which are ValueErrors, be told by their words, as those of torch are."""
+    try:
+        yield
+    except library.core.XGBoostError as error:
+        raise RuntimeError(str(error)) from error
+
+
+# LightGBM (G. Ke et al., NIPS 2017) for `task: boosting`, on the CPU: its wheels have no CUDA.
+
+
+class LightGBM:
+    """Trees by `lightgbm.train`, with all other parameters as the library has them."""
+
+    def __init__(
+        self,
+        rounds: int = 100,
+        max_depth: int = 6,
+        leaves: int = 64,
+        learning_rate: float = 0.1,
+        max_bin: int = 255,
+        prepare: Preparing = "apart",
+        parameters: Mapping[str, Any] | None = None,
+        threads: int = 1,
+        seed: int = 0,
+        classes: int = 2,
+    ) -> None:
+        """`parameters` are further ones of LightGBM's. Raises Unsupported where it is not installed."""
+        if remedy := boosting_install_command("lightgbm"):
+            raise Unsupported(f"model=lightgbm needs LightGBM: {remedy}")
+        import lightgbm
+
+        self._library = lightgbm
+        self._rounds, self._apart = rounds, prepares_apart(prepare)
+        self._parameters: dict[str, Any] = {
+            **({"objective": "binary"} if classes == 2 else {"objective": "multiclass", "num_class": classes}),
+            "max_depth": max_depth,
+            "num_leaves": leaves,
+            "learning_rate": learning_rate,
+            "max_bin": max_bin,
+            "num_threads": threads,
+            "seed": seed,
+            "verbosity": -1,
+            **(parameters or {}),
+        }
+        self._booster: Any = None
+
+    def fit(self, features: Features, labels: Labels) -> None:
+        """Bring the rows into bins and train."""
+        self._train(self._bins(features, labels))
+
+    def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
+        """Return the fit of rows that lie in bins from now on; None with `prepare=in_fit`."""
+        return partial(self._train, self._bins(features, labels)) if self._apart else None
+
+    def predict(self, features: Features) -> Scores:
+        """Return the scores of class 1, or the probabilities of all classes."""
+        scores: Scores = self._booster.predict(features, num_threads=self._parameters["num_threads"])
+        return scores
+
+    def count(self) -> int:
+        """Return the rounds of the trained model; it stops early where no split gains anything."""
+        return int(self._booster.current_iteration())
+
+    def _bins(self, features: Features, labels: Labels) -> Any:
+        return self._library.Dataset(features, labels, params=self._parameters).construct()
+
+    def _train(self, bins: Any) -> None:
+        self._booster = self._library.train(self._parameters, bins, num_boost_round=self._rounds)
+
+
+# scikit-learn's HistGradientBoostingClassifier for `task: boosting`, on the CPU. It bins the rows in each fit.
+
+
+class HistGradientBoosting:
+    """Trees by scikit-learn, without its early stopping, which would begin at 10 000 rows."""
+
+    def __init__(
+        self,
+        rounds: int = 100,
+        max_depth: int = 6,
+        leaves: int = 64,
+        learning_rate: float = 0.1,
+        max_bin: int = 255,
+        prepare: Preparing = "in_fit",
+        parameters: Mapping[str, Any] | None = None,
+        threads: int = 1,
+        seed: int = 0,
+    ) -> None:
+        """`parameters` are further arguments of the classifier. Raises Unsupported for `prepare=apart`."""
+        if prepares_apart(prepare):
+            raise Unsupported("model.prepare=apart: scikit-learn bins the rows in each fit; set model.prepare=in_fit")
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        self._model = HistGradientBoostingClassifier(
+            max_iter=rounds,
+            max_depth=max_depth,
+            max_leaf_nodes=leaves,
+            learning_rate=learning_rate,
+            max_bins=max_bin,
+            early_stopping=False,
+            random_state=seed,
+            **(parameters or {}),
+        )
+        self._threads = threads
+
+    def fit(self, features: Features, labels: Labels) -> None:
+        """Bin the rows and train."""
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(self._threads, user_api="openmp"):  # it has no argument for them
+            self._model.fit(features, labels)
+
+    def predict(self, features: Features) -> Scores:
+        """Return the probabilities of class 1, or of all classes."""
+        found: Scores = self._model.predict_proba(features)
+        return found[:, 1] if found.shape[1] == 2 else found
+
+    def count(self) -> int:
+        """Return the rounds of the trained model."""
+        return int(self._model.n_iter_)

@@ -1,0 +1,158 @@
+"""The rows of any data set as matrices for a library of trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Unpack
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+
+from accelsweep.devices.memory_limits import FreeMemory
+from accelsweep.errors import InputError
+from accelsweep.features.boosting.boosters import Features, Labels
+from accelsweep.workloads.data_module import DataOptions, FiniteData
+from accelsweep.workloads.training_stream import Rows, TensorRows
+
+# Rows of any number that can be learnt: normal features, and a class that hangs on six of them, with noise.
+
+DECISIVE = 6
+"""Columns that the class hangs on; the others are noise."""
+
+NOISE = 0.7
+"""Deviation of what is added to the rule's value, which has a deviation of about 1.4 itself."""
+
+
+class MadeRows(FiniteData):
+    """`rows` to train on and `held_out` ones, of two classes."""
+
+    def __init__(
+        self, rows: int = 100_000, features: int = 20, held_out: int = 50_000, **delivery: Unpack[DataOptions]
+    ) -> None:
+        """`features` are the columns of a row, each 4 bytes. Raises InputError for fewer than decide its class."""
+        super().__init__(**delivery)
+        rows, features, held_out = (
+            _whole_number("rows", rows),
+            _whole_number("features", features),
+            _whole_number("held_out", held_out),
+        )
+        if features < DECISIVE or rows < 2 or held_out < 0:
+            raise InputError(
+                f"data.rows={rows}, data.features={features}, data.held_out={held_out}: there must be 2 rows, "
+                f"{DECISIVE} features and 0 held-out rows at least"
+            )
+        self._rows, self._features, self._held_out = rows, features, held_out
+
+    @property
+    def epoch_samples(self) -> int:
+        """The rows to train on."""
+        return self._rows
+
+    def refuse_beyond(self, room: FreeMemory) -> None:
+        """Raise MemoryError where the rows, and as much again for a library's own form of them, take more than `room`.
+
+        Without it the operating system would choose what dies.
+        """
+        size = 4 * self._features * (self._rows + self._held_out)
+        if 2 * size > room.bytes:
+            raise MemoryError(
+                f"data.rows={self._rows} of data.features={self._features} take {size / 1e9:.3g} GB, and as much again "
+                f"in the library's form; {room.bytes / 1e9:.3g} GB are left to a rank ({room.limit}): lower data.rows"
+            )
+
+    def read(self) -> tuple[Rows, Rows]:
+        """Draw the rows from the run's seed."""
+        generator = torch.Generator().manual_seed(self.seed)
+        rows = torch.randn((self._rows + self._held_out, self._features), generator=generator)
+        noise = torch.randn(len(rows), generator=generator)
+        classes = (_value(rows) + NOISE * noise > 0).long()
+        here = self._rows
+        return TensorRows(rows[:here], classes[:here]), TensorRows(rows[here:], classes[here:])
+
+
+def _whole_number(key: str, value: float) -> int:
+    """Return a number such as 1e6, which YAML and Hydra read as one with a point, as it is meant."""
+    if value != int(value):
+        raise InputError(f"data.{key}={value}: must be a whole number")
+    return int(value)
+
+
+def _value(rows: Tensor) -> Tensor:
+    """Return the rule's value (rows,): products, a wave, a bend and a switch, which no single split finds."""
+    a, b, c, d, e, f = rows[:, :DECISIVE].unbind(1)
+    return a * b + torch.sin(3 * c) + d.abs() - 0.8 + 0.5 * e * (f > 0)
+
+
+class LabelledRows(NamedTuple):
+    """Features (rows, columns) in float32 and classes (rows,) in int64."""
+
+    features: Features
+    labels: Labels
+
+    def share(self, rank: int, size: int) -> LabelledRows:
+        """Return every `size`-th row, from the `rank`-th on."""
+        return self if size == 1 else LabelledRows(self.features[rank::size].copy(), self.labels[rank::size].copy())
+
+
+class RowSets(NamedTuple):
+    """The rows to train on, those that are held out (None: there are none), and the number of classes of both."""
+
+    training: LabelledRows
+    held_out: LabelledRows | None
+    classes: int
+
+
+def sets_of(data: pl.LightningDataModule, room: FreeMemory) -> RowSets:
+    """Read a data module's training and validation rows, once.
+
+    Sets of ours are asked for their rows. Any other module is asked for one pass of its loaders, whose batches begin
+    with features and classes. Raises MemoryError for made rows that do not fit into `room`, and InputError for rows
+    without classes.
+    """
+    if isinstance(data, MadeRows):
+        data.refuse_beyond(room)
+    held_out: LabelledRows | None
+    if isinstance(data, FiniteData):
+        training, held_out = map(_whole, data.read())
+    else:
+        data.setup("fit")
+        training, held_out = _passed(data.train_dataloader()), _validation(data)
+    labels = [rows.labels for rows in (training, held_out) if rows is not None and len(rows.labels)]
+    classes = max((int(each.max()) + 1 for each in labels), default=0)
+    if classes < 2 or min(int(each.min()) for each in labels) < 0:
+        raise InputError("task=boosting needs two classes or more, numbered 0, 1, ...; choose another column of labels")
+    return RowSets(training, held_out if held_out is not None and len(held_out.labels) else None, classes)
+
+
+def _whole(rows: Rows) -> LabelledRows:
+    parts = rows.tensors if isinstance(rows, TensorRows) else rows.take(torch.arange(len(rows)))
+    return _labelled(*parts[:2])
+
+
+def _validation(data: pl.LightningDataModule) -> LabelledRows | None:
+    if type(data).val_dataloader is pl.LightningDataModule.val_dataloader:
+        return None
+    return _passed(data.val_dataloader())
+
+
+def _passed(loader: Iterable[Any]) -> LabelledRows:
+    try:
+        len(loader)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError("task=boosting needs all rows at once, and the data is a stream without an end") from None
+    batches = [batch[:2] for batch in loader if isinstance(batch, list | tuple) and len(batch) > 1]
+    if not batches:
+        raise InputError("task=boosting needs batches that begin with features and classes; the data gives none")
+    features, labels = zip(*batches, strict=True)
+    return _labelled(torch.cat(features), torch.cat(labels))
+
+
+def _labelled(features: Tensor, labels: Tensor) -> LabelledRows:
+    if labels.is_floating_point() or labels.dim() != 1:
+        raise InputError(
+            f"task=boosting learns one class a row, an integer; the data gives {labels.dtype} of shape "
+            f"{tuple(labels.shape)}"
+        )
+    columns = features.flatten(1) if features.dim() > 1 else features[:, None]
+    return LabelledRows(columns.float().numpy(), labels.long().numpy())

@@ -1,0 +1,178 @@
+"""`task: boosting`: a library of boosted trees fits the same rows again and again. A step is a whole fit.
+
+Each fit begins anew. Its samples are rows times rounds, as the model itself counts its rounds: a round passes over all
+rows once, as an epoch does. Several ranks have an equal share of the rows each. Outside of the window lie the making of
+the rows and, where the library can prepare them apart, the preparation.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from accelsweep.devices.clock import Clock, monotonic
+from accelsweep.devices.memory_limits import free_memory_per_rank
+from accelsweep.errors import Unsupported
+from accelsweep.features.boosting.boosters import Booster, Shares, build_booster, fit_of
+from accelsweep.features.boosting.libraries import LIBRARIES
+from accelsweep.features.boosting.rows import LabelledRows, RowSets, sets_of
+from accelsweep.measure.window import group_of
+from accelsweep.records.metrics import not_reached
+from accelsweep.records.run_record import Metric
+from accelsweep.records.sweep_progress import Pulse
+from accelsweep.worker.loops.loop import Listener
+from accelsweep.worker.loops.raw_parts import device_of, refuse_trainer_arguments
+from accelsweep.worker.measurement import Account, Measurement
+from accelsweep.worker.rank_setup import RankPlace, join_group, seed_all
+from accelsweep.worker.run_spec import ANY_FAILURE, RunSpec
+from accelsweep.workloads.instantiate import build_data
+
+IN_FIT = "each fit does it, within its time (model.prepare)"
+
+
+class Fitting:
+    """Fits."""
+
+    name, precision, optimizer, accumulate = "boosting", "32-true", "none", 1
+    optimizer_steps = None
+    booster: Booster
+    sets: RowSets
+    prepare_seconds: float | None
+
+    def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
+        """Choose the device. Raises Unsupported where this machine does not have it."""
+        self._spec, self._place, self._clock = spec, place, clock
+        if spec.config.precision != self.precision:
+            raise Unsupported(f"task=boosting has no precision={spec.config.precision}, only {self.precision}")
+        refuse_trainer_arguments(spec, "task=boosting")
+        self.device = device_of(spec.config.accelerator, place)
+        join_group(place, spec, self.device.type)
+        self.strategy = "rows shared by the ranks" if place.size > 1 else "one rank"
+        self._pulse = Pulse(spec.pulse(place.rank))
+        self.epoch_ends: list[int] = []
+
+    def drive(self, listener: Listener) -> None:
+        """Read the rows, prepare them, and fit until `listener` has enough."""
+        config, seed = self._spec.config, self._spec.run.seed
+        seed_all(seed)
+        data = build_data(config, seed, self.device)
+        stated = config.measure.rank_memory_bytes
+        self.sets = sets = sets_of(data, free_memory_per_rank(self._place.local_size, stated))
+        given = {"device": str(self.device), "threads": torch.get_num_threads(), "seed": seed}
+        self.booster = build_booster(config, classes=sets.classes, **given)
+        with together(self.booster, self._place):
+            mine = sets.training.share(self._place.rank, self._place.size)
+            began = self._clock()
+            fit, apart = fit_of(self.booster, *mine)
+            self.prepare_seconds = self._clock() - began if apart else None
+            listener.begin()
+            while True:
+                fit()
+                enough = listener.step_done(len(mine.labels) * self.booster.count(), None)
+                self._pulse.beat(rests=enough)
+                if enough:
+                    return
+
+
+def together(booster: Booster, place: RankPlace) -> AbstractContextManager[None]:
+    """Return the context in which fits are those of all ranks. Raises Unsupported where the library has none."""
+    if place.size == 1:
+        return nullcontext()
+    if not isinstance(booster, Shares):
+        what = type(booster).__name__
+        raise Unsupported(f"{what} has no `together`, so it trains in one process: set devices=1 num_nodes=1")
+    group = group_of(place.size)
+    return booster.together(place.rank, place.size, lambda value: group.gather(value)[0])
+
+
+class Boosting:
+    """Fits through the window; then the held-out rows guard the quality."""
+
+    rate_survives = ANY_FAILURE
+
+    def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
+        """`spec` names the library and the rows, `place` this rank among the others."""
+        self._spec, self._place, self._clock = spec, place, clock
+        self._driver: Fitting | None = None
+
+    def driver(self) -> Fitting:
+        """Return the driver of the fits."""
+        self._driver = Fitting(self._spec, self._place)
+        return self._driver
+
+    def closed(self, measured: Measurement, account: Account) -> None:
+        """Add the rate under its own name, and the facts of a fit; mend what is told otherwise of other tasks."""
+        driver = self._known
+        rate, rounds = measured.metrics["samples_per_second"], driver.booster.count()
+        loaded = account.metrics["load_seconds"]
+        account.metrics |= {
+            "row_rounds_per_second": rate.model_copy(update={"unit": "row rounds/s", "provenance": self._library}),
+            "boosting_rounds": Metric(value=float(rounds), unit="rounds", scope="one fit", provenance="the model"),
+            "epoch_samples": _rows(driver.sets.training),
+            "epoch_ends_in_window": _rounds_in(measured, rounds),
+            "prepare_seconds": _seconds(driver.prepare_seconds, IN_FIT, "rank 0, once, before the window"),
+            "load_seconds": loaded.model_copy(update={"scope": "rank 0: the library, the rows, their preparation"}),
+            **_memory(measured, driver.device),
+            **not_reached(("quality", "quality_seconds"), "AUC"),
+        }
+
+    def after(self, account: Account) -> None:
+        """Let the last fit's model score the held-out rows."""
+        driver, self._driver = self._known, None
+        if self._place.rank == 0:
+            began = self._clock()
+            account.metrics["quality"] = area_under_curve(driver.booster, driver.sets.held_out)
+            account.metrics["quality_seconds"] = _seconds(self._clock() - began, None, "rank 0: held-out rows")
+
+    @property
+    def _library(self) -> str:
+        library = LIBRARIES.get(self._spec.config.model_target)
+        return "clock" if library is None else f"clock, {library.name} {sys.modules[library.module].__version__}"
+
+    @property
+    def _known(self) -> Fitting:
+        assert self._driver is not None, "driver() comes first"
+        return self._driver
+
+
+def area_under_curve(booster: Booster, held_out: LabelledRows | None) -> Metric:
+    """Return the area under the ROC curve; of several classes the mean over each one against the others."""
+    from sklearn.metrics import roc_auc_score
+
+    if held_out is None:
+        return Metric(value=None, unit="AUC", reason="the data holds out no rows")
+    scope = f"{len(held_out.labels)} held-out rows, last fit"
+    if len(set(held_out.labels.tolist())) < 2:
+        return Metric(value=None, unit="AUC", reason="all held-out rows are of one class", scope=scope)
+    scores = booster.predict(held_out.features)
+    try:
+        area = roc_auc_score(held_out.labels, scores, multi_class="ovr")
+    except ValueError as error:
+        return Metric(value=None, unit="AUC", reason=f"scikit-learn: {error}"[:300], scope=scope)
+    return Metric(value=float(area), unit="AUC", scope=scope)
+
+
+def _rows(training: LabelledRows) -> Metric:
+    return Metric(value=float(len(training.labels)), unit="samples", scope="one pass over the training set, all ranks")
+
+
+def _rounds_in(measured: Measurement, rounds: int) -> Metric:
+    fits = len(measured.window.window_step_seconds)
+    return Metric(value=float(rounds * fits), unit="epochs", scope="rank 0; a round is a pass over the rows")
+
+
+def _seconds(value: float | None, reason: str | None, scope: str) -> Metric:
+    if value is None:
+        return Metric(value=None, unit="s", reason=reason, scope=scope)
+    return Metric(value=value, unit="s", scope=scope, provenance="clock")
+
+
+def _memory(measured: Measurement, device: torch.device) -> dict[str, Metric]:
+    """Return what torch's allocator cannot know: nothing for a CPU, where no allocator of torch's is asked."""
+    if device.type == "cpu":
+        return {}
+    reason = "the library does not take its memory from torch; see device_memory_used_bytes"
+    names = ("peak_memory_allocated_bytes", "peak_memory_reserved_bytes")
+    return {name: Metric(value=None, unit="B", reason=reason, scope=measured.metrics[name].scope) for name in names}

@@ -1,0 +1,34 @@
+"""Well-known claims put to the test: `report.claims` of an experiment, and `accelsweep claims`."""
+
+from accelsweep.registry import Command, ConfigKeys, Feature, Figure, Section, Tables
+
+FEATURE = Feature(
+    name="claims",
+    requires=("imports", "projection"),
+    commands=(
+        Command(
+            "claims",
+            "Put well-known claims about GPUs to the test on this machine, and write reports/claims.",
+            "accelsweep.features.claims.command:claims",
+        ),
+    ),
+    config_keys=(ConfigKeys("report", "accelsweep.features.claims.model:ClaimsOptions"),),
+    report_options="accelsweep.features.claims.model:with_published",
+    merge_options="accelsweep.features.claims.model:merged",
+    reserved_names=("claims",),
+    request="accelsweep.features.claims.command:ClaimsRequest",
+    section=Section("accelsweep.features.claims.model:Claims", "accelsweep.features.claims.cross_sweep:build_section"),
+    tables=Tables("accelsweep.features.claims.report:tables"),
+    figures=(
+        Figure(
+            "others",
+            "Published values beside ours",
+            "Each line is a figure of a claim. The dot is the value measured here, with its interval. A hollow "
+            "diamond is a value that others published, relative to ours and without an interval. They used other "
+            "machines, software and often other data, so no verdict is made of the distance. The table of published "
+            "figures names them. The axis is logarithmic.",
+            "accelsweep.features.claims.report:others_figure",
+        ),
+    ),
+    last_lines="accelsweep.features.claims.report:last_lines",
+)

@@ -1,0 +1,199 @@
+"""`accelsweep claims`: test every claim that this machine can test within a time budget, and report on all claims."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from accelsweep.cli.options import Claims
+from accelsweep.cli.run_options import measures, run_elsewhere
+from accelsweep.driver.background_processes import fork_server
+from accelsweep.driver.console import Listing, Marked, Tone, say, show, warn
+from accelsweep.driver.plan_preview import what_is_left
+from accelsweep.driver.request import Extension, Request
+from accelsweep.driver.run_sweep import carried_out
+from accelsweep.driver.sweep_lock import held, living_head
+from accelsweep.errors import (
+    EXIT_INCOMPLETE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    AccelsweepError,
+    DamagedFile,
+    InputError,
+    nearest,
+)
+from accelsweep.features.claims.model import GROUP, figures_of
+from accelsweep.features.claims.report import tone_of_claim
+from accelsweep.records.findings import Findings
+from accelsweep.records.layout import SweepFolder
+
+if TYPE_CHECKING:
+    from accelsweep.planning.plan import Plan
+
+
+class ClaimsRequest(Extension):
+    """The claims to test, none for all."""
+
+    command: Literal["claims"] = "claims"
+    names: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """The names of the claims."""
+        return list(self.names)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the command, which plans a sweep for each claim."""
+        return GROUP
+
+    def resolved(self, home: Path, request: Request) -> Request:
+        """Return the request. Raises InputError for a name that is no claim's."""
+        checked_claims(home, self.names)
+        return request
+
+    def run(self, home: Path, request: Request) -> int:
+        """Test the claims within the time budget."""
+        return put_to_the_test(home, self.names, (request.budget_seconds or 0.0) / 60.0)
+
+
+def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
+    """Run the sweeps of these claims (all without a name), shortest first, until `minutes` are over.
+
+    Every claim has a row, run or not. A claim that fails, or whose sweep another head runs, does not stop the others.
+    Returns 0, 1 if a claim failed, 130 if interrupted; there is a report in any case. Raises AccelsweepError while
+    another command tests claims here.
+    """
+    known = checked_claims(home, names)
+    with held(SweepFolder(home, GROUP)):  # one command at a time writes their report
+        return _tested(home, names, known, minutes)
+
+
+def _tested(home: Path, names: Sequence[str], known: Sequence[str], minutes: float) -> int:
+    deadline, interrupted = time.monotonic() + 60.0 * minutes, False
+    plans, failed = _plans(home, known)
+    left = {name: what_is_left(home, plan) for name, plan in plans.items()}
+    to_run = {name for name in plans if minutes and left[name].runs_left and (not names or name in names)}
+    why_not = {}
+    with fork_server(home, SweepFolder(home, GROUP).report / "fork_server.log", [plans[name] for name in to_run]):
+        for name in sorted(plans, key=lambda name: left[name].minutes.expected):
+            asked, sweep = not names or name in names, plans[name].manifest.sweep
+            seconds = deadline - time.monotonic() if name in to_run and not interrupted else 0.0
+            code = EXIT_OK
+            try:
+                code = _bring_up_to_date(home, name, plans[name], seconds)
+            except AccelsweepError as error:
+                failed[sweep] = str(error)
+            interrupted |= code == EXIT_INTERRUPTED
+            spent = time.monotonic() >= deadline
+            why_not[sweep] = _why_not(minutes, asked=asked, interrupted=interrupted, spent=spent)
+            if code == EXIT_INCOMPLETE and not spent:
+                failed[sweep] = f"{why_not[sweep]} (accelsweep runs {sweep})"
+    found = [findings for plan in plans.values() if (findings := _findings(home, plan))]
+    _tell(home, found, why_not | failed)
+    for sweep, why in failed.items():
+        warn(f"{sweep} failed: {why}")
+    return EXIT_INTERRUPTED if interrupted else EXIT_INCOMPLETE if failed else EXIT_OK
+
+
+def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str, str]]:
+    """Return the plan of each claim, and the reason for each claim without one, by the names of their sweeps."""
+    from accelsweep.planning.plan import make_plan
+
+    plans, failed = {}, {}
+    for name in known:
+        try:
+            plans[name] = make_plan(home, [f"experiment={GROUP}/{name}"])
+        except AccelsweepError as error:
+            failed[f"{GROUP}-{name}"] = str(error)
+    return plans, failed
+
+
+def _bring_up_to_date(home: Path, name: str, plan: Plan, seconds: float) -> int:
+    """Run the claim's sweep for so long, or report on its present runs. Refuses a sweep that another head runs."""
+    from accelsweep.driver.finalize import finish
+    from accelsweep.planning.plan import write_plan
+
+    if seconds > 0:
+        return carried_out(home, Request((f"experiment={GROUP}/{name}",), time_budget=f"{seconds:.0f}s")).code
+    with held(SweepFolder(home, plan.manifest.sweep)):
+        finish(write_plan(home, plan))
+    return EXIT_OK
+
+
+def _findings(home: Path, plan: Plan) -> Findings | None:
+    with contextlib.suppress(FileNotFoundError, DamagedFile):
+        return Findings.read(SweepFolder(home, plan.manifest.sweep).findings)
+    return None
+
+
+def known_claims(home: Path) -> list[str]:
+    """Return the names of the experiments that test a claim, the user's own among them, in order."""
+    from accelsweep.installation import config_folders
+
+    folders = [folder / "experiment" / GROUP for folder in config_folders(home)]
+    return sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
+
+
+def checked_claims(home: Path, names: Sequence[str]) -> list[str]:
+    """Return the known claims.
+
+    Raises InputError for a name that is no claim's, AccelsweepError while another command tests claims here.
+    """
+    known = known_claims(home)
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise InputError(f"no claim {unknown!r}{nearest(unknown, known)}; there are: {', '.join(known)}")
+    if (head := living_head(SweepFolder(home, GROUP))) is not None:
+        raise AccelsweepError(
+            f"claims are being put to the test by process {head.pid} on {head.host} since {head.since}: wait for it, "
+            "or end it by Ctrl-C"
+        )
+    return known
+
+
+def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> str:
+    """Return why runs of a claim are left, if any are."""
+    if not asked:
+        return "it was not asked for"
+    if interrupted:
+        return "the command was interrupted"
+    return f"the {minutes:g} minutes were spent" if spent else "some of its runs came to no result"
+
+
+def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> None:
+    from accelsweep.features.claims.report import value_words, write_verdicts
+
+    page = write_verdicts(home, found, why_not)
+    headings = ("claim", "figure", "claimed", "measured here", "verdict", "doubts")
+    rows: list[tuple[str | Marked, ...]] = []
+    for claim in (claim for one in found for claim in figures_of(one)):
+        measured = value_words(claim) if claim.measured or claim.projected else "-"
+        kind = f"{claim.id} (analogue)" if claim.analogue else claim.id
+        doubts = ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts)) or "-"
+        tone = Tone.plain if claim.projected else tone_of_claim(claim.verdict)
+        verdict = Marked(claim.verdict_words, tone)
+        rows.append((kind, claim.figure or "", claim.claimed, measured, verdict, doubts))
+    absent = sorted(why_not.keys() - {one.sweep for one in found})
+    rows += [(sweep, "", "-", "-", f"not run: {why_not[sweep]}", "-") for sweep in absent]
+    show(Listing("claims put to the test", headings, tuple(rows)))
+    say(f"report: {page}")
+
+
+@measures(only=("detach",))
+def claims(
+    request: Request,
+    names: Claims = None,
+    minutes: Annotated[float, typer.Option(min=0, help="start no run after this time")] = 30.0,
+) -> None:
+    """`accelsweep claims`."""
+    asked = ClaimsRequest(names=tuple(names or ()))
+    request = replace(request, extension=asked, time_budget=f"{60.0 * minutes:f}s")
+    run_elsewhere(request, {})
+    raise typer.Exit(asked.run(Path.cwd(), request))

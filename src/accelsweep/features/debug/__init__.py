@@ -1,0 +1,15 @@
+"""`accelsweep debug`: one setting in the foreground, for breakpoint() and pdb."""
+
+from accelsweep.registry import Command, Feature
+
+FEATURE = Feature(
+    name="debug",
+    commands=(
+        Command(
+            "debug",
+            "Run one setting in the foreground, in a throw-away folder; breakpoint() and pdb work. Records "
+            "stay untouched.",
+            "accelsweep.features.debug.command:debug",
+        ),
+    ),
+)

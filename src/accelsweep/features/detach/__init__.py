@@ -1,0 +1,18 @@
+"""`--detach` and `accelsweep attach`: the driver of a sweep in the background, in a job, a service or tmux."""
+
+from accelsweep.registry import Command, ConfigKeys, Feature, RunOption
+
+FEATURE = Feature(
+    name="detach",
+    commands=(
+        Command(
+            "attach",
+            "Show the output of a detached driver until it ends. Ctrl-C leaves it running.",
+            "accelsweep.features.detach.command:attach_command",
+        ),
+    ),
+    config_keys=(ConfigKeys("site.slurm", "accelsweep.features.detach.places:DetachOptions"),),
+    run_options=(RunOption("detach", "accelsweep.features.detach.options:Detach"),),
+    run_elsewhere="accelsweep.features.detach.command:hand_over",
+    background_driver="accelsweep.features.detach.places:DetachedDriver",
+)

@@ -1,0 +1,293 @@
+"""The detached head itself: it does what its order says, as the command would have, and notes how that ended.
+
+A Slurm job is told some minutes before its time is up. Its head then lets its jobs run on, and submits the job that
+goes on with the order. `python -m` this module is started with the sweep's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from pydantic import Field
+
+from accelsweep.cli.typer_app import exit_code
+from accelsweep.config.site import Site
+from accelsweep.driver.adaptive_repeats import refuse_short_budget
+from accelsweep.driver.auto_batch_size import planned_after_searches, tell_of_searches
+from accelsweep.driver.console import say
+from accelsweep.driver.job_queue import cancel_jobs, jobs_of
+from accelsweep.driver.plan_preview import planned, show_plan
+from accelsweep.driver.request import Request
+from accelsweep.driver.run_sweep import (
+    Listeners,
+    carried_out,
+    check_request,
+    refuse_misfits,
+    refuse_untaken_jobs,
+)
+from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, DamagedFile
+from accelsweep.features.detach.places import Handed, HeadEnd, HeadJob, name_in, whole_nodes
+from accelsweep.json_documents import Document
+from accelsweep.records.file_lock import living_hold
+from accelsweep.records.layout import SweepFolder, sweep_parser
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import now
+from accelsweep.schedulers.protocol import Job
+from accelsweep.schedulers.slurm import SlurmEngine
+from accelsweep.signals import DriverEvicted, ignore_eviction, interrupt_on_termination, raise_on_eviction
+from accelsweep.significant_digits import count_of
+
+if TYPE_CHECKING:
+    from accelsweep.planning.plan import Plan
+
+
+# The errand of a head that is handed over: its command with all that the terminal decided, and the head's work.
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A command before its head is handed over: its arguments, its site, and the sweep whose folder the head keeps.
+
+    `plan` is what the head measures first. Claims have none: their head plans each of their sweeps by itself.
+    """
+
+    request: Request
+    site: Site
+    sweep: str
+    plan: Plan | None = None
+
+    @classmethod
+    def of(cls, home: Path, request: Request) -> Errand:
+        """Return what is to be done, planned and shown, so that faults are told at once. Raises InputError for them."""
+        check_request(request)
+        Listeners(request)
+        if request.extension:
+            request = request.extension.resolved(home, request)
+            if request.extension and (folder := request.extension.folder):
+                return cls(request, Site(name="local"), folder)
+        plan, sweep = _planned(home, request)
+        if request.extension:
+            request = replace(request, extension=request.extension.pinned(plan))
+        return cls(request, plan.manifest.site, sweep, plan)
+
+    @property
+    def first_plan(self) -> Plan | None:
+        """The plan of the sweep itself; None where searches are measured first, and for claims."""
+        return self.plan if self.plan is not None and self.plan.manifest.sweep == self.sweep else None
+
+    @property
+    def sweeps(self) -> tuple[str, ...]:
+        """The sweeps that are planned, the first of them that of the head."""
+        return tuple({self.sweep: None, self.plan.manifest.sweep: None}) if self.plan else ()
+
+
+def _planned(home: Path, request: Request) -> tuple[Plan, str]:
+    """Return what the head measures first, and the name of the sweep that was asked for. Both are shown."""
+    found = planned_after_searches(home, partial(planned, home, request))
+    if isinstance(found, tuple):
+        wanted, plan = found
+        refuse_misfits(request, plan)
+        tell_of_searches(wanted, plan)
+        sweep = wanted.sweep
+    else:
+        plan, sweep = found, found.manifest.sweep
+        refuse_misfits(request, plan)
+        refuse_short_budget(home, plan, request.budget_seconds)
+    show_plan(home, plan)
+    refuse_untaken_jobs(home, plan)
+    return plan, sweep
+
+
+def do(home: Path, request: Request) -> int:
+    """Do what the command does in a terminal; return its exit code."""
+    return request.extension.run(home, request) if request.extension else carried_out(home, request).code
+
+
+# The order to a detached head, in a file for its owner's eyes only.
+
+
+class HeadOrder(Document):
+    """The arguments of a command. `site` is where the sweep's jobs go, and where on Slurm its heads do.
+
+    `sweeps` are those that the head drives. `revision` is the plan in which `--add-repeats` has done its part.
+    `starts` counts the heads that took the order up. `secrets` are variables of the user's that its job does not get
+    from Slurm, which would store them, and show them to its staff.
+    """
+
+    kind: ClassVar[str] = "order"
+    mode: ClassVar[int] = 0o600
+
+    request: Request
+    site: Site
+    sweeps: tuple[str, ...]
+    revision: int
+    starts: int = 0
+    secrets: dict[str, str] = Field(default_factory=dict)
+
+    def begun(self, folder: SweepFolder) -> HeadOrder:
+        """Return the order as the next head takes it up: what is in the plan already is not asked for again."""
+        request = replace(self.request, add_repeats=0) if self._in_plan(folder) else self.request
+        return self.model_copy(update={"request": request, "starts": self.starts + 1})
+
+    def _in_plan(self, folder: SweepFolder) -> bool:
+        try:
+            return Manifest.read(folder.manifest).revision >= self.revision
+        except (FileNotFoundError, DamagedFile):
+            return False
+
+    def later(self, began: float) -> HeadOrder:
+        """Return the order for another head, after one that `began` then, on the monotonic clock."""
+        budget = self.request.budget_seconds
+        if budget is None:
+            return self
+        left = max(1.0, budget - (time.monotonic() - began))
+        return self.model_copy(update={"request": replace(self.request, time_budget=f"{left:.0f}s")})
+
+
+MOST_STARTS = 100
+"""A chain of heads has an end, however slowly it gets on."""
+
+_HOLD_SECONDS = 150.0
+
+_LOOK_SECONDS = 2.0
+
+_PART_OF_NOTICE = 0.5
+"""This share of the time that a head has left may go by without an answer of Slurm."""
+
+_Answer = TypeVar("_Answer")
+
+
+def carry_on(folder: SweepFolder) -> int:
+    """Do what the order of this sweep says; return the exit code."""
+    order, began = HeadOrder.read(folder.of_head("order")).begun(folder), time.monotonic()
+    order.write(folder.of_head("order"))
+    os.environ.update(order.secrets)
+    if order.site.scheduler == "slurm":
+        raise_on_eviction(lambda: HeadJob().cancelled(os.environ.get("SLURM_JOB_ID", "")))
+    before = _stamps(folder, order)
+    code, left = EXIT_INCOMPLETE, False
+    try:
+        code = exit_code(lambda: _done(folder, order))
+        ignore_eviction()
+        if code == EXIT_INTERRUPTED:
+            _cancel_jobs_of_chain(folder, order)
+    except DriverEvicted as leaving:
+        if leaving.resubmit:
+            moved = _stamps(folder, order) != before
+            left = exit_code(lambda: _handed_on(folder, order.later(began), moved=moved)) == EXIT_OK
+        else:  # preempted: Slurm may start the same job again, which needs the order
+            say("the job of this head is being ended: the sweep's jobs run on, and the same command goes on")
+            left = True
+    finally:
+        if not left:
+            HeadEnd(code=code).write(folder.of_head("ended"))
+            folder.of_head("order").unlink(missing_ok=True)
+    return EXIT_OK if left else code
+
+
+def _done(folder: SweepFolder, order: HeadOrder) -> int:
+
+    _let_the_last_one_go(folder, order)
+    return do(folder.home, order.request)
+
+
+def _cancel_jobs_of_chain(folder: SweepFolder, order: HeadOrder) -> None:
+    """Cancel what the heads before this one left: an interrupted head may have waited for it."""
+    if order.starts > 1:
+        for sweep in order.sweeps:
+            cancel_jobs(SweepFolder(folder.home, sweep), SlurmEngine(order.site), say)
+
+
+def _let_the_last_one_go(folder: SweepFolder, order: HeadOrder) -> None:
+    """Wait for the hold of the head before this one, where that was killed on another node: it goes silent soon."""
+    deadline = time.monotonic() + _HOLD_SECONDS
+    while order.starts > 1 and living_hold(folder.of_head("claim")) is not None and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+
+
+def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
+    """Submit the job of the next head, to begin when this one has ended.
+
+    Raises AccelsweepError where none is due, or Slurm does not answer in time; notices tell of either.
+    """
+    folders = [SweepFolder(folder.home, sweep) for sweep in order.sweeps]
+    plans = [Manifest.read(one.manifest) for one in folders if one.manifest.is_file()]
+    blocks = [block.resources for plan in plans for block in plan.blocks]
+    engine = SlurmEngine(order.site)
+    place = HeadJob(
+        order.site.slurm,
+        order.request.nodes,
+        whole_nodes(order.site, blocks),
+    )
+    name = name_in(place, folder)
+    deadline = time.monotonic() + _PART_OF_NOTICE * place.notice_seconds
+    with Listeners(order.request, folder).told_of_failure():
+        left = _answered(lambda: [job for one in folders for job in jobs_of(one, engine)], deadline)
+        able = _answered(lambda: [job for job in left if not _in_vain(engine, job)], deadline)
+        if why := last_of_chain(order.starts, moved=moved, waiting=len(able)):
+            vain = [told for job in left if not able and (told := engine.advice(job.reason)) is not None]
+            again = vain[0] if vain else "The same command goes on"
+            raise AccelsweepError(f"the time of this head is up, and {why}. {again}")
+        with contextlib.suppress(AccelsweepError):  # it finds nodes to stay away from; `start` tells of a refusal
+            place.check(folder, name)
+        order.write(folder.of_head("order"))
+        command = (sys.executable, "-P", "-m", "accelsweep.features.detach.job", str(folder.root))
+        after = os.environ.get("SLURM_JOB_ID")
+        number = _answered(lambda: place.start(folder, command, name, after=after), deadline)
+    Handed(place="slurm", name=number, host=socket.gethostname(), since=now()).write(folder.of_head("handed"))
+    say(f"the time of this head is up: job {number} takes over, with {count_of(len(left), 'job')} of the sweep")
+    return EXIT_OK
+
+
+def _in_vain(engine: SlurmEngine, job: Job) -> bool:
+    return engine.waits(job) and engine.hopeless(job.reason)
+
+
+def _answered(ask: Callable[[], _Answer], deadline: float) -> _Answer:
+    """Return what Slurm answers, which is asked again until the deadline, on the monotonic clock."""
+    while True:
+        try:
+            return ask()
+        except AccelsweepError as error:
+            if time.monotonic() >= deadline:
+                raise
+            say(f"{error}; asking again")
+        time.sleep(_LOOK_SECONDS)
+
+
+def last_of_chain(starts: int, *, moved: bool, waiting: int) -> str | None:
+    """Return why no further head follows one that ended at its time limit, None where one does."""
+    if starts >= MOST_STARTS:
+        return f"it was number {starts}: no further one is submitted"
+    if not moved and not waiting:
+        return "no run ended in all that time, and no job is left that can start: no further one is submitted"
+    return None
+
+
+def _stamps(folder: SweepFolder, order: HeadOrder) -> list[tuple[str, int]]:
+    """Return what differs once a run of the sweeps has ended."""
+    folders = [SweepFolder(folder.home, sweep) for sweep in order.sweeps]
+    return [(str(path), path.stat().st_mtime_ns) for one in folders for path in one.records_on_top()]
+
+
+def main() -> None:
+    """Carry the order on that lies in the folder which the command line names."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever started this process
+    interrupt_on_termination()
+    root = sweep_parser("commands.detached.carry_on", "Do what the order in a sweep's folder says.").parse_args().sweep
+    sys.exit(exit_code(lambda: carry_on(SweepFolder.of(root))))
+
+
+if __name__ == "__main__":
+    main()

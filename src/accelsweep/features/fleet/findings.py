@@ -1,0 +1,201 @@
+"""The findings on a fleet's nodes: each compared with the others, how much nodes differ, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import ClassVar
+
+from accelsweep.analysis.headline import advice, command, percent_change
+from accelsweep.features.fleet.planning import Fleet
+from accelsweep.json_documents import Frozen
+from accelsweep.records.estimates import Estimate
+from accelsweep.records.findings import Certainty, Recommendation, Section
+from accelsweep.records.plan import Manifest
+from accelsweep.significant_digits import count_of, significant
+
+
+class NodeVerdict(StrEnum):
+    """The answer on a node that its interval and Holm's correction support, given the tolerance.
+
+    `sound` is shown to be slower by less than the tolerance, or not at all. `disturbed` stands where others used the
+    node meanwhile.
+    """
+
+    slower = "slower"
+    sound = "sound"
+    undecided = "undecided"
+    disturbed = "disturbed"
+    not_measured = "not measured"
+
+
+class FleetNode(Frozen):
+    """A node beside the mean of the others.
+
+    `ratio` is its rate over theirs, and `chance` the p-value of its being slower than the tolerance allows, corrected
+    by Holm's method. `celsius` is the temperature under load, `warmer` how many degrees it is above the others, and
+    `warmer_chance` the corrected p-value. All are None, with a `reason`, where nothing tells. `throttled` counts the
+    blocks in which the device was held back. `drivers` are those that its runs saw, and `dates` its first and last day.
+    """
+
+    node: str
+    blocks: int
+    planned: int
+    verdict: NodeVerdict
+    reason: str
+    ratio: Estimate | None = None
+    chance: float | None = None
+    celsius: float | None = None
+    warmer: Estimate | None = None
+    warmer_chance: float | None = None
+    hotter: bool = False
+    throttled: int = 0
+    held_back: bool = False
+    drivers: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
+
+    @property
+    def sick(self) -> bool:
+        """Whether the node is slower than it may be, or held back in most of its blocks."""
+        return self.verdict is NodeVerdict.slower or self.held_back
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The node's faults in words: those that make it sick, and heat."""
+        told = (("slower", self.verdict is NodeVerdict.slower), ("throttled", self.held_back), ("hotter", self.hotter))
+        return tuple(word for word, true in told if true)
+
+
+class NodeSpread(Frozen):
+    """The spread of a setting's rate between nodes, and from block to block of one node, as relative deviations.
+
+    `cell` is None for all settings together. An interval is that of its own standard deviation alone.
+    """
+
+    cell: str | None
+    label: str
+    between: Estimate
+    within: Estimate
+
+
+class FleetFinding(Section):
+    """The nodes of a sweep, worst first. `tolerance` is a share of the rate, `hotter_by` in degrees Celsius.
+
+    `confidence` is that of each list: of nodes that are slower, and of nodes that are hotter.
+    """
+
+    nodes: tuple[FleetNode, ...]
+    spread: tuple[NodeSpread, ...]
+    tolerance: float
+    hotter_by: float
+    confidence: float
+    correction: str = "Holm"
+
+    compares_nodes: ClassVar[bool] = True
+
+    def recommendation(self, manifest: Manifest) -> Recommendation:
+        """Return what the nodes' comparisons support."""
+        return about_fleet(self, manifest)
+
+    @property
+    def sick(self) -> tuple[str, ...]:
+        """The names of the sick nodes."""
+        return tuple(one.node for one in self.nodes if one.sick)
+
+
+# Advice on a fleet's sweep: the nodes that are sick, and those that could be.
+
+_MOST_NAMES = 4
+"""The nodes that a headline names; the table has all of them."""
+
+
+def about_fleet(found: FleetFinding, manifest: Manifest) -> Recommendation:
+    """Return what the nodes' comparisons support, and the command that settles what is open."""
+    sick = [one for one in found.nodes if one.sick]
+    open_ones = [one for one in found.nodes if not one.sick and one.verdict is not NodeVerdict.sound]
+    return advice(
+        _headline(found, sick, open_ones),
+        _certainty(open_ones),
+        *(f"{_fault(one)}." for one in sick[:_MOST_NAMES] if len(sick) > 1 or one.held_back),
+        _hot(found),
+        _between(found),
+        _open(open_ones, found.tolerance),
+        settle=_settle(open_ones, manifest),
+    )
+
+
+def _headline(found: FleetFinding, sick: Sequence[FleetNode], open_ones: Sequence[FleetNode]) -> str:
+    if len(sick) == 1 and sick[0].verdict is NodeVerdict.slower:
+        return _fault(sick[0])
+    if sick:
+        names = ", ".join(one.node for one in sick[:_MOST_NAMES])
+        more = f" and {len(sick) - _MOST_NAMES} more" if len(sick) > _MOST_NAMES else ""
+        return f"{len(sick)} of {count_of(len(found.nodes), 'node')} sick: {names}{more}"
+    if open_ones:
+        return f"No sick node is shown, but {len(open_ones)} of {len(found.nodes)} could be"
+    return f"None of {count_of(len(found.nodes), 'node')} is sick"
+
+
+def _fault(one: FleetNode) -> str:
+    """Return `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, and whether it was held back."""
+    held = f"held back in {one.throttled} of {count_of(one.blocks, 'block')}"
+    if one.verdict is not NodeVerdict.slower or one.ratio is None:
+        return f"{one.node} was {held}"
+    middle, ends = percent_change(one.ratio)
+    told = f"{one.node} is {middle.lstrip('-')} % slower than the other nodes{ends}"
+    return f"{told} and was {held}" if one.held_back else told
+
+
+def _hot(found: FleetFinding) -> str:
+    names = [one.node for one in found.nodes if one.hotter]
+    return f"More than {found.hotter_by:g} degrees hotter than the others: {', '.join(names)}." if names else ""
+
+
+def _between(found: FleetFinding) -> str:
+    """Return how much nodes differ at all: `Nodes differ by 0.6 % (standard deviation, 0.4 to 1.2 %), ...`."""
+    if not found.spread:
+        return ""
+    between, within = found.spread[0].between, found.spread[0].within
+    inside = f"from block to block of one node {_share(within.value)} %"
+    if between.low is None or between.high is None:
+        return f"How much nodes differ is not known ({between.reason}); {inside}."
+    ends = f"{_share(between.low)} to {_share(between.high)} %"
+    return f"Between nodes the rate has a standard deviation of {_share(between.value)} % ({ends}), {inside}."
+
+
+def _share(value: float | None) -> str:
+    return significant(100.0 * (value or 0.0), 2)
+
+
+def _open(open_ones: Sequence[FleetNode], tolerance: float) -> str:
+    if not open_ones:
+        return ""
+    first = open_ones[0]
+    names = ", ".join(one.node for one in open_ones[:_MOST_NAMES])
+    more = f" and {len(open_ones) - _MOST_NAMES} more" if len(open_ones) > _MOST_NAMES else ""
+    return f"Not shown to be within {100 * tolerance:g} %: {names}{more} ({first.verdict}: {first.reason.rstrip('.')})."
+
+
+def _certainty(open_ones: Sequence[FleetNode]) -> Certainty:
+    if not open_ones:
+        return Certainty.sure
+    disturbed = any(one.verdict is NodeVerdict.disturbed for one in open_ones)
+    return Certainty.disturbed if disturbed else Certainty.not_yet
+
+
+def _with_rounds(manifest: Manifest, times: int) -> str:
+    """Return the command line by which each node of a fleet measures so many times the rounds."""
+    fleet = manifest.part(Fleet)
+    assert fleet is not None, "the sweep compares nodes"
+    more = fleet.model_copy(update={"each": times * fleet.each})
+    return command(manifest.model_copy(update={"parts": {**manifest.parts, fleet.command: more}}))
+
+
+def _settle(open_ones: Sequence[FleetNode], manifest: Manifest) -> str | None:
+    """Return the command that tells more: disturbed and missing runs again, or twice the rounds."""
+    verdicts = {one.verdict for one in open_ones}
+    if NodeVerdict.disturbed in verdicts:
+        return f"accelsweep retry {manifest.sweep} --outcome disturbed && {command(manifest)}"
+    if NodeVerdict.undecided in verdicts:
+        return _with_rounds(manifest, 2)
+    return command(manifest) if verdicts else None

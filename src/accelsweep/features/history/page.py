@@ -1,0 +1,276 @@
+"""The words, tables and figures of a history's page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelsweep.config.setting import axes_in_words
+from accelsweep.features.history.figure import LineFigure, amount_words, line_figure
+from accelsweep.features.history.lines import History, HistoryLine, LinePoint, Order, RateChange
+from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
+from accelsweep.records.plan import name_together
+from accelsweep.report import units as fmt
+from accelsweep.report.html_page import render_charted
+from accelsweep.report.markdown import escape, figure_text, table_text
+from accelsweep.report.report_files import picture_of, replace_files
+from accelsweep.report.table_model import Column, Entry, ReportTable, to_csv
+from accelsweep.report.units import clean_text
+
+# The tables of a history: the changes, and all points.
+
+
+def changes_table(history: History, titles: Sequence[str]) -> ReportTable:
+    """Return a row for each change, in the order of the lines and of their points."""
+    found = [(title, line, change) for title, line in _titled(history, titles) for change in line.changes]
+    return ReportTable(
+        name="changes",
+        title="Changes",
+        caption="The ratio is the level after a change to that before. The intervals hold together at "
+        f"{fmt.share(history.confidence)}, for every place where a change could stand.",
+        columns=(Column("Setting"), Column("From"), Column("Rate", numeric=True), Column("Change"), Column("Software")),
+        rows=tuple(
+            (
+                Entry(title),
+                Entry(line.points[change.at].name, line.points[change.at].day, code=True),
+                Entry(fmt.ratio_text(change.ratio), order=change.ratio.value),
+                Entry(change.verdict, tone=change.verdict),
+                Entry(", ".join(change.software) or "as before", tone="" if change.software else "absent"),
+            )
+            for title, line, change in found
+        ),
+        data=[_change_data(title, line, change) for title, line, change in found],
+        empty="No change was found.",
+    )
+
+
+def points_table(history: History, titles: Sequence[str]) -> ReportTable:
+    """Return a row for each point of each line, in order."""
+    found = [(title, line, point) for title, line in _titled(history, titles) for point in line.points]
+    headings = ("Setting", "Point", "Rate", "Blocks", "From", "Measured")
+    return ReportTable(
+        name="points",
+        title="Points",
+        caption="Every point with its own interval, which belongs to no family.",
+        columns=tuple(Column(heading, heading in ("Rate", "Blocks")) for heading in headings),
+        rows=tuple(
+            (
+                Entry(title),
+                Entry(point.name, point.version or "", code=True),
+                Entry(fmt.estimate_text(point.rate), order=point.rate.value),
+                Entry(str(point.rate.count), order=point.rate.count),
+                Entry(point.source, point.disturbed or "", "disturbed" if point.disturbed else ""),
+                Entry(point.measured[:16].replace("T", " "), _software(point)),
+            )
+            for title, _, point in found
+        ),
+        data=[_point_data(title, line, point) for title, line, point in found],
+        empty="There is no point.",
+    )
+
+
+def _titled(history: History, titles: Sequence[str]) -> Iterator[tuple[str, HistoryLine]]:
+    return zip(titles, history.lines, strict=True)
+
+
+def _software(point: LinePoint) -> str:
+    return ", ".join(f"{name} {version}" for name, version in sorted(point.software.items()))
+
+
+def _change_data(title: str, line: HistoryLine, change: RateChange) -> dict[str, object]:
+    point = line.points[change.at]
+    return {
+        "setting": title,
+        "cell": line.cell,
+        "hardware": line.hardware,
+        "at": point.name,
+        "commit": point.commit,
+        "committed": point.committed,
+        "measured": point.measured,
+        "ratio": change.ratio.value,
+        "low": change.ratio.low,
+        "high": change.ratio.high,
+        "verdict": change.verdict.value,
+        "software": ", ".join(change.software),
+    }
+
+
+def _point_data(title: str, line: HistoryLine, point: LinePoint) -> dict[str, object]:
+    plain = point.model_dump(mode="json", exclude={"rate", "software"})
+    rate = {f"rate.{name}": getattr(point.rate, name) for name in ("value", "low", "high", "count")}
+    first = {"setting": title, "cell": line.cell, "hardware": line.hardware, "machine": line.machine}
+    return {**first, **plain, **rate, "software": _software(point)}
+
+
+MOST_FIGURES = 24
+"""So many lines are drawn, those with changes first; the tables have all of them."""
+
+_IDENTITY = re.compile("[0-9a-f]{16}")
+"""The identity of a machine in records, as `devices.cpu` makes it."""
+
+HISTORY_METHOD = (
+    "A point is the geometric mean of a setting's rates in one sweep, at one commit. Its line is Student's interval "
+    "over the blocks.",
+    "A line holds one setting on one machine. Machines are never mixed.",
+    "A regression tree over the points, pruned by Schwarz's criterion, proposes where the level changes.",
+    "A proposed change is kept if the t-interval of its step excludes that there is none.",
+    "Its noise is that of the points around their levels. It is never less than that of the blocks within the points.",
+    "The intervals of all places where a change could stand hold together.",
+    "Disturbed points are drawn as crosses, and count for no level.",
+)
+
+
+@dataclass(frozen=True)
+class HistoryContent:
+    """The content of the page. `notes` are about settings without a line or without an answer."""
+
+    title: str
+    headline: str
+    order: str
+    strip: tuple[str, ...]
+    notes: tuple[str, ...]
+    figures: tuple[LineFigure, ...]
+    tables: tuple[ReportTable, ...]
+    command: str
+
+
+def content_of(history: History, command: str) -> HistoryContent:
+    """Return the content of the page; `command` makes it again."""
+    titles = line_titles(history)
+    drawn = sorted(range(len(titles)), key=lambda number: not history.lines[number].changes)[:MOST_FIGURES]
+    figures = (line_figure(f"rate-{at}", titles[one], history.lines[one]) for at, one in enumerate(drawn, 1))
+    return HistoryContent(
+        title=f"History of {fmt.count(len(history.sources), 'sweep')}",
+        headline=headline(history),
+        order=order_words(history),
+        strip=_strip(history),
+        notes=(*notes(history, titles), *_undrawn(titles)),
+        figures=tuple(figures),
+        tables=(changes_table(history, titles), points_table(history, titles)),
+        command=command,
+    )
+
+
+def line_titles(history: History) -> list[str]:
+    """Return a name for each line: the setting in words, with the machine where there are several."""
+    labels = [axes_in_words(line.axes) for line in history.lines]
+    machines = list(dict.fromkeys((line.hardware, line.machine) for line in history.lines))
+    if len(machines) == 1:
+        return _numbered(labels)
+    hardware = [line.hardware for line in history.lines]
+    twins = {name for name in hardware if len({machine for one, machine in machines if one == name}) > 1}
+    places = [
+        f"{line.hardware}, machine {_short(line.machine)}" if line.hardware in twins else line.hardware
+        for line in history.lines
+    ]
+    return _numbered([f"{label}, {place}" for label, place in zip(labels, places, strict=True)])
+
+
+def _short(machine: str | None) -> str:
+    """Return the beginning of a machine's identity; the name of a fleet's node whole."""
+    name = str(machine)
+    return name[:8] if _IDENTITY.fullmatch(name) else name
+
+
+def _numbered(titles: Sequence[str]) -> list[str]:
+    """Return the titles, with the setting's name in files where two are the same."""
+    seen: dict[str, int] = {}
+    found = []
+    for title in titles:
+        seen[title] = seen.get(title, 0) + 1
+        found.append(f"{title} ({seen[title]})" if titles.count(title) > 1 else title)
+    return found
+
+
+def headline(history: History) -> str:
+    """Return the number of changes with the largest, or that there is none."""
+    changed = [(line, change) for line in history.lines for change in line.changes]
+    lines = fmt.count(len(history.lines), "line")
+    if not changed:
+        judged = any(not line.reason for line in history.lines)
+        return f"{'No change was found' if judged else 'There are too few points to find a change'} in {lines}"
+    line, change = max(changed, key=lambda pair: abs(pair[1].ratio.value - 1.0))
+    told = f"{amount_words(change)} at {line.points[change.at].name}"
+    if len(changed) == 1:
+        return f"1 change in {lines}: {told}"
+    return f"{len(changed)} changes in {lines}: the largest is {told}"
+
+
+def order_words(history: History) -> str:
+    """Return the sentence that says what the points are ordered by."""
+    by = "date of their commits" if history.order is Order.commit_date else "date of their measurement"
+    return f"Points are ordered by the {by}, because {history.order_reason}."
+
+
+def _strip(history: History) -> tuple[str, ...]:
+    days = sorted(point.measured[:10] for line in history.lines for point in line.points)
+    found = dict.fromkeys(point.software.get("torch", "") for line in history.lines for point in line.points)
+    torch = [version for version in found if version]
+    return (
+        fmt.count(sum(len(line.points) for line in history.lines), "point"),
+        *dict.fromkeys(line.hardware for line in history.lines),
+        *((f"torch {', '.join(torch)}",) if torch else ()),
+        f"measured {' to '.join(dict.fromkeys((days[0], days[-1])))}",
+        f"{fmt.share(history.confidence)} sure of all {fmt.count(history.family, 'place')} at once",
+    )
+
+
+def notes(history: History, titles: Sequence[str]) -> list[str]:
+    """Return what has no answer, and why: lines with few points, and settings with one. Equal reasons stand once."""
+    why: dict[str, list[str]] = {}
+    for title, line in zip(titles, history.lines, strict=True):
+        if line.reason:
+            why.setdefault(line.reason, []).append(title)
+    few = [f"{_named(lines)}: {reason}." for reason, lines in why.items()]
+    alone = [f"{_named(history.alone)}: one point only, on its machine."] if history.alone else []
+    return [*few, *alone]
+
+
+def _named(titles: Sequence[str]) -> str:
+    return titles[0] if len(titles) == 1 else f"{titles[0]}, and {fmt.count(len(titles) - 1, 'other')}"
+
+
+def _undrawn(titles: Sequence[str]) -> list[str]:
+    left = len(titles) - MOST_FIGURES
+    return [f"{fmt.count(left, 'further line')} without a figure; the tables have all of them."] if left > 0 else []
+
+
+# Write a history's page, its figures and its points below `reports/history/NAME`.
+
+
+def history_folder(home: Path, sources: tuple[str, ...]) -> Path:
+    """Return `reports/history/A+B` for these sweeps; the name of many is cut, and ends in a digest of all."""
+    return home / REPORTS_FOLDER / "history" / name_together(sources)
+
+
+def write_history(history: History, target: Path, command: str) -> Path:
+    """Write the page with all that belongs to it to `target`; return the page. The same history gives the same bytes.
+
+    Raises AccelsweepError if the folder cannot be written.
+    """
+    content = content_of(History.model_validate(clean_text(history.model_dump())), command)
+    pictures = {figure.name: picture_of(figure) for figure in content.figures}
+    files = {f"{name}.svg": svg for name, svg in pictures.items()}
+    files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
+    files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
+    files[MARKDOWN] = _markdown(content)
+    files[PAGE] = render_charted(
+        "history.html.j2", content.figures, content.tables, pictures, content=content, method=HISTORY_METHOD
+    )
+    replace_files(files, target)
+    for stale in {*target.glob("rate-*.svg"), *target.glob("rate-*.csv")}:
+        if stale.name not in files:
+            stale.unlink(missing_ok=True)  # of a history that had more lines
+    return target / PAGE
+
+
+def _markdown(content: HistoryContent) -> str:
+    parts = [f"# {escape(content.title)}", f"**{escape(content.headline)}**", escape(content.order)]
+    parts += [figure_text(figure) for figure in content.figures]
+    for table in content.tables:
+        parts += [f"## {table.title}", table_text(table)]
+    parts += ["\n".join(f"- {escape(line)}" for line in content.notes)] if content.notes else []
+    parts += ["## Method", "\n".join(f"{number}. {escape(line)}" for number, line in enumerate(HISTORY_METHOD, 1))]
+    return "\n\n".join(parts) + "\n"

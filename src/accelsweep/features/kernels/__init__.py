@@ -1,0 +1,21 @@
+"""`task=kernels`: single operations, for a device's best rate and the size from which on it pays off."""
+
+from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, Feature, Task
+
+FEATURE = Feature(
+    name="kernels",
+    tasks=(
+        Task(
+            "kernels",
+            "kernels",
+            "accelsweep.features.kernels.kernels:Kernels",
+            rates=("samples_per_second", "flops_per_second", "bytes_per_second"),
+            unused_keys=(
+                *("optimizer", "trainer", "data", "measure.fake_loader", "measure.scenario"),
+                *(*TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS),
+            ),
+            without_loop="does not train",
+            check="accelsweep.features.kernels.checks:check",
+        ),
+    ),
+)

@@ -1,0 +1,26 @@
+"""`accelsweep profile`: where the time of a step goes, by operator and module, in one setting or in two."""
+
+from accelsweep.registry import Command, Feature, Section, SweepFile, Tables
+
+FEATURE = Feature(
+    name="profile",
+    commands=(
+        Command(
+            "profile",
+            "Show where the time of a step goes, by operator and module, with a trace; of two settings the difference.",
+            "accelsweep.features.profile.command:profile",
+        ),
+    ),
+    answers=("accelsweep.features.profile.command:ProfileAnswer",),
+    files=(
+        SweepFile(
+            "profiles/*/profile.json",
+            "accelsweep.features.profile.model:SettingProfile",
+            check="accelsweep.features.profile.model:check_archived",
+            published=True,
+        ),
+        SweepFile("profiles/*/trace.json.gz", published=True),
+    ),
+    section=Section("accelsweep.features.profile.model:Profiles", "accelsweep.features.profile.report:build_section"),
+    tables=Tables("accelsweep.features.profile.report:tables"),
+)

@@ -1,0 +1,31 @@
+"""Projections of the best measured setting onto devices that nobody here has, and `accelsweep project`."""
+
+from accelsweep.registry import Command, Feature, Figure, Section, Tables
+
+FEATURE = Feature(
+    name="projection",
+    commands=(
+        Command(
+            "project",
+            "Project the best measured setting onto devices that you do not have. No measurement, and no verdict.",
+            "accelsweep.features.projection.command:project",
+        ),
+    ),
+    answers=("accelsweep.features.projection.command:ProjectAnswer",),
+    section=Section(
+        "accelsweep.features.projection.model:Elsewhere", "accelsweep.features.projection.analysis:build_section"
+    ),
+    experiment_tags="accelsweep.features.projection.report:experiment_tags",
+    tables=Tables("accelsweep.features.projection.report:tables"),
+    figures=(
+        Figure(
+            "elsewhere",
+            "Projected rates on other devices",
+            "Nobody measured these rates. Each dashed bar is the 90 % interval of a projection, with a tick at its "
+            "middle. The upright line is the rate that was measured here. The axis is logarithmic. A bar has no "
+            "verdict: only a measurement on that device can give one.",
+            "accelsweep.features.projection.report:elsewhere_figure",
+            place="table",
+        ),
+    ),
+)

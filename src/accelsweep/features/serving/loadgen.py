@@ -1,0 +1,238 @@
+"""MLPerf's load generator, which decides arrivals, latencies and validity (V. J. Reddi et al., ISCA 2020, section IV).
+
+It is the package `mlcommons-loadgen`, accelsweep's extra `serving`. Its settings that we do not name keep its defaults.
+All of its seeds are the run's. Latencies begin when a query is due, not when somebody has time to hand it over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from accelsweep.features.serving.server import QueryServer
+from accelsweep.records.metrics import MLPERF_LOG_MARK
+from accelsweep.records.run_record import Metric
+
+PERCENTILES = (0.5, 0.9, 0.99)
+"""The shares whose latencies are kept, of those that LoadGen tells."""
+
+SAMPLES = 64
+"""Samples that queries are drawn from, with repetition."""
+
+_NOT_KEPT = ("detail.txt", "accuracy.json", "trace.json")
+
+_NANO = 1e9
+
+
+@dataclass(frozen=True)
+class Load:
+    """One test: single queries as a Poisson process of `per_second`, or one of the other scenarios.
+
+    `latency_seconds` is the bound for the share `percentile` of the queries. Of `per_query` samples is a query of
+    `multi_stream`. For the others `per_second` is a hint at how much has to be made ready.
+    """
+
+    per_second: float
+    latency_seconds: float = 1.0
+    percentile: float = 0.99
+    min_seconds: float = 1.0
+    min_queries: int = 1
+    seed: int = 0
+    scenario: Literal["server", "offline", "single_stream", "multi_stream"] = "server"
+    per_query: int = 1
+
+    def settings(self, loadgen: Any) -> Any:
+        """Return the test as LoadGen's own settings."""
+        made, nanoseconds = loadgen.TestSettings(), int(_NANO / self.per_second)
+        made.scenario = getattr(loadgen.TestScenario, _NAMES[self.scenario])
+        made.mode = loadgen.TestMode.PerformanceOnly
+        made.min_duration_ms, made.min_query_count = int(1000 * self.min_seconds), self.min_queries
+        made.qsl_rng_seed = made.sample_index_rng_seed = made.schedule_rng_seed = self.seed
+        made.server_target_qps = made.offline_expected_qps = self.per_second
+        made.server_target_latency_ns = int(_NANO * self.latency_seconds)
+        made.server_target_latency_percentile = self.percentile
+        made.single_stream_expected_latency_ns = made.multi_stream_expected_latency_ns = nanoseconds
+        made.single_stream_target_latency_percentile = self.percentile
+        made.multi_stream_target_latency_percentile = self.percentile
+        made.multi_stream_samples_per_query = self.per_query
+        return made
+
+
+_NAMES = {
+    "server": "Server",
+    "offline": "Offline",
+    "single_stream": "SingleStream",
+    "multi_stream": "MultiStream",
+}
+
+
+@dataclass(frozen=True)
+class LoadTest:
+    """LoadGen's account of one test. `invalid` is its reason where it does not let the test count.
+
+    `answered_per_second` are samples over the seconds until the last answer. `percentiles` are seconds by their share.
+    `mean_batch` is ours: the mean size of the server's batches. So is `energy` (J), where somebody read a meter.
+    """
+
+    load: Load
+    invalid: str | None
+    queries: int
+    answered_per_second: float
+    mean_seconds: float
+    percentiles: dict[float, float]
+    mean_batch: float
+    energy: Metric | None = None
+
+
+ServerOf = Callable[[Callable[[Sequence[int]], None]], QueryServer]
+"""Makes a server that calls the given function with the ids of the queries that it has answered."""
+
+
+def ask(load: Load, serving: ServerOf, folder: Path, name: str) -> LoadTest:
+    """Put `load` on a server and return what LoadGen tells. Its summary, seeds included, is left as `name`-summary.txt.
+
+    Raises what the server's answers raised.
+    """
+    import mlperf_loadgen as loadgen
+
+    folder.mkdir(parents=True, exist_ok=True)
+    queries: list[int] = []
+
+    def reply(ids: Sequence[int]) -> None:
+        loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(ident, 0, 0) for ident in ids])
+
+    with serving(reply) as server:
+
+        def issue(asked: Sequence[Any]) -> None:
+            queries.append(len(asked))
+            server.put([(query.id, query.index) for query in asked])
+
+        system = loadgen.ConstructSUT(issue, lambda: None)
+        library = loadgen.ConstructQSL(SAMPLES, SAMPLES, lambda _: None, lambda _: None)
+        try:
+            audit = str(folder / "audit.config")  # LoadGen looks for one in the working directory otherwise
+            loadgen.StartTestWithLogSettings(
+                system, library, load.settings(loadgen), _logs(loadgen, folder, name), audit
+            )
+        finally:
+            loadgen.DestroyQSL(library)
+            loadgen.DestroySUT(system)
+    if server.error is not None:
+        raise server.error
+    log = _log(folder / f"{name}-detail.txt")
+    for large in _NOT_KEPT:
+        (folder / f"{name}-{large}").unlink(missing_ok=True)
+    return _told(load, log, len(queries), sum(server.batches) / len(server.batches))
+
+
+def _logs(loadgen: Any, folder: Path, name: str) -> Any:
+    """Return LoadGen's settings of its logs: small ones, without a trace of each query."""
+    made = loadgen.LogSettings()
+    output = loadgen.LogOutputSettings()
+    output.outdir, output.prefix = str(folder), f"{name}-"
+    output.copy_summary_to_stdout = output.copy_detail_to_stdout = False
+    made.log_output, made.enable_trace = output, False
+    return made
+
+
+def _log(path: Path) -> dict[str, Any]:
+    """Return the last value of each key in LoadGen's detailed log, whose lines are JSON behind a mark."""
+    lines = path.read_text("utf-8", errors="replace").splitlines()
+    found = [json.loads(line.removeprefix(MLPERF_LOG_MARK)) for line in lines if line.startswith(MLPERF_LOG_MARK)]
+    return {str(one["key"]): one["value"] for one in found}
+
+
+def _told(load: Load, log: dict[str, Any], queries: int, mean_batch: float) -> LoadTest:
+    scope = "_per_query" if load.scenario == "multi_stream" else ""
+    mean = log["result_mean_query_latency_ns" if scope else "result_mean_latency_ns"]
+    invalid = None if log["result_validity"] == "VALID" else _why(log)
+    return LoadTest(
+        load=load,
+        invalid=invalid,
+        queries=queries,
+        answered_per_second=_answered(load, log),
+        mean_seconds=mean / _NANO,
+        percentiles={
+            share: log[f"result_{100 * share:.2f}_percentile{scope}_latency_ns"] / _NANO for share in PERCENTILES
+        },
+        mean_batch=mean_batch,
+    )
+
+
+def _answered(load: Load, log: dict[str, Any]) -> float:
+    """Return the samples per second, as each scenario tells it."""
+    if load.scenario == "multi_stream":
+        return load.per_query * _NANO / float(log["result_mean_query_latency_ns"])
+    return float(log[_RATE_OF[load.scenario]])
+
+
+_RATE_OF = {
+    "server": "result_completed_samples_per_sec",
+    "offline": "result_samples_per_second",
+    "single_stream": "result_qps_with_loadgen_overhead",
+}
+
+
+def _why(log: dict[str, Any]) -> str:
+    """Return LoadGen's reason for INVALID, in one line: its recommendation, or that of its early stopping."""
+    told = str(log.get("result_invalid_reason", "")).strip()
+    early = "" if log.get("early_stopping_met", True) else str(log.get("early_stopping_result", ""))
+    parts = [part for part in (told, early.replace(" * ", " ")) if part]
+    return " ".join(" ".join(parts).split()) or "no reason given"
+
+
+# The highest load within a latency bound: a bisecting search over single tests, each judged by LoadGen.
+
+PRECISION = 1.04
+"""The search ends where the lowest load that failed is at most so many times the highest one that passed."""
+
+_FIRST = 0.7
+"""The first load, as a share of the rate of full batches, which no load can exceed for long."""
+
+_STEP = 1.5
+
+_FEWEST_SHARE = 1 / 64
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The search's result: the valid test with the highest load, or None, and the last one that was not valid."""
+
+    best: LoadTest | None
+    refused: LoadTest
+    tests: int
+
+
+def find_peak(test: Callable[[float], LoadTest], capacity: float) -> Peak:
+    """Return the highest load (queries per second) that `test` lets pass, within `PRECISION`.
+
+    `capacity` is a hint: the rate of full batches. The search gives up below a 64th of it.
+    """
+    best: LoadTest | None = None
+    refusals: list[LoadTest] = []
+    tests, low, load, forgiven = 0, 0.0, _FIRST * capacity, False
+    while True:
+        high = refusals[-1].load.per_second if refusals else math.inf
+        ends = load < _FEWEST_SHARE * capacity or (low > 0 and high / low <= PRECISION)
+        if ends and forgiven:
+            return Peak(best, refusals[-1], tests)
+        told, tests = test(high if ends else load), tests + 1
+        if told.invalid is None:
+            best, low = told, told.load.per_second
+        elif ends:
+            return Peak(best, told, tests)
+        else:
+            refusals.append(told)
+        if ends:  # the second look at this load: the first was a hiccup, and loads above may pass too
+            refusals, forgiven = refusals[:-1], True
+        load = _next(low, refusals[-1].load.per_second if refusals else math.inf)
+
+
+def _next(low: float, high: float) -> float:
+    if math.isinf(high):
+        return low * _STEP
+    return math.sqrt(low * high) if low else high / _STEP**2

@@ -1,0 +1,62 @@
+"""The config key `serving`, and what the plan refuses because of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from accelsweep.config.schema import CellConfig
+from accelsweep.config.site import Site
+from accelsweep.config.value_errors import FileOf
+from accelsweep.errors import InputError
+from accelsweep.installation import loadgen_install_command
+from accelsweep.json_documents import Amount, Count, StrictShare
+
+
+class Serving(BaseModel):
+    """The way queries are served in `measure.scenario=server`. Latencies and waits are milliseconds.
+
+    The share `latency_percentile` of the queries is answered within `latency_ms`. A batch waits `max_wait_ms` at most
+    for more queries. `workers` share the rank's CPU threads. `generator` asks in the other scenarios: our own, or
+    LoadGen as well.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    latency_ms: Amount = 50.0
+    latency_percentile: StrictShare = 0.99
+    max_wait_ms: Amount = 0.0
+    workers: Count = 1
+    generator: Literal["own", "loadgen"] = "own"
+
+
+class ServingOptions(BaseModel):
+    """Top-level keys of a setting."""
+
+    serving: Serving | None = None
+
+
+def serving_of(config: CellConfig) -> Serving | None:
+    """Return the key `serving` of a setting, None where it has none."""
+    return ServingOptions.model_validate(config.raw).serving
+
+
+def check(config: CellConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is to blame
+    """Raise InputError for queries under load without a bound on their latency."""
+    if config.work == "serving" and serving_of(config) is None:
+        raise InputError(
+            "measure.scenario=server does not know the latency that it may take: add serving=default, and set "
+            "serving.latency_ms"
+        )
+
+
+def unsupported(config: CellConfig, site: Site) -> str | None:
+    """Return why queries cannot be served. Only where this machine measures is it asked for the load generator."""
+    if config.num_nodes > 1:
+        return f"measure.scenario=server has one queue on one node, not on {config.num_nodes}: raise devices instead"
+    serving = serving_of(config)
+    if serving is not None and serving.latency_ms == 0:
+        return "serving.latency_ms=0: no answer takes no time"
+    remedy = loadgen_install_command() if site.probe else None
+    return None if remedy is None else f"measure.scenario=server needs MLPerf's LoadGen: {remedy}"

@@ -1,0 +1,184 @@
+"""A server of single queries: one queue, dynamic batching, and one or more workers.
+
+A worker takes the queries that wait, `most` at a time. It waits for more of them until the oldest has waited
+`patience_seconds`, as NVIDIA's Triton does by its "dynamic batching" (model configuration, `max_queue_delay`). Workers
+are threads: torch gives the interpreter's lock back while it computes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Client, Connection, Listener
+from secrets import token_bytes
+from types import TracebackType
+from typing import NamedTuple
+
+from accelsweep.devices.clock import Clock, monotonic
+
+
+class Query(NamedTuple):
+    """A query that waits: LoadGen's `id` for it, the number of its `sample`, and when it came (s)."""
+
+    id: int
+    sample: int
+    at: float
+
+
+AnswerSamples = Callable[[Sequence[int]], None]
+"""Answers the samples of a batch, given by their numbers, and returns once they are answered."""
+
+
+class QueryServer:
+    """Answers what is put into its queue, while its context is open. An error of an answer ends it."""
+
+    def __init__(
+        self,
+        answers: Sequence[AnswerSamples],
+        reply: Callable[[Sequence[int]], None],
+        *,
+        most: int = 1,
+        patience_seconds: float = 0.0,
+        begin: Callable[[], object] = tuple,
+        clock: Clock = monotonic,
+    ) -> None:
+        """Each of `answers` has a worker of its own. `reply` is given the ids of the queries that were answered.
+
+        Each worker calls `begin` once, before its first batch.
+        """
+        self._reply, self._begin = reply, begin
+        self._most, self._patience, self._clock = most, patience_seconds, clock
+        self._waiting: deque[Query] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._workers = [
+            threading.Thread(target=self._work, args=(answer,), name=f"worker-{number}")
+            for number, answer in enumerate(answers)
+        ]
+        self.error: BaseException | None = None
+        self.batches: list[int] = []
+        """The sizes of the batches that were answered."""
+
+    def __enter__(self) -> QueryServer:
+        """Start the workers."""
+        for worker in self._workers:
+            worker.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the workers answer what waits, and end them."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for worker in self._workers:
+            worker.join()
+
+    def put(self, queries: Sequence[tuple[int, int]]) -> None:
+        """Put queries, as pairs of id and sample, into the queue."""
+        now = self._clock()
+        with self._changed:
+            self._waiting.extend(Query(ident, sample, now) for ident, sample in queries)
+            self._changed.notify(len(queries))
+
+    def taken(self) -> list[Query]:
+        """Wait for the next batch and return it; nothing once the server is closed and the queue is empty."""
+        with self._changed:
+            while not self._closed or self._waiting:
+                if not self._waiting:
+                    self._changed.wait()
+                    continue
+                left = self._waiting[0].at + self._patience - self._clock()
+                if left <= 0 or len(self._waiting) >= self._most or self._closed:
+                    count = min(self._most, len(self._waiting))
+                    return [self._waiting.popleft() for _ in range(count)]
+                self._changed.wait(left)
+        return []
+
+    def _work(self, answer: AnswerSamples) -> None:
+        self._begin()
+        while batch := self.taken():
+            try:
+                if self.error is None:
+                    answer([one.sample for one in batch])
+            except BaseException as error:  # noqa: BLE001  who opened the server raises it
+                self.error = error
+            self.batches.append(len(batch))
+            self._reply([one.id for one in batch])  # also after an error: the generator waits for each reply
+
+
+# The config of a cell, typed: every key that accelsweep itself reads, with its derived values.
+
+
+# A server's workers in other processes of this machine: of a batch only the numbers of its samples travel.
+
+LOOPBACK = "127.0.0.1"
+
+
+class Invitation(NamedTuple):
+    """The port at which a server waits for workers, and the key that they must know."""
+
+    port: int
+    key: bytes
+
+
+class RemoteWorkers:
+    """The workers that have come to this process from others. `close` sends them home."""
+
+    def __init__(self) -> None:
+        """Open a port of this machine."""
+        key = token_bytes(32)
+        self._listener = Listener((LOOPBACK, 0), authkey=key)
+        self.invitation = Invitation(int(self._listener.address[1]), key)
+        self._connections: list[Connection] = []
+
+    def answers(self, count: int) -> list[AnswerSamples]:
+        """Wait for `count` workers; return the answers that they give."""
+        self._connections = [self._listener.accept() for _ in range(count)]
+        return [_answer_of(connection) for connection in self._connections]
+
+    def close(self) -> None:
+        """Close the port and all connections."""
+        self._listener.close()
+        for connection in self._connections:
+            connection.close()
+
+
+def _answer_of(connection: Connection) -> AnswerSamples:
+    def answer(samples: Sequence[int]) -> None:
+        try:
+            connection.send_bytes(json.dumps([int(number) for number in samples]).encode())
+            connection.recv_bytes()
+        except (EOFError, OSError) as error:
+            # These words make it the echo of another rank's failure, whose own words are the reason (rank.errors).
+            raise RuntimeError("Connection closed by peer: a rank behind the queue ended") from error
+
+    return answer
+
+
+def work_for(invitation: Invitation, answer: AnswerSamples, workers: int, begin: Callable[[], object]) -> None:
+    """Answer batches with so many threads until the server sends them home. Each thread calls `begin` once, first.
+
+    Raises what `answer` raised. The server then has one worker less, and sees that it is gone.
+    """
+
+    def work(_: int) -> None:
+        with Client((LOOPBACK, invitation.port), authkey=invitation.key) as connection:
+            while (asked := _next(connection)) is not None:
+                answer(asked)
+                connection.send_bytes(b"")
+
+    with ThreadPoolExecutor(workers, "worker", initializer=begin) as threads:
+        list(threads.map(work, range(workers)))
+
+
+def _next(connection: Connection) -> list[int] | None:
+    try:
+        asked: list[int] = json.loads(connection.recv_bytes())
+    except (EOFError, ConnectionError):
+        return None
+    return asked

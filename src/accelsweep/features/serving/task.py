@@ -1,0 +1,306 @@
+"""A module that answers single samples in batches, and MLPerf's LoadGen that asks it.
+
+Where a run has several ranks, LoadGen and the only queue are those of rank 0. The others answer what it hands them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from itertools import count, pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from accelsweep.devices.clock import monotonic
+from accelsweep.devices.kinds import timed_device
+from accelsweep.errors import Unsupported
+from accelsweep.features.serving.loadgen import SAMPLES, Load, LoadTest, Peak, ask, find_peak
+from accelsweep.features.serving.options import Serving, serving_of
+from accelsweep.features.serving.server import AnswerSamples, QueryServer, RemoteWorkers, work_for
+from accelsweep.installation import loadgen_install_command
+from accelsweep.measure import run_doubts
+from accelsweep.measure.energy import Meter
+from accelsweep.measure.stalls import OurWork, Stall, find_stalls
+from accelsweep.measure.window import BEYOND, group_of
+from accelsweep.records.run_record import Doubt, Metric
+from accelsweep.worker.loops.raw_parts import autocast_of, endless
+from accelsweep.worker.measurement import Account, identities
+from accelsweep.worker.rank_setup import RankPlace
+from accelsweep.worker.run_spec import ErrorKind, RunSpec
+from accelsweep.worker.tasks.inference import QUERY_PERCENTILES, Answering, Inference, answer_of, samples_of, together
+
+ALONE = 11
+"""Queries that are answered one by one before any load."""
+
+
+class Bench:
+    """A module that answers single samples, and LoadGen's tests of it. In its context it has one worker's threads."""
+
+    def __init__(self, spec: RunSpec, place: RankPlace, rules: Serving) -> None:
+        """Build the module anew."""
+        self._spec, self._place, self._rules, self._most = spec, place, rules, spec.config.batch_size
+        answering = Answering(spec, place)
+        module, loader, self._move = answering.prepared()
+        self._pulse, self._call = answering.pulse, answer_of(module)
+        self._autocast = autocast_of(answering.precision, answering.device)
+        self._synchronise = timed_device(answering.device).synchronise
+        self._samples = samples_of(endless(loader, lambda _: None, self._pulse), self._most, SAMPLES)
+        self._tests, self._lock = count(), threading.Lock()
+        self._threads = torch.get_num_threads()
+        self._threads_each = max(1, self._threads // rules.workers)
+        self._answers: list[AnswerSamples] = [self.answer] * rules.workers
+        self._work, self._answered_at = OurWork(), list[float]()
+        self.doubts: list[Doubt] = []
+        self._others: RemoteWorkers | None = None
+        self._device, self._boards = answering.device, identities(answering.device)
+
+    def __enter__(self) -> Self:
+        """Take the threads of one worker: a query alone has no more of them than under load."""
+        self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Send the other ranks home, give this rank its threads back, and say that no answer is to come."""
+        if self._others is not None:
+            self._others.close()
+        torch.set_num_threads(self._threads)
+        self._pulse.rest()
+
+    def join(self) -> None:
+        """Bring all ranks behind the queue of rank 0. On any other rank this answers until rank 0 is done."""
+        first, alone = self._place.rank == 0, self._place.size == 1
+        self._others = RemoteWorkers() if first and not alone else None
+        invitation = None if self._others is None else self._others.invitation
+        told = group_of(self._place.size).gather((invitation, self._boards))
+        self._boards = tuple(board for _, boards in told for board in boards)
+        if not first:
+            work_for(told[0][0], self.answer, self._rules.workers, self._begin)
+        elif self._others is not None:
+            self._answers += self._others.answers(self._rules.workers * (self._place.size - 1))
+
+    def answer(self, samples: Sequence[int]) -> None:
+        """Answer the samples of these numbers together, and wait for the device."""
+        batch = self._move(together([self._samples[number] for number in samples]))
+        with torch.inference_mode(), self._autocast():
+            self._call(batch, 0)
+        self._synchronise()
+        with self._lock:
+            self._pulse.beat()
+            self._answered_at.append(monotonic())
+            self._work.step_done(len(self._answered_at))
+
+    def alone_seconds(self) -> float:
+        """Return what a query takes that no other one disturbs, its wait for others included.
+
+        Batches of several sizes are answered first, so that nothing is compiled or tuned under load.
+        """
+        size = self._most
+        while size > 1:
+            self.answer(range(size))
+            size //= 2
+        seconds = [self._seconds(number) for number in range(ALONE)]
+        return statistics.median(seconds) + (self._rules.max_wait_ms / 1000 if self._most > 1 else 0.0)
+
+    def _seconds(self, number: int) -> float:
+        began = monotonic()
+        self.answer([number])
+        return monotonic() - began
+
+    def ask(self, load: Load) -> LoadTest:
+        """Put a load on a fresh server and return what LoadGen says, and the energy of all devices meanwhile."""
+        folder = Path(self._spec.attempt_folder) / "loadgen"
+        with Meter(self._device.type, self._boards) as meter:
+            self._work.start()
+            self._answered_at = []
+            found = ask(load, self._serving, folder, f"{next(self._tests):02d}")
+            self._work.stop()
+        self._look_for_stalls()
+        return replace(found, energy=meter.found)
+
+    def _look_for_stalls(self) -> None:
+        """Doubt a test in which no answer came for long. Only this rank is looked at: others may have worked on."""
+        gaps = [later - earlier for earlier, later in pairwise(self._answered_at)]
+        found = [Stall(one.begin + 1, one.end + 1, one.seconds) for one in find_stalls(gaps, sum(gaps))]
+        stalls = self._work.during(found)
+        stalls = stalls if self._place.size == 1 else replace(stalls, still=False)
+        doubt = run_doubts.stalled([stalls], sum(gaps), "its latencies are shorter", "a test of LoadGen's")
+        if doubt is not None and doubt.code not in {one.code for one in self.doubts}:
+            self.doubts.append(doubt)
+
+    def _serving(self, reply: Callable[[Sequence[int]], None]) -> QueryServer:
+        patience = self._rules.max_wait_ms / 1000
+        return QueryServer(self._answers, reply, most=self._most, patience_seconds=patience, begin=self._begin)
+
+    def _begin(self) -> None:
+        torch.set_num_threads(self._threads_each)
+
+
+# `measure.scenario=server`: single queries arrive at random, and the highest load is sought that keeps their latency.
+
+AT_HALF = {
+    "half_load_query_seconds_p50": 0.5,
+    "half_load_query_seconds_p90": 0.9,
+    "half_load_query_seconds_p99": 0.99,
+}
+
+TEST_LATENCY_BOUNDS = 20
+"""A test lasts so many times the latency bound at least, so that a queue that only grows is seen to break it."""
+
+
+class UnderLoad(Inference):
+    """Answers full batches through the window, and then single queries under load."""
+
+    rate_survives = frozenset[ErrorKind]()  # the load is what was asked for
+
+    def __init__(self, spec: RunSpec, place: RankPlace) -> None:
+        """Raises Unsupported where there is no load generator."""
+        super().__init__(spec, place)
+        self._rules = serving_of(spec.config) or Serving()
+        if remedy := loadgen_install_command():
+            raise Unsupported(f"measure.scenario=server needs MLPerf's LoadGen: {remedy}")
+
+    def after(self, account: Account) -> None:
+        """Count the operations; then find the highest load, and look at half of it."""
+        super().after(account)
+        whole = account.metrics["samples_per_second"]
+        assert whole.value is not None, "a closed window has a rate"
+        account.metrics["batch_samples_per_second"] = whole
+        reason = "server is compared by queries_per_second; full batches have batch_samples_per_second"
+        account.metrics["samples_per_second"] = Metric(value=None, unit=whole.unit, reason=reason)
+        account.metrics |= self._served(whole.value, account)
+
+    def _served(self, capacity: float, account: Account) -> dict[str, Metric]:
+        with Bench(self._spec, self._place, self._rules) as bench:
+            least = bench.alone_seconds()
+            bench.join()
+            if self._place.rank > 0:
+                return {}
+            if least > self._rules.latency_ms / 1000:
+                bound = f"serving.latency_ms={self._rules.latency_ms:g}"
+                reason = f"one query alone takes {1000 * least:.3g} ms, more than {bound}"
+                return load_metrics(self._rules, None, None, reason)
+            peak = find_peak(lambda rate: bench.ask(self._load(rate)), capacity)
+            half = None if peak.best is None else bench.ask(self._load(peak.best.answered_per_second / 2))
+        account.doubts += bench.doubts
+        return load_metrics(self._rules, peak, half, nothing_valid(peak))
+
+    def _load(self, per_second: float) -> Load:
+        rules = self._rules
+        return Load(
+            per_second=per_second,
+            latency_seconds=rules.latency_ms / 1000,
+            percentile=rules.latency_percentile,
+            min_seconds=max(self._spec.config.measure.min_seconds, TEST_LATENCY_BOUNDS * rules.latency_ms / 1000),
+            min_queries=round(BEYOND / (1.0 - rules.latency_percentile)),
+            seed=self._spec.run.seed,
+        )
+
+
+def nothing_valid(peak: Peak) -> str | None:
+    """Return LoadGen's reason where it let no test of a search pass; None where it did."""
+    if peak.best is not None:
+        return None
+    refused = peak.refused
+    return (
+        f"LoadGen: INVALID at {refused.load.per_second:.3g} queries/s, the least load that was tried: {refused.invalid}"
+    )
+
+
+def load_metrics(rules: Serving, peak: Peak | None, half: LoadTest | None, reason: str | None) -> dict[str, Metric]:
+    """Return the metrics of a search and of a test at `half` of its result, or why there are none."""
+    best = peak.best if peak else None
+    kept = f"{100 * rules.latency_percentile:g} % of the answers within {rules.latency_ms:g} ms"
+    at_half = None if half is None else f"at {half.load.per_second:.4g} queries/s"
+    return {
+        "queries_per_second": told(best.answered_per_second if best else None, "queries/s", kept, reason),
+        "answered_together": told(best.mean_batch if best else None, "queries", "at the highest load", reason),
+        "joules_per_query": _energy(best, reason),
+        "load_tests": told(float(peak.tests) if peak else None, "tests", "until the highest load was found", reason),
+        **latencies_of(QUERY_PERCENTILES, best, "at the highest load", reason),
+        **latencies_of(AT_HALF, half, at_half, reason),
+        "half_load_query_seconds_mean": told(half.mean_seconds if half else None, "s", at_half, reason),
+    }
+
+
+def _energy(best: LoadTest | None, reason: str | None) -> Metric:
+    if best is None or best.energy is None:
+        return Metric(value=None, unit="J", reason=reason)
+    each = None if best.energy.value is None else best.energy.value / best.queries
+    return best.energy.model_copy(update={"value": each})
+
+
+def latencies_of(
+    names: Mapping[str, float], test: LoadTest | None, scope: str | None, reason: str | None
+) -> dict[str, Metric]:
+    """Return the latencies (s) of a test by the `names` of their shares; withheld where too few queries lie beyond."""
+    found = {}
+    for name, share in names.items():
+        few = test is not None and test.queries < round(BEYOND / (1.0 - share))
+        why = f"withheld: {test.queries} queries are too few for it" if test is not None and few else reason
+        value = None if test is None or few else test.percentiles[share]
+        found[name] = told(value, "s", scope, why)
+    return found
+
+
+def told(value: float | None, unit: str, scope: str | None, reason: str | None) -> Metric:
+    """Return what LoadGen told as a metric; the `reason` counts where there is no value."""
+    why = None if value is not None else reason
+    source = f"LoadGen {version('mlcommons-loadgen')}"
+    return Metric(value=value, unit=unit, reason=why, scope=scope, provenance=source)
+
+
+# `serving.generator=loadgen`: the other scenarios of inference, asked a second time by MLPerf's LoadGen.
+
+LATENCIES = {"loadgen_query_seconds_p50": 0.5, "loadgen_query_seconds_p90": 0.9, "loadgen_query_seconds_p99": 0.99}
+
+
+class AskedTwice(Inference):
+    """Answers queries through the window, and then those of LoadGen in the same scenario."""
+
+    rest = ("loadgen_samples_per_second", *LATENCIES)
+
+    def __init__(self, spec: RunSpec, place: RankPlace) -> None:
+        """Raises Unsupported where there is no load generator, or more than one rank."""
+        super().__init__(spec, place)
+        self._rules = serving_of(spec.config) or Serving()
+        if remedy := loadgen_install_command():
+            raise Unsupported(f"serving.generator=loadgen needs MLPerf's LoadGen: {remedy}")
+        if place.size > 1:
+            raise Unsupported(f"serving.generator=loadgen asks one rank, not {place.size}: set devices=1 num_nodes=1")
+
+    def after(self, account: Account) -> None:
+        """Count the operations; then let LoadGen ask."""
+        super().after(account)
+        rate = account.metrics["samples_per_second"].value
+        assert rate is not None, "a closed window has a rate"
+        with Bench(self._spec, self._place, self._rules) as bench:
+            bench.alone_seconds()
+            found = bench.ask(self._load(rate))
+        account.doubts += bench.doubts
+        scope, invalid = f"scenario {found.load.scenario}", found.invalid and f"LoadGen: INVALID: {found.invalid}"
+        value = None if invalid else found.answered_per_second
+        account.metrics["loadgen_samples_per_second"] = told(value, "1/s", scope, invalid)
+        single = None if invalid or found.load.scenario == "offline" else found
+        reason = invalid or "offline has no latencies: all queries come at once"
+        account.metrics |= latencies_of(LATENCIES, single, scope, reason)
+
+    def _load(self, samples_per_second: float) -> Load:
+        measure, size = self._spec.config.measure, self._spec.config.batch_size
+        per_query = size if measure.scenario == "multi_stream" else 1
+        return Load(
+            per_second=samples_per_second / per_query,
+            percentile=self._rules.latency_percentile,
+            min_seconds=measure.min_seconds,
+            min_queries=round(BEYOND / (1.0 - self._rules.latency_percentile)),
+            seed=self._spec.run.seed,
+            scenario=measure.scenario,
+            per_query=per_query,
+        )

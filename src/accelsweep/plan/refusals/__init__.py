@@ -1,1 +1,0 @@
-"""Refusals of configs and cells, and their words, while nothing has been written yet."""

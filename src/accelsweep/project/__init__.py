@@ -1,1 +1,0 @@
-"""Projections onto devices that nobody here measured: always apart from measurements, always with an interval."""

@@ -1,1 +1,0 @@
-"""The cluster's account of a sweep, apart from the measurements."""

@@ -1,1 +1,0 @@
-"""The nodes of a fleet in the report and on the terminal."""

@@ -1,1 +1,0 @@
-"""The page of a history: a figure for each line, its changes and its points as tables."""

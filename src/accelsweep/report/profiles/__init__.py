@@ -1,1 +1,0 @@
-"""Profiles in words, and as a table apart from what was measured."""

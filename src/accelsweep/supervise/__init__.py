@@ -1,1 +1,0 @@
-"""A block: its supervisor, its runs that still stand, and each attempt from its lease to its record."""

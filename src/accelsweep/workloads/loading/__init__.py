@@ -1,1 +1,0 @@
-"""Batches made of rows: the sources of rows, their preprocessing, the endless stream of batches."""
