@@ -25,7 +25,7 @@ import numpy.typing as npt
 from scipy import special
 
 from accelsweep.analysis.intervals import Family
-from accelsweep.analysis.power import PairNoise, repeats_for
+from accelsweep.analysis.power import PairNoise, repeats_for_resolution
 from accelsweep.analysis.scaling import Logs, fit_law
 from accelsweep.analysis.simultaneous_intervals import critical, half_widths, level_after, moderate
 from accelsweep.config.sweep_options import LOOKS
@@ -246,7 +246,7 @@ def _needed(pilot: Array) -> Iterator[int]:
     size = differences.shape[1]
     shown = moderate(differences.var(axis=-1, ddof=1), np.full(size, 2.0), size + 1)
     for variances, worth in zip(shown.variance, shown.prior_degrees, strict=True):
-        answer = repeats_for([PairNoise(float(one), float(worth), size) for one in variances], size)
+        answer = repeats_for_resolution([PairNoise(float(one), float(worth), size) for one in variances], size)
         assert answer is not None
         yield answer.repeats
 

@@ -17,22 +17,23 @@ import numpy as np
 
 from accelsweep.devices.datasheets import datasheets
 from accelsweep.features.projection.fit import (
-    KNOWN,
+    MIN_FAMILY_MODELS,
     Coefficients,
-    Rate,
+    PublishedRate,
     RateTable,
     Refit,
     Vector,
+    error_spread,
     fit,
-    published,
+    leave_one_device_out,
+    leave_one_family_out,
+    published_rates,
+    rate_table,
     refit_with,
     sources,
-    spread_of,
-    table_of,
-    without_each_device,
-    without_each_family,
 )
-from accelsweep.features.projection.time_model import FITTED, FORMS, WORK_PARTS, Fitted, Held, Spread
+from accelsweep.features.projection.model import HoldoutError
+from accelsweep.features.projection.time_model import FITTED, FORMS, WORK_PARTS, Fitted, Spread
 from accelsweep.records.run_record import NetworkFamily
 
 AIMS = {"inference-amp": 0.15, "training-amp": 0.25, "training-fp32": 0.25}
@@ -48,12 +49,12 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--form", choices=list(FORMS))
     given = parser.parse_args()
-    rates = [one for one in published() if is_projected(one)]
+    rates = [one for one in published_rates() if is_projected(one)]
     print("Sources:", *sources(), sep="\n  ")
     forms: list[Fitted] = []
     prior = np.ones(len(WORK_PARTS))
     for key in FORMS:
-        table = table_of([one for one in rates if one.form == key])
+        table = rate_table([one for one in rates if one.form == key])
         if given.form in (None, key):
             forms.append(no_narrower(validated(key, table, refit_with(prior)), table, forms))
         if key in TIMES:
@@ -66,14 +67,14 @@ def main() -> None:
 
 def no_narrower(one: Fitted, table: RateTable, others: list[Fitted]) -> Fitted:
     """Return a form whose few networks say little about others with intervals no narrower than the form's before it."""
-    if len(set(table.models.tolist())) >= KNOWN or not others:
+    if len(set(table.models.tolist())) >= MIN_FAMILY_MODELS or not others:
         return one
     mine, theirs = one.spread, others[-1].spread
     wider = {name: max(getattr(mine, name), getattr(theirs, name)) for name in ("device", "within", "family")}
     return one.model_copy(update={"spread": mine.model_copy(update={**wider, "families": {}})})
 
 
-def is_projected(one: Rate) -> bool:
+def is_projected(one: PublishedRate) -> bool:
     """Return whether a rate belongs to what is projected: of recurrent networks there are three, and TF32 is needed."""
     peaks = datasheets()[one.device].flops_per_second
     return one.family is not NetworkFamily.recurrent and not peaks.keys().isdisjoint(FORMS[one.form].formats)
@@ -82,16 +83,19 @@ def is_projected(one: Rate) -> bool:
 def validated(key: str, table: RateTable, refit: Refit) -> Fitted:
     """Print how wrong a form's projections are; return its fit to all rates."""
     print(f"\n== {FORMS[key].title}: {len(table.log_seconds)} rates, {len(set(table.devices.tolist()))} devices")
-    by_device, by_family = without_each_device(table, refit), without_each_family(table, refit)
+    by_device, by_family = leave_one_device_out(table, refit), leave_one_family_out(table, refit)
     halves = held_out_halves(table, refit)
     print_errors("device held out", table, by_device, halves)
-    spread = spread_of(table, by_device, by_family, transfer(table, refit))
+    spread = error_spread(table, by_device, by_family, transfer(table, refit))
     unseen = np.full(len(by_family), np.hypot(spread.within, spread.family))
     known = ~np.isnan(by_family)
-    print_errors("family held out", table.only(known), by_family[known], unseen[known], of="families")
+    print_errors("family held out", table.select(known), by_family[known], unseen[known], of="families")
     found = refit(table)
     print_fit(found, spread)
-    families, unseen_devices = held(table.only(known), by_family[known], unseen[known]), held(table, by_device, halves)
+    families, unseen_devices = (
+        held(table.select(known), by_family[known], unseen[known]),
+        held(table, by_device, halves),
+    )
     judge(key, unseen_devices)
     return Fitted(
         form=key,
@@ -108,8 +112,8 @@ def held_out_halves(table: RateTable, refit: Refit) -> Vector:
     halves = np.empty(len(table.log_seconds))
     for name in sorted(set(table.devices.tolist())):
         own = table.devices == name
-        rest = table.only(~own)
-        spread = spread_of(rest, without_each_device(rest, refit), without_each_family(rest, refit), None)
+        rest = table.select(~own)
+        spread = error_spread(rest, leave_one_device_out(rest, refit), leave_one_family_out(rest, refit), None)
         halves[own] = [spread.half(NetworkFamily(kind)) for kind in table.families[own]]
     return halves
 
@@ -122,7 +126,7 @@ def transfer(table: RateTable, refit: Refit) -> float | None:
     names = sorted(set(table.devices.tolist()))
     within, medians = [], []
     for new, old in itertools.permutations(names, 2):
-        errors = [error_by_model(table, name, refit(table.only(table.devices != new))) for name in (new, old)]
+        errors = [error_by_model(table, name, refit(table.select(table.devices != new))) for name in (new, old)]
         common = sorted(errors[0].keys() & errors[1].keys())
         if len(common) < WORST:
             continue
@@ -136,14 +140,14 @@ def transfer(table: RateTable, refit: Refit) -> float | None:
 
 def error_by_model(table: RateTable, device: str, found: Coefficients) -> dict[str, float]:
     """Return the log of projected over published time of each model on a device."""
-    own = table.only(table.devices == device)
+    own = table.select(table.devices == device)
     errors = found.log_seconds(own) - own.log_seconds
     return dict(zip(own.models.tolist(), errors.tolist(), strict=True))
 
 
-def held(table: RateTable, errors: Vector, halves: Vector) -> Held:
+def held(table: RateTable, errors: Vector, halves: Vector) -> HoldoutError:
     """Return the median error of the rates, and the share of intervals that hold them."""
-    return Held(
+    return HoldoutError(
         count=len(errors),
         networks=len(set(table.models.tolist())),
         devices=len(set(table.devices.tolist())),
@@ -158,7 +162,7 @@ def print_errors(title: str, table: RateTable, errors: Vector, halves: Vector, o
     for column in dict.fromkeys((of, "families")):
         for name in sorted(set(getattr(table, column).tolist())):
             own = getattr(table, column) == name
-            line(name, table.only(own), errors[own], halves[own])
+            line(name, table.select(own), errors[own], halves[own])
     line("all", table, errors, halves)
     worst = np.argsort(-np.abs(errors))[:WORST]
     print("   worst ten:", end=" ")
@@ -181,7 +185,7 @@ def print_fit(found: Coefficients, spread: Spread) -> None:
     print(f"   device x/ {np.exp(spread.device):.2f}, unseen family x/ {np.exp(spread.family):.2f}, transfer {moved}")
 
 
-def judge(key: str, devices: Held) -> None:
+def judge(key: str, devices: HoldoutError) -> None:
     """Print whether the aims are reached."""
     words = ["reached" if ok else "MISSED" for ok in (devices.median_error <= AIMS[key], devices.coverage >= COVERAGE)]
     print(f"   aim {AIMS[key]:.0%} median error on held-out devices: {devices.median_error:.1%}, {words[0]}")

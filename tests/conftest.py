@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -292,3 +293,11 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[P
         return folder
 
     return shared
+
+
+@pytest.fixture
+def simulated() -> ModuleType:
+    """The builders of simulated_sweep.py: make_manifest, make_run, name_of."""
+    import simulated_sweep
+
+    return simulated_sweep

@@ -22,7 +22,11 @@ def page() -> str:
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
     context = typer.Context(group)
-    return HEAD + "\n".join(_command(name, group.get_command(context, name)) for name in group.list_commands(context))
+    return HEAD + "\n".join(
+        _command(name, command)
+        for name in group.list_commands(context)
+        if isinstance(command := group.get_command(context, name), TyperCommand)
+    )
 
 
 def _command(name: str, command: TyperCommand) -> str:

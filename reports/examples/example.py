@@ -45,14 +45,14 @@ def built_with() -> dict[str, str]:
 def rebuild(home: Path, name: str) -> Path:
     """Write findings and report of the example in `home` from its records; return the report's folder."""
     from accelsweep.analysis.analyse_sweep import analyse
-    from accelsweep.analysis.collect import look_up
+    from accelsweep.analysis.collect import read_runs
     from accelsweep.records.layout import existing_sweep
     from accelsweep.records.plan import Manifest
     from accelsweep.report.report_files import write_files
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
-    analyse(look_up(folder, manifest), manifest).write(folder.findings)
+    analyse(read_runs(folder, manifest), manifest).write(folder.findings)
     write_files(folder, METHOD)
     return folder.report
 

@@ -5,7 +5,7 @@ notebooks and scripts:
 
 * `accelsweep.plan([...])` previews a sweep and returns a `SweepPlan`.
 * `accelsweep.run([...])` measures a sweep and returns an `OpenedSweep`.
-* `accelsweep.open(...)` reads sweeps and archives and returns an `OpenedSweep`.
+* `accelsweep.open(...)` reads sweeps and exported files and returns an `OpenedSweep`.
 
 These names are imported on first use, so that `import accelsweep` is quick. None of them imports torch.
 """

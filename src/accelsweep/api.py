@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +18,7 @@ from markupsafe import escape
 
 from accelsweep import registry
 from accelsweep.analysis.analyse_sweep import analyse
-from accelsweep.analysis.collect import in_utf8, look_up
+from accelsweep.analysis.collect import read_runs, utf8_safe
 from accelsweep.analysis.merge_sweeps import Part, analyse_together
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.setting import label
@@ -33,7 +33,7 @@ from accelsweep.records.layout import SweepFolder, existing_sweep, known_sweeps
 from accelsweep.records.plan import Manifest, MergedName, name_together
 from accelsweep.records.run_files import read_steps
 from accelsweep.report.content import Content, build_content
-from accelsweep.report.html_page import render_static
+from accelsweep.report.html_page import TEMPLATES, render_static
 
 # Runs and settings as pandas frames. A column's name carries its unit: that of the metric, such as `step_seconds`.
 
@@ -81,7 +81,10 @@ def _run(row: RunRow, axes: Sequence[str], metrics: Sequence[str]) -> dict[str, 
 def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """Return the rows as a frame, whose texts pandas keeps in UTF-8: an axis' value may hold half a surrogate pair."""
     return pd.DataFrame(
-        [{in_utf8(name): in_utf8(one) if isinstance(one, str) else one for name, one in row.items()} for row in rows]
+        [
+            {utf8_safe(name): utf8_safe(one) if isinstance(one, str) else one for name, one in row.items()}
+            for row in rows
+        ]
     )
 
 
@@ -226,12 +229,14 @@ class OpenedSweep:
     def _repr_html_(self) -> str:
         content = self._content
         advice = content.findings.recommendation
-        return render_static("first_screen.html.j2", content=content, findings=content.findings, advice=advice)
+        return render_static(
+            TEMPLATES / "first_screen.html.j2", content=content, findings=content.findings, advice=advice
+        )
 
 
 def _part(folder: SweepFolder) -> Part:
     manifest = Manifest.read(folder.manifest)
-    return Part(folder.name, look_up(folder, manifest), manifest)
+    return Part(folder.name, read_runs(folder, manifest), manifest)
 
 
 # `accelsweep.plan` and `accelsweep.run`: what the commands of these names do, as functions that return it.
@@ -312,19 +317,20 @@ def run(
     tracking_uri: str | None = None,
     cancel_old: bool = False,
     keep_going: bool = False,
+    features: Mapping[str, Any] | None = None,
     home: Path | str | None = None,
-    **features: Any,
 ) -> OpenedSweep:
     """Plan a sweep, measure its missing runs, write its report, and return it; progress is printed meanwhile.
 
-    `features` are options that features add to `accelsweep run`, such as `notify=["command: ..."]`.
+    `features` are the options that features add to `accelsweep run`, by their names, such as the addresses of notices.
 
     The same call again resumes it. A run that failed is a row of `.runs` with its reason, and no error here. An
     interrupted notebook is a Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError before
     anything is written, AccelsweepError if another command runs the sweep.
     """
-    if unknown := features.keys() - {option.name for option in registry.run_options()}:
-        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
+    known = {option.name for option in registry.run_options()}
+    if unknown := sorted((features or {}).keys() - known):
+        raise InputError(f"features: no option {unknown[0]!r}{nearest(unknown[0], known)}")
     request = Request(
         overrides=_listed(overrides),
         name=name,
@@ -335,7 +341,7 @@ def run(
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
         keep_going=keep_going,
-        features=features,
+        features=dict(features or {}),
     )
     with _no_usage_reports():
         ended = carried_out(_home(home), request)
@@ -366,22 +372,24 @@ def _listed(overrides: Sequence[str]) -> tuple[str, ...]:
     return tuple(overrides)
 
 
-# `accelsweep.open`: a sweep's folder, its name, an archive, or several of them, as an `OpenedSweep`. Writes nothing.
+# `accelsweep.open`: a sweep's folder, its name, an exported file, or several of them. Writes nothing.
 
 Source: TypeAlias = str | os.PathLike[str]
-"""A sweep's folder `sweeps/NAME`, its name in the working directory, or an archive's file."""
+"""A sweep's folder `sweeps/NAME`, its name in the working directory, or an exported file."""
 
 
 def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
-    """Return a sweep read from its records: a folder `sweeps/NAME`, a name, or an archive of `accelsweep export`.
+    """Return a sweep read from its records: a folder `sweeps/NAME`, a name, or an exported file.
 
     Several are merged by hardware, as `accelsweep report A B` does: the first one gives the baseline and the analysis'
     settings. Nothing is written, no code of the sweep is run, and torch is not imported. Raises InputError if there is
-    no such sweep, an archive cannot be used, or two have one name; DamagedFile if a plan is damaged.
+    no such sweep, a file cannot be used, or two have one name; DamagedFile if a plan is damaged.
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not sources:
-        raise InputError('there is nothing to open: give a folder, an archive or a list, as in open("sweeps/NAME")')
+        raise InputError(
+            'there is nothing to open: give a folder, an exported file or a list, as in open("sweeps/NAME")'
+        )
     with contextlib.ExitStack() as made:
         folders = [_folder(Path(one), made) for one in sources]
         _refuse_doubles([folder.name for folder in folders])
@@ -391,7 +399,7 @@ def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
 
 
 def _folder(path: Path, made: contextlib.ExitStack) -> SweepFolder:
-    """Return the folder of a sweep; that of an archive is a new temporary one, which goes with `made`."""
+    """Return the folder of a sweep; that of a file is a new temporary one, which goes with `made`."""
     here = known_sweeps(Path.cwd())
     if str(path) in here:
         return existing_sweep(Path.cwd(), str(path))
@@ -404,13 +412,10 @@ def _folder(path: Path, made: contextlib.ExitStack) -> SweepFolder:
                 opened: SweepFolder = made.enter_context(registry.load(feature.open_file)(path))
                 return opened
     listing = f"; the sweeps here are: {', '.join(here)}" if here else ""
-    raise InputError(f"there is no sweep and no archive at {path.absolute()}{listing}")
+    raise InputError(f"there is no sweep and no exported file at {path.absolute()}{listing}")
 
 
 def _refuse_doubles(names: list[str]) -> None:
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:
-        raise InputError(
-            f"two of these sweeps are called {double!r}: bring one in under another name, with "
-            "`accelsweep import FILE --name NEW`"
-        )
+        raise InputError(f"two of these sweeps are called {double!r}: bring one in under another name first")

@@ -19,7 +19,7 @@ EXIT_INPUT = 2
 """The input is wrong: the message names the fault, its place, and the nearest valid word. Nothing was written."""
 
 EXIT_REGRESSION = 3
-"""`compare --fail-if` or `ab --fail-if` found a regression that the intervals support, or `fleet` a sick node."""
+"""A command with `--fail-if` found a regression that the intervals support, or another command a sick node."""
 
 EXIT_INTERRUPTED = 130
 """Ctrl-C, SIGTERM or SIGHUP; the same command resumes."""

@@ -1,4 +1,4 @@
-"""The user's git repository, through the command `git`. Only its list of worktrees is ever changed.
+"""The user's git repository, through the command `git`.
 
 The remote is never asked or recorded: its address may hold a token.
 """
@@ -50,7 +50,9 @@ def git(folder: Path, *arguments: str) -> str:
     try:
         done = _run(folder, _TIMEOUT_SECONDS, "-c", "core.quotePath=false", *arguments)
     except FileNotFoundError:
-        raise InputError("git is not installed, and `ab` compares commits of a git repository: install git") from None
+        raise InputError(
+            "git is not installed, and commits of a git repository are to be compared: install git"
+        ) from None
     except subprocess.TimeoutExpired:
         timeout = f"git {arguments[0]} gave no answer within {_TIMEOUT_SECONDS:g} s in {folder}"
         raise GitFailed(f"{timeout}: try the same there by hand, and check its disk") from None

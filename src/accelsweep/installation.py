@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import re
 from importlib import metadata
 from pathlib import Path
 
 __version__ = "0.1.0"
 
 _PACKAGE = Path(__file__).resolve().parent
-
-BOOSTING_EXTRAS = {"xgboost": "boosting", "lightgbm": "lightgbm"}
-"""Modules of boosted trees, and the extra that installs each."""
-
-EXECUTOR_EXTRAS = {"cluster-generic": "grid-engine"}
-"""Snakemake's executor plugins that an extra of ours installs."""
 
 
 def shipped_root() -> Path:
@@ -31,36 +27,21 @@ def config_folders(home: Path) -> tuple[Path, ...]:
     return (user, shipped) if user.is_dir() and user.resolve() != shipped.resolve() else (shipped,)
 
 
-def loadgen_install_command() -> str | None:
-    """Return the command that installs MLPerf's load generator; None where it is installed."""
-    return None if importlib.util.find_spec("mlperf_loadgen") else "pip install accelsweep[serving]"
-
-
 def executor_plugin_install_command(executor: str) -> str | None:
     """Return the command that installs Snakemake's plugin for an `executor`; None where Snakemake has it."""
     if executor == "local" or importlib.util.find_spec(f"snakemake_executor_plugin_{executor.replace('-', '_')}"):
         return None
-    extra = EXECUTOR_EXTRAS.get(executor)
-    return f"pip install 'accelsweep[{extra}]'" if extra else f"pip install snakemake-executor-plugin-{executor}"
+    plugin = f"snakemake-executor-plugin-{executor}"
+    extra = _extra_with(plugin)
+    return f"pip install 'accelsweep[{extra}]'" if extra else f"pip install {plugin}"
 
 
-def boosting_install_command(module: str) -> str | None:
-    """Return the command that installs a library of boosted trees; None where it is installed or not one of ours."""
-    if module not in BOOSTING_EXTRAS or importlib.util.find_spec(module):
-        return None
-    return f"pip install 'accelsweep[{BOOSTING_EXTRAS[module]}]'"
-
-
-def cuda_boosting_remedy(module: str) -> str | None:
-    """Return how to get a CUDA build of `module`, where the installed one certainly has none."""
-    if module != "xgboost" or not _is_installed("xgboost-cpu") or _is_installed("xgboost"):
-        return None
-    return "XGBoost's wheel xgboost-cpu has no CUDA: pip uninstall xgboost-cpu, then pip install xgboost"
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        metadata.distribution(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+def _extra_with(distribution: str) -> str | None:
+    """Return the extra of ours that installs a distribution, None where there is none."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for line in metadata.requires("accelsweep") or ():
+            name, _, condition = line.partition(";")
+            extra = re.search(r"extra == ['\"]([\w-]+)['\"]", condition)
+            if extra and extra[1] not in ("dev", "docs") and re.split(r"[^\w.-]", name, maxsplit=1)[0] == distribution:
+                return extra[1]
+    return None

@@ -91,6 +91,8 @@ class Task:
     `check` is a function (config, file_of) that raises InputError for a config that does not fit; it is called for
     every task's configs. `unsupported` is a function (config, site) that returns why a setting cannot run there, or
     None. `version_of` is a function of the config that returns the module whose version decides its speed, or None.
+    With `model_trains` the class of the model trains by itself: it gets more arguments than its config says, and no
+    Trainer.
     """
 
     name: str
@@ -103,15 +105,16 @@ class Task:
     check: str | None = None
     unsupported: str | None = None
     version_of: str | None = None
+    model_trains: bool = False
 
 
 @dataclass(frozen=True)
 class SweepFile:
-    """Files of a sweep's folder, which archives hold too.
+    """Files of a sweep's folder, which are exported too.
 
     `pattern` is relative to the folder, where `*` stands for one name. `model` is the kind of document, None for other
-    files. `check` is a function (document, path, place in an archive) that raises DamagedFile for a document in the
-    place of another one. `published` ones go to MLflow with the report.
+    files. `check` is a function (document, path, place in an exported sweep) that raises DamagedFile for a document in
+    the place of another one. `published` ones go to MLflow with the report.
     """
 
     pattern: str
@@ -167,7 +170,8 @@ class Scheduler:
     environment are kept in records. `options` is the model of the keys `site.NAME`, a subclass of
     `config.site.JobSettings`, and `check` a function (options, file_of) that raises InputError for unfit ones.
     `says_no_memory` is a function of a line of a job's log that tells whether it reports a lack of memory.
-    `draft` is a function of a site's name that returns the text of a site file.
+    `draft` is a function of a site's name that returns the text of a site file, from what the commands in
+    `draft_source` list.
     """
 
     name: str
@@ -179,6 +183,7 @@ class Scheduler:
     check: str
     says_no_memory: str
     draft: str
+    draft_source: str
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,9 @@ class Feature:
 
     `name` is the name of its folder. `requires` names the features that it imports.
     `answers` are the models of what its commands print with `--json`, for the reference.
+    `metrics` is a mapping of the names of metrics to `records.metrics.Meaning`.
+    `setting_doubts` is a function of a setting's runs (`analysis.run_results.CellRuns`) that yields doubts.
+    `generated_data` are dotted names of data modules without `prepare_data`, for whose sake torch is not imported.
     `plan_part` is a subclass of `records.plan.PlanPart`, and `plan_blocks` a function (`Cutting`, that part, existing
     blocks, names of finished blocks) that returns the `Design` of its sweep's blocks, both of
     `planning.randomized_blocks`.
@@ -220,6 +228,9 @@ class Feature:
     answers: tuple[str, ...] = ()
     config_keys: tuple[ConfigKeys, ...] = ()
     tasks: tuple[Task, ...] = ()
+    metrics: str | None = None
+    setting_doubts: str | None = None
+    generated_data: tuple[str, ...] = ()
     plan_part: str | None = None
     plan_blocks: str | None = None
     grid_points: str | None = None

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from accelsweep.driver.json_output import all_answers
 from accelsweep.features.history.command import HistoryAnswer
-from accelsweep.features.history.lines import History
+from accelsweep.features.history.model import History
 
 FORM = {
     "AbAnswer": "sweep headline versions family confidence threshold rate_unit rows fail_if gate failing",
@@ -33,9 +33,9 @@ FORM = {
     "PlannedRange": "least expected most",
     "PlannedEffect": "effect assumption reason",
     "StatusAnswer": "sweeps unreadable unplanned",
-    "UnplannedHead": "sweep detached",
+    "UnplannedHead": "sweep background",
     "SweepState": (
-        "sweep revision planned settled remaining outcomes seconds_left head detached running jobs jobs_reason kept "
+        "sweep revision planned settled remaining outcomes seconds_left head background running jobs jobs_reason kept "
         "doubts damaged recommendation report report_outdated"
     ),
     "HeadAtWork": "host pid since",
@@ -52,33 +52,33 @@ FORM = {
     "CompareAnswer": ("before after family confidence threshold rate_unit rows only_before only_after fail_if failing"),
     "ComparedSetting": "cell label axes before after ratio verdict reason doubts",
     "HistoryAnswer": "sources order order_reason confidence family lines alone report",
-    "LineOfHistory": "cell label axes hardware machine rate_unit points changes reason",
-    "PointOfLine": "name source version commit local_changes committed measured rate disturbed software",
-    "ChangeOfLine": "at ratio verdict software",
+    "HistoryLine": "cell label axes hardware machine rate_unit points changes reason",
+    "LinePoint": "name source version commit local_changes committed measured rate disturbed software",
+    "RateChange": "at ratio verdict software",
     "Estimate": "value low high unit confidence count reason",
-    "ProjectAnswer": "sweep reason cell label here batch rate_here disturbed devices unseen sources",
-    "Projected": (
+    "ProjectAnswer": "reason cell label here batch rate_here disturbed devices unseen sources sweep",
+    "Projection": (
         "device name form reason rate ratio usd_per_hour usd_per_million_samples usd_per_epoch "
         "joules_per_sample_at_most room limit cheaper monthly notes source"
     ),
     "Range": "value low high",
     "AdviseAnswer": (
-        "sweep epochs samples deadline_hours budget_usd headline tier choice offers changes next_steps "
-        "monthly assumptions"
+        "headline tier choice offers changes next_steps monthly assumptions sweep epochs samples deadline_hours "
+        "budget_usd"
     ),
     "Offer": (
         "tier name count key form reason hours_measured usd_measured hours_projected usd_projected usd_per_hour paid "
         "outlay_usd room in_time in_budget notes source"
     ),
     "ProfileAnswer": "sweep settings report",
-    "ProfiledSetting": (
+    "ProfileFinding": (
         "cell label axes task started_at ranks device device_name warmup_steps steps profiled_step_seconds "
         "measured_step_seconds cost changed operators modules folder against operator_differences module_differences"
     ),
     "OperatorTime": "calls host_seconds device_seconds name",
     "ModuleTime": "calls host_seconds device_seconds name form part",
     "PartDifference": "name before after",
-    "Unseen": "form count networks devices median_error coverage",
+    "FormError": "count networks devices median_error coverage form",
     "DoctorAnswer": "able checks",
     "CheckResult": "ok what found remedy",
 }

@@ -24,7 +24,7 @@ from accelsweep.features.claims.command import ClaimsRequest
 from accelsweep.features.detach import command, job, places
 from accelsweep.features.detach.command import attach
 from accelsweep.features.detach.job import MOST_STARTS, HeadOrder, last_of_chain
-from accelsweep.features.detach.places import Handed, HeadEnd, HeadJob, Tmux
+from accelsweep.features.detach.places import Handed, HeadEnd, HeadJob, Tmux, head_log
 from accelsweep.features.fleet import command as fleet
 from accelsweep.features.fleet.command import FleetRequest
 from accelsweep.features.fleet.planning import Fleet
@@ -145,7 +145,7 @@ def test_a_head_does_what_its_command_does_and_ends_with_its_exit_code(request_,
     monkeypatch.setattr(job, "carried_out", replaced(Ended("mine", 10)))
     monkeypatch.setattr(ab, "measured_versions", replaced((11, None)))
     monkeypatch.setattr(fleet, "measured_nodes", replaced((12, None)))
-    monkeypatch.setattr(claims, "put_to_the_test", replaced(13))
+    monkeypatch.setattr(claims, "run_claims", replaced(13))
     assert job.do(tmp_path, request_) == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[request_.command]
     assert given == ([(), 1.5] if request_.command == "claims" else [request_])
 
@@ -205,8 +205,8 @@ def left(tmp_path: Path) -> SweepFolder:
     """A sweep whose head was handed over to a tmux that is no more, and said three lines."""
     folder = SweepFolder(tmp_path, "tiny")
     Handed(place="tmux", name="accelsweep-none", host=os.uname().nodename, since="").write(folder.of_head("handed"))
-    folder.head_log.parent.mkdir()
-    folder.head_log.write_text("one\ntwo \x1b[31mred\nthree\n")
+    head_log(folder).parent.mkdir()
+    head_log(folder).write_text("one\ntwo \x1b[31mred\nthree\n")
     return folder
 
 
@@ -217,8 +217,8 @@ def test_attach_shows_all_that_a_head_said_and_ends_as_it_ended(left, capsys):
 
 
 def test_attach_waits_for_nobody_where_something_else_stands_in_the_place_of_the_log(left):
-    left.head_log.unlink()
-    os.mkfifo(left.head_log)
+    head_log(left).unlink()
+    os.mkfifo(head_log(left))
     with pytest.raises(DamagedFile, match="it is no file"):
         attach(left.home, "tiny")
 
@@ -234,13 +234,13 @@ def test_attach_tells_of_a_head_that_was_killed(left, capsys, monkeypatch):
 def test_attach_shows_whole_lines_and_waits_where_one_job_follows_another(left, capsys, monkeypatch):
     monkeypatch.setattr(command, "_ASK_SECONDS", 0.0)
     monkeypatch.setattr(command, "_READ_SECONDS", 0.0)
-    left.head_log.write_text("one\nha")
+    head_log(left).write_text("one\nha")
     looks = []
 
     def absent(_folder):
         looks.append(_folder)
         if len(looks) == 2:
-            with left.head_log.open("a") as log:
+            with head_log(left).open("a") as log:
                 log.write("lf\n")
             HeadEnd(code=0).write(left.of_head("ended"))
 

@@ -17,7 +17,7 @@ from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.features.detach import command as handing
 from accelsweep.features.detach import job as carrying
 from accelsweep.features.detach.job import Errand, HeadOrder
-from accelsweep.features.detach.places import Handed, HeadEnd, Whereabouts, detached, end_of_head, handed_head
+from accelsweep.features.detach.places import Handed, HeadEnd, Whereabouts, detached, end_of_head, handed_head, head_log
 from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.planning.plan import make_plan
 from accelsweep.records.layout import SweepFolder
@@ -235,15 +235,15 @@ def test_a_head_that_no_place_takes_leaves_no_order(folder, errand, monkeypatch)
 def test_what_is_handed_over_is_planned_told_and_asked_for_once(folder, errand, monkeypatch, capsys) -> None:
     place = NoPlace()
     monkeypatch.setattr(handing, "place_for", lambda *_: place)
-    folder.head_log.parent.mkdir(parents=True)
-    folder.head_log.write_text("of an earlier head\n")
+    head_log(folder).parent.mkdir(parents=True)
+    head_log(folder).write_text("of an earlier head\n")
     HeadEnd(code=3).write(folder.of_head("ended"))
     assert handing.hand_over(folder.home, DETACHED, ()) == 0
     assert Manifest.read(folder.manifest) == errand.plan.manifest
     order = HeadOrder.read(folder.of_head("order"))
     assert (order.sweeps, order.revision, order.request.cancel_old) == (("mine",), 1, False)
     assert [command[-1] for command in place.started] == [str(folder.root)]
-    assert not folder.head_log.exists()
+    assert not head_log(folder).exists()
     told = capsys.readouterr().out
     for words in ("session accelsweep-head-mine", "attach mine", "end accelsweep-head-mine", "with the machine"):
         assert words in told

@@ -29,7 +29,7 @@ def test_a_doubt_has_the_message_and_the_remedy_of_its_own_place():
     found = {one.code: one for one in raised}
     assert found["short_window"].message == "the window lasted {seen_seconds} s, and {asked} s were asked for"
     assert found["fewer_repeats"].remedy == "see the failed runs' reasons, then run again"
-    assert found["build_differs"].message == "the build tag of ... differs", "through a helper that raises it"
+    assert found["build_differs"].message == "the build tag of {package} differs: {ours}, {theirs}"
     assert len(found) == len(raised), "a code is raised in one place"
 
 

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelsweep.cli import options
 from accelsweep.config.sweep_options import LOOKS
-from accelsweep.features.fleet.planning import FLEET_TOLERANCE
-from accelsweep.features.projection.time_model import SCALING_TABLE
+from accelsweep.features.projection.scaling import SCALING_TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -25,11 +23,6 @@ def said(page: str) -> str:
 @pytest.mark.parametrize("page", ["docs/method.md", "docs/versions.md", "src/accelsweep/cli/options.py"])
 def test_the_looks_are_those_of_the_code(page: str) -> None:
     assert f"after {', '.join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} blocks" in said(page)
-
-
-def test_the_help_states_the_tolerance_of_a_fleet() -> None:
-    (option,) = options.Tolerance.__metadata__
-    assert option.help.endswith(f"({FLEET_TOLERANCE:g})")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/first-sweep.md"])

@@ -58,7 +58,7 @@ def test_every_place_that_a_recipe_names_is_there(recipe):
             written((ROOT / step["file"]).read_text(), step["how"], step["anchor"], step["text"])
         elif step["file"]:
             assert not (ROOT / step["file"]).exists()
-            assert (ROOT / step["file"]).parent.is_dir()
+            assert (ROOT / step["file"]).parent.parent.is_dir(), "a feature is a new folder"
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -105,6 +105,7 @@ def test_the_code_with_all_recipes_typed_in_has_the_types_that_our_interfaces_as
 def typed(copy, step):
     """Do in a copy of the checkout what a step of a recipe says."""
     target = copy / step["file"]
+    target.parent.mkdir(exist_ok=True)
     new = step["how"] == "a new file"
     text = step["text"] if new else written(target.read_text(), step["how"], step["anchor"], step["text"])
     target.write_text(text)

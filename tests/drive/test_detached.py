@@ -22,6 +22,7 @@ from accelsweep.features.detach.places import (
     Tmux,
     Whereabouts,
     detached,
+    head_log,
     name_in,
     place_for,
     ways_to_end,
@@ -61,7 +62,7 @@ class Slurms:
 @pytest.fixture
 def folder(tmp_path: Path) -> SweepFolder:
     made = SweepFolder(tmp_path, "some.sweep")
-    made.head_log.parent.mkdir(parents=True)
+    head_log(made).parent.mkdir(parents=True)
     return made
 
 
@@ -79,8 +80,8 @@ def test_a_tmux_session_gets_the_words_the_folder_and_the_environment_exactly(fo
     monkeypatch.setenv("SAID", "by us; only")
     script = 'printf "%s\\n" "$@" "$SAID" "$PWD"; sleep 60'
     assert Tmux().start(folder, ("sh", "-c", script, "sh", *WORDS), name_in(Tmux(), folder)) == session
-    until(lambda: str(folder.home) in folder.head_log.read_text() if folder.head_log.exists() else False, 30)
-    assert folder.head_log.read_text().splitlines() == [*WORDS, "by us; only", str(folder.home)]
+    until(lambda: str(folder.home) in head_log(folder).read_text() if head_log(folder).exists() else False, 30)
+    assert head_log(folder).read_text().splitlines() == [*WORDS, "by us; only", str(folder.home)]
     Handed(place="tmux", name=session, host=os.uname().nodename, since="").write(folder.of_head("handed"))
     assert detached(folder)[1].words == f"tmux session {session}"
     subprocess.run(Tmux().end_with(session), shell=True, check=True)  # as a user types it
@@ -204,7 +205,7 @@ def test_a_heads_job_takes_no_gpu_a_notice_before_its_end_and_the_log(tmp_path):
     given = options(Slurm(partition="gpu", cpu_partition="cpu", account="a", max_minutes=1440), folder)
     assert (given["--partition"], given["--account"], given["--time"]) == ("cpu", "a", "1440")
     assert given["--signal"] == "B:USR1@180"
-    assert given["--output"] == str(folder.head_log).replace("%", "%%")
+    assert given["--output"] == str(head_log(folder)).replace("%", "%%")
     assert not {"--gpus", "--gres", "--dependency", "--qos"} & given.keys()
 
 

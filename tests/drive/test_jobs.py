@@ -15,7 +15,7 @@ from accelsweep.files import set_aside
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.schedulers.protocol import Job
-from accelsweep.schedulers.slurm import advice, hopeless, job_name_prefix, read_jobs
+from accelsweep.schedulers.slurm import advice, job_name_prefix, never_starts, read_jobs
 
 
 def jobs_in(listing: str, sweep: SweepFolder) -> list[Job]:
@@ -111,7 +111,7 @@ def test_a_partition_that_is_closed_is_named_with_what_to_do(example_sweep: Swee
     block = Manifest.read(example_sweep.manifest).blocks[0].name
     (job,) = jobs_in(f"7|PENDING|{reason}|gpu||0:00|{example_sweep.home}|rule_block_wildcards_x_{block}", example_sweep)
     assert f"PENDING ({reason} of gpu)" in str(job)
-    assert not hopeless(job.reason), "its staff may open it"
+    assert not never_starts(job.reason), "its staff may open it"
     assert "partition gpu is closed" in advice(job.reason)
     assert "change site.slurm.partition" in advice(job.reason)
     assert advice("Priority") is None

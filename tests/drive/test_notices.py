@@ -205,10 +205,10 @@ def test_a_standstill_is_told_once_and_again_after_a_movement(
 
 
 def test_the_end_is_told_with_the_headline(tmp_path: Path) -> None:
-    from accelsweep.analysis.analyse_sweep import findings_of
+    from accelsweep.analysis.analyse_sweep import analyse_folder
 
     folder, file = build_example_sweep(tmp_path), tmp_path / "heard.txt"
-    findings_of(folder).write(folder.findings)
+    analyse_folder(folder).write(folder.findings)
     Notices(folder, [Target(f"command: cat >> {file}")], pytest.fail).ended(EXIT_OK)
     [line] = lines(file)
     assert line.startswith("accelsweep example: ended, 21 of 24 runs settled. ")

@@ -45,9 +45,9 @@ def test_a_job_that_fails_after_its_block_is_finished_is_not_tried_again_and_any
 LIMITED = """\
 from accelsweep.config.site import Site
 from accelsweep.driver.job_retries import decide
-from accelsweep.features.grid_engine.scheduler import GridEngineEngine
+from accelsweep.features.grid_engine.scheduler import GridEngineScheduler
 
-class Engine(GridEngineEngine):
+class Engine(GridEngineScheduler):
     def in_queue(self):
         return 0
 

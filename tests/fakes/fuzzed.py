@@ -25,7 +25,7 @@ from accelsweep.features.accounting.sacct import Accounting, JobAccount, account
 from accelsweep.features.archives.command import export_sweep, import_archive
 from accelsweep.features.detach.job import HeadOrder
 from accelsweep.features.detach.places import Handed, HeadEnd
-from accelsweep.features.imports.readers import all_kept, external_file, read_published
+from accelsweep.features.imports.readers import external_file, read_all_external, read_published
 from accelsweep.files import sha256_file
 from accelsweep.planning.plan import make_plan
 from accelsweep.records.layout import SweepFolder
@@ -175,13 +175,13 @@ def _external(folder: SweepFolder, chance: random.Random) -> Callable[[], object
         kept = external_file(folder.home, "theirs")
         read_published(path, source, "l4").write(kept)
         kept.write_bytes(changed_json(kept.read_bytes(), chance))
-        return lambda: [str(row.circumstances) for one in all_kept(folder.home) for row in one.rows]
+        return lambda: [str(row.circumstances) for one in read_all_external(folder.home) for row in one.rows]
     path.write_bytes((change if chance.random() < 0.8 else damaged)(path.read_bytes(), chance))
     target = external_file(folder.home, "theirs")
 
     def read() -> None:
         read_published(path, source, chance.choice((None, "l4"))).write(target)
-        all_kept(folder.home)
+        read_all_external(folder.home)
 
     return read
 

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from accelsweep.analysis.setting_findings import command_again
+from accelsweep.analysis.setting_findings import rerun_command
 from accelsweep.planning.plan import make_plan
 
 pytestmark = pytest.mark.heavy
@@ -14,6 +14,6 @@ def test_the_command_for_a_setting_plans_that_setting_alone(home):
     for overrides in (["experiment=quickstart", "batch_size=32,64"], ["experiment=ladder"]):
         manifest = make_plan(home, overrides).manifest
         for cell in [cell for cell in manifest.cells if cell.unsupported is None][::3]:
-            typed = shlex.split(command_again(manifest, cell))
+            typed = shlex.split(rerun_command(manifest, cell))
             again = make_plan(home, typed[2 : typed.index("--name")], name=typed[-1]).manifest
             assert [one.name for one in again.cells] == [cell.name]

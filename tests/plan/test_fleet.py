@@ -46,7 +46,6 @@ def test_what_is_written_is_read_back_and_names_the_node(home: Path) -> None:
     assert manifest.part(Fleet) == Fleet(nodes=("n1", "n2"), each=2)
     assert {Block.read(folder.block(block.name)).resources.node for block in manifest.blocks} == {"n1", "n2"}
     assert not planned(home, "n1", "n2").changed
-    assert "node" not in Resources().model_dump(mode="json")
 
 
 def test_more_rounds_and_more_nodes_keep_what_is_there(home: Path) -> None:

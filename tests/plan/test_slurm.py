@@ -15,11 +15,11 @@ from accelsweep.schedulers.protocol import Resources, python
 from accelsweep.schedulers.slurm import (
     across_nodes,
     before_block,
-    full,
     in_words,
+    is_unreachable,
     job_resources,
     keys_for,
-    no_answer,
+    queue_limit,
     refuse_unfit_slurm,
     sbatch_options,
 )
@@ -79,8 +79,8 @@ def test_slurms_words_lead_to_the_sites_keys(words, keys):
     ],
 )
 def test_a_refusal_that_ends_by_itself_is_told_from_one_that_stands(words, limit, silent):
-    assert full(words) == limit
-    assert no_answer(words) is silent
+    assert queue_limit(words) == limit
+    assert is_unreachable(words) is silent
 
 
 def test_gpus_of_several_nodes_are_asked_for_per_node_and_one_task_on_each():

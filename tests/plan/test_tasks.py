@@ -30,9 +30,6 @@ SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
         ([*SERVER, "analysis.rate=samples_per_second"], "measure.scenario=server measures no such rate"),
         (["task=inference", "measure.scenario=single_stream"], "batch_size is 32: set batch_size=1"),
         (["task=inference", "loop=raw"], "task=inference does not train: leave loop out"),
-        (["task=kernels", "model=kernel_copy", "loop=raw"], "task=kernels does not train: leave loop out"),
-        (["task=kernels"], "SmallCNN is a model to train: take model=kernel_matmul"),
-        (["model=kernel_copy"], "is a kernel, which has nothing to train: set task=kernels"),
         (["task=memory_frontier", "measure=frontier", "measure.headroom=1.5"], "must be at least 0 and less than 1"),
         (["task=memory_frontier", "measure=frontier", "measure.max_batch=0"], "must be at least 1"),
         (["task=boosting"], "SmallCNN is a network or a kernel: take model=xgboost"),
@@ -187,7 +184,7 @@ def test_without_the_library_trees_are_a_row_that_says_what_to_install(home, mon
 def test_a_setting_of_trees_stands_for_one_version_of_its_library(home):
     """Another version grows them at another pace, and no record of the old one may stand for it."""
     sources = make_plan(home, [*QUICK, *TREES, "model=hist_gradient_boosting", *ONE]).manifest.sources
-    assert set(sources) == {"accelsweep.workloads", "sklearn"}
+    assert set(sources) == {"accelsweep.features.boosting", "accelsweep.workloads", "sklearn"}
 
 
 def test_a_config_that_serves_nothing_has_no_key_for_it_so_that_older_settings_keep_their_names(home):

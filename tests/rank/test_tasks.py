@@ -8,7 +8,6 @@ from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, run_ranks
 from accelsweep.records.run_record import Outcome
 
 AIM = {**MEASURE, "quality_metric": "val_accuracy", "quality_better": "max", "validate_every_samples": 400}
-KERNELS = "accelsweep.features.kernels.kernels"
 
 
 @BOTH_LOOPS
@@ -242,37 +241,3 @@ def test_each_rank_answers_with_its_own_copy_and_all_their_samples_count(spec, t
     assert (first.outcome, second.outcome) == (Outcome.measured, Outcome.measured), first.traceback
     assert first.effective.strategy == "one copy per rank"
     assert first.metrics["window_samples"].value == 2 * 8 * first.metrics["window_steps"].value
-
-
-@pytest.mark.parametrize(
-    ("model", "flops", "traffic"),
-    [
-        ({"_target_": f"{KERNELS}.Matmul", "size": 64}, 2 * 64**3, 3 * 64 * 64 * 4),
-        ({"_target_": f"{KERNELS}.Elementwise", "size": 1000, "operation": "add"}, 1000, 3 * 1000 * 4),
-        ({"_target_": f"{KERNELS}.Elementwise", "size": 1000, "operation": "relu"}, 1000, 2 * 1000 * 4),
-        ({"_target_": f"{KERNELS}.Copy", "size": 1000}, None, 2 * 1000 * 4),
-    ],
-)
-def test_a_kernel_has_operations_and_bytes_per_second(run, model, flops, traffic):
-    result = run(task="kernels", model=model)
-    assert result.outcome is Outcome.measured, result.traceback
-    calls = result.metrics["samples_per_second"].value
-    assert result.metrics["bytes_per_second"].value == pytest.approx(traffic * calls)
-    if flops is None:
-        assert result.metrics["flops_per_second"].reason == "this kernel computes nothing"
-    else:
-        assert result.metrics["flops_per_second"].value == pytest.approx(flops * calls)
-    assert result.metrics["window_samples"].value == 8 * result.metrics["window_steps"].value, "8 calls a step"
-
-
-def test_a_kernel_computes_in_the_asked_precision(run):
-    copy = {"_target_": f"{KERNELS}.Copy", "size": 1000}
-    metrics = run(task="kernels", precision="bf16-mixed", model=copy).metrics
-    assert metrics["bytes_per_second"].value == pytest.approx(4000 * metrics["samples_per_second"].value)
-    assert metrics["bytes_per_second"].scope == "all ranks, bfloat16"
-
-
-def test_what_is_no_kernel_is_refused_with_those_that_are(run):
-    result = run(task="kernels", model=MLP)
-    assert "is no kernel" in result.reason
-    assert "kernel_matmul" in result.reason

@@ -1,4 +1,4 @@
-"""Findings made by hand for the report's tests: an ordinary sweep of eight cells, and one with hostile texts."""
+"""Hand-made findings for the report's tests: an ordinary sweep of eight settings, and one with hostile texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from example_sweep import effective_of
 
 from accelsweep.config.setting import label
-from accelsweep.features.ladder.model import Rung
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
 from accelsweep.records.findings import (
     CellFinding,
@@ -55,7 +54,7 @@ def estimate(value: float, half: float, unit: str = "1/s", confidence: float = 0
 def cell(
     axes: dict[str, Any], rate: float | None, ratio: Estimate | None, verdict: Verdict, **changes: Any
 ) -> CellFinding:
-    """Return a cell with three runs, all measured when it has a rate and all out of memory when it has none."""
+    """Return a setting with three runs: measured if it has a rate, otherwise out of memory."""
     name = f"{axes['devices']}{axes['batch_size']:03d}{'a' if axes['precision'] == '32-true' else 'b'}".ljust(12, "0")
     outcome = Outcome.measured if rate else Outcome.out_of_memory
     reason = None if rate else "CUDA out of memory: tried to allocate 2.00 GiB"
@@ -212,7 +211,7 @@ def ordinary_findings(**changes: Any) -> Findings:
 
 
 def _hostile(value: Any, key: str = "") -> Any:
-    """Put the hostile text behind every free text, leaving names of files, enumerated values and units as they are."""
+    """Append the hostile text to every free text, but not to file names, enumerated values and units."""
     if key in ("sweep", "run", "outcome", "verdict", "unit", "cell", "kind", "baseline", "certainty") or value is None:
         return value
     if type(value) is str:
@@ -225,7 +224,7 @@ def _hostile(value: Any, key: str = "") -> Any:
 
 
 def write_sweep(home: Path, findings: Findings) -> SweepFolder:
-    """Write the findings and the steps of their measured runs where a sweep has them."""
+    """Write the findings and the steps of their measured runs into a sweep's folder."""
     folder = SweepFolder(home, findings.sweep)
     findings.write(folder.findings)
     for finding in findings.cells:
@@ -270,40 +269,9 @@ def hostile_sweep(tmp_path: Path, hostile_findings: Findings) -> SweepFolder:
     return write_sweep(tmp_path, hostile_findings)
 
 
-def rung(step: str, rate: float | None, gain: float | None = None, **changes: Any) -> Rung:
-    """Return a rung of a ladder; `gain` is that over the rung before and over the first alike."""
-    ratio = estimate(gain, 0.1 * gain, "1") if gain else None
-    verdict = Verdict.faster if gain else Verdict.baseline
-    values: dict[str, Any] = {
-        "ladder": "all settings",
-        "hardware": "example-host",
-        "step": step,
-        "cell": step,
-        "rate": estimate(rate, 0.1 * rate) if rate else None,
-        "before": "0_naive" if gain else None,
-        "gain": ratio,
-        "verdict": verdict,
-        "total": ratio,
-        "total_verdict": verdict,
-        "reason": "",
-    }
-    return Rung.model_validate(values | changes)
-
-
-@pytest.fixture
-def rungs() -> tuple[Rung, ...]:
-    """A ladder of three steps: the first, one twice as fast, and one that the model lacks."""
-    absent = {"verdict": Verdict.not_measured, "total_verdict": Verdict.not_measured, "reason": "no such key"}
-    return (
-        rung("0_naive", 100.0),
-        rung("1_larger_batch", 200.0, 2.0),
-        rung("2_channels_last", None, **absent),
-    )
-
-
 @pytest.fixture
 def metered(findings: Findings) -> Findings:
-    """The ordinary sweep where every measured cell has energy, of processors' packages."""
+    """The ordinary sweep with the energy of the CPU packages for every measured setting."""
     joules = Estimate(value=0.12, low=0.11, high=0.13, unit="J", confidence=0.95, count=3)
     window = Summary(median=60.0, minimum=60.0, maximum=60.0, count=3, unit="J", scope="CPU packages of all nodes")
     cells = [

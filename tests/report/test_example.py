@@ -1,4 +1,4 @@
-"""The finished examples in reports/examples come out of their records again, to the byte or to five digits."""
+"""The examples in reports/examples can be rebuilt from their records, to the byte or to five digits."""
 
 import importlib.util
 import json
@@ -25,7 +25,7 @@ def example():
 
 @pytest.fixture(scope="module")
 def old(example, once):
-    """An example made of a sweep with invented numbers; tests must not change it."""
+    """An example from a made-up sweep; tests must not change it."""
 
     def make(home):
         measured = build_example_sweep(home / "measured").home
@@ -38,7 +38,7 @@ def old(example, once):
 
 @pytest.fixture
 def kept(old, tmp_path):
-    """That example and a copy of it, at the same depth."""
+    """That example and a copy of it, at the same folder depth."""
     shutil.copytree(old, tmp_path / "new")
     return old, tmp_path / "new"
 
@@ -56,32 +56,32 @@ def test_the_report_of_a_finished_example_is_reproduced_from_its_records(example
 
 
 @pytest.mark.parametrize("home", FINISHED, ids=lambda home: home.name)
-def test_the_way_from_an_example_to_the_method_leads_there(home):
+def test_the_link_from_an_example_to_the_method_works(home):
     for report in (home / "reports").iterdir():
         page, text = ((report / name).read_text() for name in ("index.html", "report.md"))
-        (way,) = set(re.findall(r'[("]([./]+docs/method\.md)[)"]', page + text))
-        assert (report / way).resolve() == EXAMPLES.parents[1] / "docs" / "method.md"
+        (link,) = set(re.findall(r'[("]([./]+docs/method\.md)[)"]', page + text))
+        assert (report / link).resolve() == EXAMPLES.parents[1] / "docs" / "method.md"
 
 
 @pytest.mark.parametrize("home", FINISHED, ids=lambda home: home.name)
-def test_an_example_is_small_enough_to_keep(home):
+def test_an_example_is_small_enough_for_the_repository(home):
     assert sum(file.stat().st_size for file in home.rglob("*") if file.is_file()) < 4_000_000
 
 
-def test_an_example_keeps_what_the_report_is_made_from_and_no_logs(kept):
+def test_an_example_has_the_inputs_of_its_report_and_no_logs(kept):
     names = {path.name for path in (kept[0] / "sweeps" / "example").rglob("*") if path.is_file()}
     assert {"manifest.json", "record.json", "steps.parquet", "findings.json"} <= names
     assert not {"run.log", "records.parquet"} & names
 
 
-def test_what_is_rebuilt_from_the_same_records_does_not_differ(example, kept):
+def test_rebuilding_from_the_same_records_gives_the_same_report(example, kept):
     old, new = kept
     example.rebuild(new, "example")
     for exact in (True, False):
         assert list(example.differences(old, new, "example", exact=exact)) == []
 
 
-def test_a_changed_record_a_changed_number_and_a_missing_file_are_noticed(example, kept):
+def test_a_missing_record_and_a_missing_file_are_detected(example, kept):
     old, new = kept
     record = next((new / "sweeps" / "example" / "runs").glob("*/record.json"))
     record.unlink()
@@ -94,7 +94,7 @@ def test_a_changed_record_a_changed_number_and_a_missing_file_are_noticed(exampl
     assert "report.md is in one report only" in list(example.differences(old, new, "example", exact=False))
 
 
-def test_a_sixth_digit_may_differ_elsewhere_and_a_fifth_may_not(example, kept):
+def test_on_other_systems_the_sixth_digit_may_differ_but_not_the_fifth(example, kept):
     old, new = kept
     table = new / "reports" / "example" / "speedup.csv"
     text = table.read_text()

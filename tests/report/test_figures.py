@@ -1,4 +1,4 @@
-"""Figures: drawn where the data allow, otherwise skipped with a reason; failed cells stay visible."""
+"""Figures are drawn if the data allow, otherwise skipped with a reason; failed settings stay visible."""
 
 import io
 import xml.etree.ElementTree as ElementTree
@@ -12,8 +12,6 @@ from example_sweep import build_example_sweep
 from mutations import odd_integers
 from PIL import Image
 
-from accelsweep.features.ladder.model import Ladder
-from accelsweep.features.ladder.report import ladder_figure
 from accelsweep.files import sha256_file
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import BatchCurve
@@ -23,13 +21,13 @@ from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import build_figures
 from accelsweep.report.figures.axes import ratio_domain, ratio_ticks, round_ticks
 from accelsweep.report.figures.drift import drift_figure
-from accelsweep.report.figures.figure import DARK, LIGHT, MOST_CELLS, SHAPES, Figure, Palette, Skipped
+from accelsweep.report.figures.figure import DARK, LIGHT, MAX_ROWS, VERDICT_MARKS, Figure, Palette, Skipped
 from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
-from accelsweep.report.figures.rate import MOST_LINES, heatmap_figure, throughput_figure
+from accelsweep.report.figures.rate import MAX_LINES, heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
-from accelsweep.report.figures.speedup import FIRST_CELLS, speedup_figure
-from accelsweep.report.figures.steps import MOST_RUNS, MOST_SETTINGS, chosen_runs, steps_figure
+from accelsweep.report.figures.speedup import FIRST_SCREEN_ROWS, speedup_figure
+from accelsweep.report.figures.steps import MAX_BANDS, MAX_RUNS, selected_runs, steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
 from accelsweep.report.html_page import vega_lite_version
 
@@ -79,10 +77,10 @@ def test_the_forest_shows_each_verdict_by_shape_as_well_as_by_colour(findings):
     ]
     assert {"2.25x [2.22, 2.29]", "1.00x [0.99, 1.02]"} <= {row["words"] for row in figure.rows}
     decided = (Verdict.faster, Verdict.slower, Verdict.same, Verdict.undecided, Verdict.baseline)
-    assert len({SHAPES[verdict] for verdict in decided}) == len(decided)
+    assert len({VERDICT_MARKS[verdict][0] for verdict in decided}) == len(decided)
 
 
-def test_the_baseline_stands_in_the_forest_even_without_a_ratio(findings):
+def test_the_baseline_is_in_the_forest_even_without_a_ratio(findings):
     cells = (findings.cells[0].model_copy(update={"speedup": None}), *findings.cells[1:])
     row = next(
         r for r in speedup_figure(findings.model_copy(update={"cells": cells})).rows if r["verdict"] == "baseline"
@@ -90,13 +88,13 @@ def test_the_baseline_stands_in_the_forest_even_without_a_ratio(findings):
     assert (row["ratio"], row["low"], row["words"]) == (1.0, None, "1x by definition")
 
 
-def test_the_forest_of_many_cells_shows_the_fastest_and_the_baseline(findings):
-    cells = (*findings.cells[:1], *findings.cells[2:3] * (MOST_CELLS + 20))
+def test_the_forest_of_many_settings_shows_the_fastest_and_the_baseline(findings):
+    cells = (*findings.cells[:1], *findings.cells[2:3] * (MAX_ROWS + 20))
     figure = speedup_figure(findings.model_copy(update={"cells": cells}))
     settings = [row for row in figure.rows if row["kind"] == "setting"]
-    assert figure.note == f"The {MOST_CELLS + 1} fastest of {MOST_CELLS + 21} settings; all stand in the data."
-    assert sum(row["shown"] for row in settings) == MOST_CELLS + 1
-    assert sum(row["first"] for row in settings) == FIRST_CELLS
+    assert figure.note == f"The {MAX_ROWS + 1} fastest of {MAX_ROWS + 21} settings; the data have all."
+    assert sum(row["shown"] for row in settings) == MAX_ROWS + 1
+    assert sum(row["first"] for row in settings) == FIRST_SCREEN_ROWS
     assert [row["first"] for row in settings if row["verdict"] == "baseline"] == [True]
 
 
@@ -131,7 +129,7 @@ def arrows_in(figure: Figure, shape: str) -> int:
 
 
 def with_interval(findings, place, **changes):
-    """Return the findings with one setting's interval as wide as that of two repeats may be."""
+    """Return the findings with one setting's interval as wide as two repeats may give."""
     cells = list(findings.cells)
     wide = {"low": -350.0, "high": 350.0}
     cells[place] = cells[place].model_copy(
@@ -173,7 +171,7 @@ def test_an_axis_of_rates_and_efficiencies_begins_at_zero_and_ends_near_its_mark
     assert arrows_in(figure, "triangle-up") == 1
 
 
-def test_memory_is_drawn_with_the_limit_where_that_is_near(findings):
+def test_memory_is_drawn_with_the_limit_if_that_is_near(findings):
     used = {cell.cell: cell.metrics["host_pss_bytes"].median for cell in findings.cells if cell.measured}
     most = max(used.values())
 
@@ -193,7 +191,7 @@ def test_memory_is_drawn_with_the_limit_where_that_is_near(findings):
     assert ended == [True], "a setting that ran out of memory is a cross at the top"
 
 
-def test_the_machine_over_time_shows_each_repeat_of_the_baseline_by_its_block(findings):
+def test_drift_shows_each_repeat_of_the_baseline_by_block(findings):
     figure = drift_figure(findings)
     baseline = next(cell for cell in findings.cells if cell.cell == findings.baseline)
     assert [row["run"] for row in figure.rows] == [point.run for point in baseline.runs]
@@ -211,7 +209,7 @@ def test_the_machine_over_time_shows_each_repeat_of_the_baseline_by_its_block(fi
 
 @pytest.mark.parametrize("name", ["quickstart", "ladder"])
 def test_no_picture_of_the_examples_has_a_blank_band(name):
-    """A row of 60 blank pixels would be a mark or a label that is missing, or an axis that holds too much."""
+    """60 blank rows of pixels would mean a missing mark or label, or too wide an axis."""
     for file in sorted((EXAMPLES / name / "reports" / name).glob("*.svg")):
         picture = Image.open(io.BytesIO(vl_convert.svg_to_png(file.read_text("utf-8")))).convert("L")
         lines = [picture.crop((0, row, picture.width, row + 1)).getextrema() for row in range(picture.height)]
@@ -233,7 +231,7 @@ def test_the_axis_of_ratios_holds_every_interval_and_has_round_ticks():
     assert ratio_ticks((0.9, 40.0))[-2:] == [16.0, 32.0]
 
 
-def test_a_cell_without_a_rate_is_visible_as_such(findings):
+def test_a_setting_without_a_rate_is_visible(findings):
     for figure in (heatmap_figure(findings), throughput_figure(findings)):
         failed = [row for row in figure.rows if row["rate"] is None]
         assert [row["outcome"] for row in failed] == ["out_of_memory"]
@@ -246,7 +244,7 @@ def test_a_cell_without_a_rate_is_visible_as_such(findings):
 def test_a_line_without_any_rate_is_left_out_and_the_note_says_so(findings):
     gone = [cell.model_copy(update={"rate": None}) for cell in findings.cells[4:]]
     figure = throughput_figure(findings.model_copy(update={"cells": (*findings.cells[:4], *gone)}))
-    assert figure.note == "The 2 fastest of 4 lines are drawn; all stand in the data."
+    assert figure.note == "The 2 fastest of 4 lines are drawn; the data have all."
     assert len(figure.rows) == 8
 
 
@@ -271,25 +269,25 @@ def test_the_knee_is_ringed(findings):
     assert [row["knee"] for row in figure.rows] == [True, False, False, False], "the largest batch is no knee"
 
 
-def test_one_batch_size_makes_no_plane_and_no_line(findings):
+def test_a_single_batch_size_has_neither_heat_map_nor_lines(findings):
     cells = tuple(cell for cell in findings.cells if cell.axes["batch_size"] == 32)
     one = findings.model_copy(update={"cells": cells})
     assert heatmap_figure(one).reason == "batch_size took one value only, so there is no plane to colour"
     assert throughput_figure(one).reason == "batch_size took one value only"
 
 
-def test_a_heat_map_stays_within_a_screen(findings):
+def test_a_heat_map_fits_a_screen(findings):
     more = [
         cell.model_copy(update={"axes": {**cell.axes, "model.width": width}})
         for width in range(30)
         for cell in findings.cells[:4]
     ]
     figure = heatmap_figure(findings.model_copy(update={"cells": tuple(more)}))
-    assert len({row["series"] for row in figure.rows}) == MOST_LINES
+    assert len({row["series"] for row in figure.rows}) == MAX_LINES
     assert figure.note == "The first 80 of 120 settings."
 
 
-def test_lines_of_two_machines_are_kept_apart(findings):
+def test_different_machines_have_different_lines(findings):
     other = findings.hardware[0].model_copy(update={"name": "other-host"})
     twin = findings.cells[2].model_copy(update={"hardware": "other-host"})
     both = findings.model_copy(update={"cells": (*findings.cells, twin), "hardware": (*findings.hardware, other)})
@@ -299,7 +297,7 @@ def test_lines_of_two_machines_are_kept_apart(findings):
     }
 
 
-def test_one_processor_cut_into_more_parts_has_a_speedup_without_an_ideal_and_no_efficiency(findings):
+def test_more_ranks_on_one_processor_have_a_speedup_without_an_ideal_and_no_efficiency(findings):
     cut = tuple(point.model_copy(update={"efficiency": None}) for point in findings.scaling)
     drawn = scaling_figure(findings.model_copy(update={"scaling": cut}))
     assert [row["added"] for row in drawn.rows] == [False] * 4
@@ -328,7 +326,7 @@ def test_quality_names_its_metric_and_direction(findings):
     assert quality_figure(findings.model_copy(update={"cells": bare})).reason == "no run recorded a quality"
 
 
-def test_costs_are_drawn_once_there_are_prices_and_memory_where_it_was_read(findings):
+def test_costs_are_drawn_if_there_are_prices_and_memory_if_it_was_read(findings):
     cost = Estimate(value=0.4, low=0.39, high=0.41, unit="USD", confidence=0.95, count=3)
     cells = [cell.model_copy(update={"costs": {"usd_per_million_samples": cost}}) for cell in findings.cells]
     drawn = {figure.name: figure for figure in tradeoff_figures(findings.model_copy(update={"cells": cells}))}
@@ -365,7 +363,7 @@ def test_only_memory_that_is_a_peak_is_called_one(findings):
     assert gpu.alt == "3 settings by rate and peak memory, reserved."
 
 
-def test_a_missing_price_is_told_as_the_reason(findings):
+def test_a_missing_price_is_the_reason_for_skipping(findings):
     figures = tradeoff_figures(findings.model_copy(update={"costs_note": "no prices were given"}))
     assert figures[0].reason.endswith("a rate and cost (no prices were given)")
 
@@ -381,15 +379,15 @@ def test_ticks_are_round_and_cover_the_values(low, high, ticks):
 def test_steps_show_the_recommended_run_first_and_doubted_runs_before_the_rest(findings, sweep):
     figure = steps_figure(findings, sweep)
     assert figure.rows[0]["title"] == "cpu x2 | 32-true | batch 128 (repeat 0)"
-    assert len(chosen_runs(findings)) == MOST_RUNS
-    assert len({row["cell"] for row in figure.rows}) == MOST_SETTINGS
+    assert len(selected_runs(findings)) == MAX_RUNS
+    assert len({row["cell"] for row in figure.rows}) == MAX_BANDS
     assert figure.note.endswith(" Of 21 measured runs, 11 are drawn.")
     assert {row["rank"] for row in figure.rows} == {0, 1}
 
 
-def test_a_step_far_beyond_all_others_ends_in_an_arrow_and_leaves_the_bands_as_they_are(findings, sweep):
+def test_an_extreme_step_becomes_an_arrow_and_does_not_stretch_the_bands(findings, sweep):
     usual = steps_figure(findings, sweep)
-    path = sweep.steps(chosen_runs(findings)[0][1].run)
+    path = sweep.steps(selected_runs(findings)[0][1].run)
     table = pq.read_table(path)
     seconds = table["step_seconds"].to_pylist()
     column = table.schema.get_field_index("step_seconds")
@@ -401,8 +399,8 @@ def test_a_step_far_beyond_all_others_ends_in_an_arrow_and_leaves_the_bands_as_t
     assert top.endswith(" ms"), "a band would reach to minutes otherwise"
 
 
-def test_runs_of_merged_sweeps_can_be_chosen_apart(findings, sweep):
-    """Both sweeps have a repeat 0 of the same cell."""
+def test_runs_of_merged_sweeps_can_be_selected_separately(findings, sweep):
+    """Both sweeps have a repeat 0 of the same setting."""
     cell, (run, other, _) = findings.cells[0], findings.cells[0].runs
     points = tuple(
         point.model_copy(update={"run": f"{name}/{point.run}", "repeat": 0})
@@ -424,8 +422,8 @@ def test_runs_of_merged_sweeps_can_be_chosen_apart(findings, sweep):
     ]
 
 
-def test_steps_that_their_record_does_not_vouch_for_are_left_out(findings, sweep, tmp_path_factory):
-    run = chosen_runs(findings)[0][1].run
+def test_steps_whose_digest_differs_from_the_record_are_left_out(findings, sweep, tmp_path_factory):
+    run = selected_runs(findings)[0][1].run
     example = build_example_sweep(tmp_path_factory.mktemp("records"))
     own = {"run": run, "cell": Run.parse(run).cell}
     record = Record.read(next(example.root.glob("runs/*/record.json"))).model_copy(update=own)
@@ -436,13 +434,13 @@ def test_steps_that_their_record_does_not_vouch_for_are_left_out(findings, sweep
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("damage", [lambda _: b"PAR1 damaged", odd_integers], ids=["cut", "odd schema"])
-def test_steps_that_cannot_be_read_cost_their_figure_and_nothing_else(findings, sweep, damage):
+def test_unreadable_steps_only_skip_their_figure(findings, sweep, damage):
     for file in sweep.root.glob("runs/*/steps.parquet"):
         file.write_bytes(damage(file.read_bytes()))
     assert steps_figure(findings, sweep).reason == "no steps.parquet of a measured run could be read"
 
 
-def test_of_many_lines_the_fastest_are_drawn_and_those_that_scale_best(findings):
+def test_of_many_lines_only_the_fastest_or_best_scaling_are_drawn(findings):
     cell, point = findings.cells[0], findings.scaling[1]
     cells = [
         cell.model_copy(
@@ -469,51 +467,14 @@ def test_of_many_lines_the_fastest_are_drawn_and_those_that_scale_best(findings)
     ]
     scaled = scaling_figure(findings.model_copy(update={"scaling": tuple(points)}))
     assert {row["series"] for row in scaled.rows if row["shown"]} == {f"width {width}" for width in range(12, 20)}
-    assert scaled.note == "All lines: weak scaling. The 8 of 20 lines that scale best are drawn; all stand in the data."
+    assert scaled.note == "All lines: weak scaling. The 8 of 20 lines that scale best are drawn; the data have all."
 
 
-def test_a_line_over_batch_sizes_alone_is_named_for_what_it_is(findings):
+def test_a_line_over_batch_sizes_alone_is_named_by_its_common_values(findings):
     cells = findings.cells[:3:2]
     cells = [cell.model_copy(update={"axes": {"batch_size": cell.axes["batch_size"]}}) for cell in cells]
     figure = throughput_figure(findings.model_copy(update={"cells": tuple(cells)}))
     assert {row["series"] for row in figure.rows} == {"cpu x1 | 32-true"}
-
-
-def test_a_ladder_is_drawn_step_by_step_and_names_the_steps_without_a_mark(findings, rungs):
-    figure = ladder_figure(findings.model_copy(update={"sections": {"ladder": Ladder(rungs=rungs)}}))
-    assert [row["ratio"] for row in figure.rows] == [1.0, 2.0, None]
-    assert figure.alt == "Speed-up over the first rung: naive 1x by definition; larger batch 2.0x [1.8, 2.2]."
-    assert figure.rows[2]["reason"] == "no such key"
-    for palette in (LIGHT, DARK):
-        figure.draw(palette).to_dict(validate=True)
-        assert {"naive", "larger batch", "channels last"} <= texts(svg_of(figure, palette))
-
-
-def test_a_ladder_of_one_measured_step_is_not_drawn(findings, rungs):
-    figure = ladder_figure(findings.model_copy(update={"sections": {"ladder": Ladder(rungs=(rungs[0], rungs[2]))}}))
-    assert isinstance(figure, Skipped)
-    assert figure.reason == "fewer than two rungs were measured"
-
-
-def test_a_step_that_may_not_be_compared_has_no_ratio_but_its_reason(findings, rungs):
-    refused = {"verdict": Verdict.refused, "total_verdict": Verdict.refused, "reason": "torch is 2.12.0, not 2.13.0"}
-    other = rungs[1].model_copy(update={"step": "2_other", "gain": None, "total": None, **refused})
-    after = rungs[1].model_copy(update={"step": "3_after", "total": None, "total_verdict": Verdict.refused})
-    figure = ladder_figure(
-        findings.model_copy(update={"sections": {"ladder": Ladder(rungs=(*rungs[:2], other, after))}})
-    )
-    assert [row["ratio"] for row in figure.rows] == [1.0, 2.0, None, None]
-    assert [row["reason"] for row in figure.rows] == [
-        "",
-        "",
-        "torch is 2.12.0, not 2.13.0",
-        "refused: it is not like the first rung",
-    ]
-    assert [row["gained"] for row in figure.rows] == ["the first rung", "2.0x [1.8, 2.2]", "refused", "2.0x [1.8, 2.2]"]
-    assert "other" not in figure.alt
-    assert figure.alt.count("by definition") == 1
-    alone = ladder_figure(findings.model_copy(update={"sections": {"ladder": Ladder(rungs=(rungs[0], other))}}))
-    assert alone.reason == "fewer than two rungs can be compared"
 
 
 def test_each_chart_carries_its_alternative_text(findings, sweep):
@@ -522,7 +483,7 @@ def test_each_chart_carries_its_alternative_text(findings, sweep):
             assert {chart["description"] for chart in figure.fluid_specifications().values()} == {figure.alt}
 
 
-def test_the_segments_of_a_step_are_named_in_the_bars_where_they_have_room(findings, sweep):
+def test_the_segments_of_a_step_are_labelled_where_the_label_fits(findings, sweep):
     figure = next(figure for figure in build_figures(findings, sweep) if figure.name == "breakdown")
     assert {"backward 40 %", "forward 30 %", "10 %"} <= texts(svg_of(figure))
     assert not {"2 %", "3 %", "host to device 2 %"} & texts(svg_of(figure))

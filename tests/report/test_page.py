@@ -1,4 +1,4 @@
-"""The page, parsed: structure, escaping, what the first screen says, and that nothing is fetched from anywhere."""
+"""The parsed page: structure, escaping, the first screen, and that it makes no request."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ from accelsweep.records.run_record import Doubt
 from accelsweep.report.content import build_content
 from accelsweep.report.html_page import chart_libraries, render_page
 from accelsweep.report.markdown import render_markdown
-from accelsweep.report.table_model import MOST_ROWS
+from accelsweep.report.table_model import MAX_ROWS
 
 pytestmark = pytest.mark.heavy
 
@@ -48,19 +48,19 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def rendered():
-    """The pages so far, by their findings: most tests look at the ordinary one."""
+    """A cache of pages by their findings: most tests use the ordinary one."""
     return {}
 
 
 @pytest.fixture
 def render(sweep, rendered):
     def render(findings):
-        asked = findings.sealed()
-        if asked not in rendered:
+        key = findings.sealed()
+        if key not in rendered:
             content = build_content(findings, sweep)
             pictures = {figure.name: "<svg></svg>" for figure in content.figures}
-            rendered[asked] = render_page(content, pictures)
-        return rendered[asked]
+            rendered[key] = render_page(content, pictures)
+        return rendered[key]
 
     return render
 
@@ -76,7 +76,7 @@ def test_every_element_is_closed_and_every_link_inside_the_page_has_its_target(r
     assert labelled <= targets
 
 
-def test_the_first_screen_says_what_to_do_how_sure_it_is_and_where_the_numbers_come_from(render, findings):
+def test_the_first_screen_has_the_answer_its_certainty_and_its_provenance(render, findings):
     page = Page(render(findings))
     assert page.all("h1")[0][2] == "32-bit, 2 processes, batch 128 is 2.25x faster sure"
     answer = page.all("section", id="answer")[0][2]
@@ -97,14 +97,14 @@ def test_the_first_screen_says_what_to_do_how_sure_it_is_and_where_the_numbers_c
     assert "add prices=NAME" in answer
 
 
-def test_below_it_stands_how_sure_it_is_and_what_would_settle_it(render, findings):
+def test_the_next_section_has_the_scope_and_what_would_settle_it(render, findings):
     sure = Page(render(findings)).all("section", id="sure")[0][2]
     for words in (
         "21 of 24 runs measured",
         "3 repeats planned",
-        "95 % sure of all 7 comparisons at once",
+        "95 % confidence in all 7 comparisons at once",
         "differences below 2 % count as none",
-        "can only see differences above 4.3 %",
+        "can only detect differences above 4.3 %",
         "Smallest memory that is faster",
         "Other processes used 35 % of the CPU.",
         "accelsweep run experiment=quickstart --add-repeats 2",
@@ -112,7 +112,7 @@ def test_below_it_stands_how_sure_it_is_and_what_would_settle_it(render, finding
         assert words in sure
 
 
-def test_the_command_that_settles_it_tells_its_minutes_where_they_are_known(render, findings):
+def test_the_command_that_settles_it_has_its_time_if_known(render, findings):
     known = {"settle_minutes": 4.4, "settle_blocks": 2}
     advice = findings.recommendation.model_copy(update=known)
     page = Page(render(findings.model_copy(update={"recommendation": advice})))
@@ -123,7 +123,7 @@ def test_the_command_that_settles_it_tells_its_minutes_where_they_are_known(rend
     assert "minutes" not in unknown.all("p", class_="amber")[0][2]
 
 
-def test_what_disturbed_the_machine_is_the_main_doubt_and_without_doubts_nothing_is_amber(render, findings):
+def test_a_disturbance_is_the_main_doubt_and_without_doubts_there_is_none(render, findings):
     small = Doubt(code="few_repeats", message="3 repeats", remedy="add some")
     busy = Doubt(code="busy_cpu", message="2 of 3 runs: others kept it busy", remedy="stop them")
     cells = [cell.model_copy(update={"doubts": (small, busy)}) for cell in findings.cells]
@@ -167,27 +167,27 @@ def test_the_page_has_landmarks_captions_and_header_cells(render, findings):
     assert page.elements[page.elements.index(page.all("body")[0]) + 1][1]["class"] == "skip"
 
 
-def test_of_a_long_table_the_first_rows_are_set_and_the_others_travel_packed(render, sweep, findings):
+def test_a_long_table_has_its_first_rows_as_html_and_the_others_as_packed_data(render, sweep, findings):
     measured = [cell for cell in findings.cells if cell.rate]
-    many = [measured[k % len(measured)].model_copy(update={"axes": {"model.k": k}}) for k in range(MOST_ROWS + 50)]
+    many = [measured[k % len(measured)].model_copy(update={"axes": {"model.k": k}}) for k in range(MAX_ROWS + 50)]
     long = findings.model_copy(update={"cells": tuple(many)})
     text, content = render(long), build_content(long, sweep)
     beyond = json.loads(Page(text).all("script", id="beyond")[0][2])
     assert beyond.keys() == {"cells", "runs"}
     (cells,) = (table for table in content.tables if table.name == "cells")
     names, packed = [row[0].text for row in cells.rows], beyond["cells"][0]["text"]
-    assert [packed["of"][place] for place in packed["at"]] == names[MOST_ROWS:]
+    assert [packed["of"][place] for place in packed["at"]] == names[MAX_ROWS:]
     opened = json.loads(Page(text).all("script", id="opened")[0][2])
     assert len(opened["cells"]) == 50
     assert opened["cells"][0][0]["name"] == "Memory"
     for words in (text, render_markdown(content).replace("\\", "")):
-        assert f"The first {MOST_ROWS} of {MOST_ROWS + 50} rows; the CSV has them all." in words
-        table = words.partition("sure all at once")[2].partition("Not measured")[0]
-        assert names[MOST_ROWS - 1] in table
-        assert names[MOST_ROWS] not in table
+        assert f"The first {MAX_ROWS} of {MAX_ROWS + 50} rows; the CSV has all." in words
+        table = words.partition("hold together at")[2].partition("Not measured")[0]
+        assert names[MAX_ROWS - 1] in table
+        assert names[MAX_ROWS] not in table
 
 
-def test_nothing_is_fetched_from_anywhere(render, findings):
+def test_the_page_makes_no_request(render, findings):
     page = Page(render(findings))
     for tag, attributes, _ in page.elements:
         assert "src" not in attributes, tag
@@ -207,14 +207,14 @@ def test_only_our_own_scripts_may_run(render, findings):
     assert all(f"'sha256-{value}'" in policy for value in hashes)
 
 
-def test_the_chart_libraries_stand_in_the_page_once_and_cannot_end_their_script(render, findings):
+def test_the_chart_libraries_are_in_the_page_once_and_cannot_end_their_script(render, findings):
     libraries = chart_libraries()
     assert render(findings).count(libraries) == 1
     assert "</script" not in libraries.lower()
     assert "\r" not in libraries
 
 
-def test_hostile_texts_are_text(render, hostile_findings):
+def test_hostile_texts_are_rendered_as_text(render, hostile_findings):
     page = Page(render(hostile_findings))
     assert page.stack == []
     assert len(page.all("script")) == 5
@@ -225,12 +225,12 @@ def test_hostile_texts_are_text(render, hostile_findings):
     assert "</script><script>window.hacked=1</script>" in page.all("h1", class_="advice")[0][2]
 
 
-def test_an_effect_that_only_a_wonder_would_show_is_not_counted_in_percent(sweep, findings):
+def test_a_huge_smallest_visible_effect_is_not_a_percentage(sweep, findings):
     noisy = findings.model_copy(update={"smallest_visible_effect": 253017.0})
-    assert build_content(noisy, sweep).scope[-1] == "can only see rates that more than double"
+    assert build_content(noisy, sweep).scope[-1] == "can only detect rates that more than double"
 
 
-def test_advice_for_several_machines_is_called_by_its_name(render, findings):
+def test_advice_for_several_kinds_of_hardware_has_its_own_heading(render, findings):
     each = Recommendation(
         choice=None, sentence="Side by side.", alternatives=findings.recommendation.alternatives, settle=None
     )

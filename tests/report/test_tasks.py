@@ -1,4 +1,4 @@
-"""What a report says of other tasks than training throughput: times to a target, misses, latencies, operations."""
+"""Reports of other tasks than training throughput: times to a target, misses, latencies, operations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def estimate(value, unit):
 
 @pytest.fixture
 def aimed(findings):
-    """Every cell reaches the target in 6 min for 0.1 USD but the second, which misses it in all three runs."""
+    """Every setting reaches the target in 6 min for 0.1 USD, except the second, which misses it in all three runs."""
 
     def finding(number, cell):
         if cell.rate is None:
@@ -48,8 +48,8 @@ def aimed(findings):
     return findings.model_copy(update={"cells": cells, "rate_metric": "results_per_hour", "rate_unit": "results/h"})
 
 
-def opened(table, row, name):
-    return next(line.text for line in table.more[row] if line.name == name)
+def detail(table, row, name):
+    return next(line.text for line in table.details[row] if line.name == name)
 
 
 def column(table, title):
@@ -57,47 +57,47 @@ def column(table, title):
     return [(row[index].text, row[index].detail) for row in table.rows]
 
 
-def test_times_and_costs_of_a_result_are_told_with_intervals(aimed):
+def test_times_and_costs_of_a_result_have_intervals(aimed):
     table = cells_table(aimed)
     assert column(table, "Rate")[0] == ("10.0 results/h", "[9.8, 10.2]")
-    assert opened(table, 0, "Time to target") == "360 s, [352, 368]"
-    assert opened(table, 0, "Cost of a result") == "0.100 USD, [0.098, 0.102]"
+    assert detail(table, 0, "Time to target") == "360 s, [352, 368]"
+    assert detail(table, 0, "Cost of a result") == "0.100 USD, [0.098, 0.102]"
     assert table.data[0]["time_to_target.value"] == 360.0
 
 
-def test_a_cell_that_missed_its_target_stands_last_with_the_reason(aimed):
+def test_a_setting_that_missed_its_target_comes_last_with_the_reason(aimed):
     table = cells_table(aimed)
-    assert opened(table, -1, "Time to target") == f"not measured: {MISSED}"
-    assert opened(table, -1, "Verdict") == f"not measured: {MISSED}"
-    assert column(table, "Accuracy")[-1][0] == "0.954", "what it came to is told all the same"
+    assert detail(table, -1, "Time to target") == f"not measured: {MISSED}"
+    assert detail(table, -1, "Verdict") == f"not measured: {MISSED}"
+    assert column(table, "Accuracy")[-1][0] == "0.954", "the quality that it did reach is shown"
 
 
 def test_the_runs_rates_have_the_sweeps_unit(aimed):
     assert runs_table(aimed).rows[0][4].text.endswith(" results/h")
 
 
-def test_figures_say_the_unit_and_that_a_measured_cell_has_no_rate(aimed):
+def test_figures_show_the_unit_and_measured_settings_without_a_rate(aimed):
     heat, lines = heatmap_figure(aimed), throughput_figure(aimed)
     assert "10.0 results/h" in heat.alt
     assert [row["short"] for row in heat.rows if row["cell"] == aimed.cells[1].cell] == ["no rate"]
     assert "rate (results/h)" in str(lines.specifications["light"])
 
 
-def test_the_whole_report_tells_the_time_and_the_miss(aimed, sweep):
+def test_the_report_contains_the_time_and_the_miss(aimed, sweep):
     text = render_markdown(build_content(aimed, sweep))
     assert "Time to target" in text
     assert "not reached within 3000 samples" in text
 
 
-def test_latencies_and_operations_are_told_where_they_were_measured(findings):
+def test_latencies_and_operations_are_shown_if_they_were_measured(findings):
     more = {"query_seconds_p50": summary(0.002, "s"), "flops_per_second": summary(2.5e12, "FLOP/s")}
     cells = tuple(cell.model_copy(update={"metrics": {**cell.metrics, **more}}) for cell in findings.cells)
     table = cells_table(findings.model_copy(update={"cells": cells}))
-    assert opened(table, 0, "Median latency").startswith("2.00 ms")
-    assert opened(table, 0, "FLOP/s").startswith("2.50 TFLOP/s")
+    assert detail(table, 0, "Median latency").startswith("2.00 ms")
+    assert detail(table, 0, "FLOP/s").startswith("2.50 TFLOP/s")
 
 
-def test_a_served_setting_opens_to_its_latencies_at_the_highest_load_and_at_half_of_it(findings):
+def test_a_served_setting_expands_to_its_latencies_at_full_and_half_load(findings):
     more = {
         "query_seconds_p99": summary(0.04, "s"),
         "half_load_query_seconds_p99": summary(0.004, "s"),
@@ -105,8 +105,8 @@ def test_a_served_setting_opens_to_its_latencies_at_the_highest_load_and_at_half
     }
     cells = tuple(cell.model_copy(update={"metrics": {**cell.metrics, **more}}) for cell in findings.cells)
     table = cells_table(findings.model_copy(update={"cells": cells}))
-    assert opened(table, 0, "p99 latency").startswith("40.0 ms")
-    assert opened(table, 0, "p99 latency at half load").startswith("4.00 ms")
-    assert opened(table, 0, "Queries in a batch").startswith("2.50 queries")
+    assert detail(table, 0, "p99 latency").startswith("40.0 ms")
+    assert detail(table, 0, "p99 latency at half load").startswith("4.00 ms")
+    assert detail(table, 0, "Queries in a batch").startswith("2.50 queries")
     assert number(12_300.0, "queries/s") == "12.3k queries/s"
     assert number(12_300_000.0, "row rounds/s") == "12.3M row rounds/s"

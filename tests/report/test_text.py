@@ -1,4 +1,4 @@
-"""Hostile text: what no renderer can carry is replaced, everything else is escaped by its renderer."""
+"""Text from outside: unprintable characters are replaced, and each renderer escapes everything else."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 
 from accelsweep.installation import shipped_root
 from accelsweep.report.captions import CAPTIONS, Caption, caption_files, write_captions
-from accelsweep.report.figures.figure import Skipped, absent_picture
+from accelsweep.report.figures.figure import Skipped, placeholder_svg
 from accelsweep.report.html_page import embed_json, pack
 from accelsweep.report.markdown import code_block, escape
 from accelsweep.report.table_model import to_csv
@@ -17,7 +17,7 @@ from accelsweep.report.units import printable, printable_findings, sentence
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x1b", "\ud800", "\u202e", "\u2066"])
-def test_what_cannot_be_printed_is_replaced(character):
+def test_unprintable_characters_are_replaced(character):
     assert printable(f"a{character}b") == "a\ufffdb"
 
 
@@ -38,21 +38,21 @@ def test_embedded_json_cannot_end_its_script_element():
     assert '"a":"\\u003c/script\\u003e\\u003c!-- \\u0026 \\u2028"' in text
 
 
-def test_packed_columns_name_each_text_once():
+def test_packed_columns_hold_each_text_once():
     assert pack([{"run": "a", "step": 0}, {"run": "a", "step": 1}]) == {
         "run": {"of": ["a"], "at": [0, 0]},
         "step": [0, 1],
     }
 
 
-def test_a_text_that_a_spreadsheet_would_run_is_disarmed_and_numbers_are_not():
+def test_a_formula_in_a_csv_is_escaped_and_numbers_are_not():
     rows = [{"name": "=HYPERLINK(1)", "value": -1.5, "none": None, "flag": True, "quoted": 'a,"b"\nc'}]
     text = to_csv(rows)
     assert text == 'name,value,none,flag,quoted\n\'=HYPERLINK(1),-1.5,,true,"a,""b""\nc"\n'
     assert next(csv.DictReader(io.StringIO(text)))["quoted"] == 'a,"b"\nc'
 
 
-def test_columns_of_a_csv_are_those_that_were_asked_for():
+def test_a_csv_has_the_requested_columns():
     assert to_csv([{"a": 1, "b": 2}, {"b": 3}], ["b", "a"]) == "b,a\n2,1\n3,\n"
 
 
@@ -76,7 +76,7 @@ def test_a_message_is_a_sentence_and_a_command_is_not(text, words):
     assert sentence(text) == words
 
 
-def test_snakemakes_captions_are_those_of_the_page():
+def test_snakemakes_captions_are_up_to_date():
     files = {path.name: path.read_text("utf-8") for path in (shipped_root() / "workflows" / "captions").iterdir()}
     assert files == caption_files(), "run: python -m accelsweep.report.captions workflows/captions"
 
@@ -86,14 +86,14 @@ def test_a_caption_for_snakemake_has_no_markup(monkeypatch):
     assert caption_files()["steps.rst"] == "\\*a\\* \\`b\\` c\\_ \\|d\\| \\{\\{ e \\}\\} \\\\\n"
 
 
-def test_writing_the_captions_anew_removes_those_of_figures_that_are_gone(tmp_path):
+def test_writing_the_captions_removes_those_of_figures_that_no_longer_exist(tmp_path):
     (tmp_path / "gone.rst").write_text("old")
     write_captions(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(caption_files())
 
 
-def test_a_figure_that_is_not_drawn_has_a_picture_that_says_why():
-    picture = ElementTree.fromstring(absent_picture(Skipped("pareto-cost", "no <price> & " + "x" * 200)))
+def test_the_placeholder_of_a_figure_says_why_it_is_not_drawn():
+    picture = ElementTree.fromstring(placeholder_svg(Skipped("pareto-cost", "no <price> & " + "x" * 200)))
     words = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert words[0] == "Rate against cost"
     assert words[1].startswith("Not drawn: no <price> & xxx")

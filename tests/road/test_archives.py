@@ -7,7 +7,7 @@ from accelsweep.records.layout import SweepFolder
 pytestmark = pytest.mark.real
 
 
-@pytest.mark.long  # commands/test_archives.py packs and opens; only here what is brought was measured and goes on
+@pytest.mark.long  # features/archives/test_export_import.py packs and opens; only here a brought sweep goes on
 def test_a_measured_sweep_is_brought_elsewhere_and_stands_there(continued, home):
     exported = continued.accelsweep("export", "tiny", "--to", str(home.path / "tiny.zip"))
     assert exported.returncode == 0, exported.stdout

@@ -1,4 +1,4 @@
-"""A real ladder: steps that are measured, and a step that the model lacks, each a row."""
+"""A real ladder: a row for every rung, measured or not."""
 
 import importlib.util
 
@@ -15,13 +15,13 @@ SHORT = ("measure.warmup_steps=2", "measure.min_steps=10", "measure.min_seconds=
 STEPS = "0_naive,2_resident_data,4_channels_last,5_mixed_precision"
 
 
-@pytest.mark.long  # plan/test_ladder.py fits steps to a model, analyse/test_ladder.py judges them: only here it is real
+@pytest.mark.long  # features/ladder has the unit tests: only here rungs are really measured
 def test_a_ladder_of_a_model_without_convolutions(home):
-    """A perceptron has no convolutions to lay out; the step after that one goes on without."""
+    """`channels_last` would change nothing in a perceptron; the next rung is compared with the one before it."""
     model = ("model=mlp", "data=digits", "accelerator=cpu")
     result = home.accelsweep("run", "experiment=ladder", f"rung={STEPS}", "repeats=2", *model, *SHORT)
     folder = SweepFolder(home.path, "ladder")
-    rungs = {rung.step: rung for rung in Findings.read(folder.findings).section(Ladder)}
+    rungs = {rung.step: rung for rung in Findings.read(folder.findings).section(Ladder).rungs}
     assert list(rungs) == STEPS.split(","), result.stdout
     naive, resident, layout, mixed = rungs.values()
     assert (naive.verdict, naive.gain) == (Verdict.baseline, None)
@@ -33,10 +33,10 @@ def test_a_ladder_of_a_model_without_convolutions(home):
     assert "5_mixed_precision" in (folder.report / "ladder.csv").read_text()
 
 
-@pytest.mark.long  # the only sweep that goes the whole road with a data set of `datasets`: what it reads is slow
+@pytest.mark.long  # the only end-to-end sweep with a data set of `datasets`, which is slow to load
 @pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="the extra `huggingface` is not installed")
-def test_a_ladder_of_texts_climbs_past_the_step_that_is_for_images(home):
-    """The same keys of the data serve pictures and texts, so only the run can tell that there is nothing to crop."""
+def test_a_ladder_on_texts_skips_the_rung_that_is_for_images(home):
+    """Images and texts have the same data keys, so only the run can tell that there is nothing to preprocess."""
     rows = "\n".join(f"{'a good film' if number % 2 else 'so bad'} {number},{number % 2}" for number in range(200))
     (home.path / "films.csv").write_text(f"text,label\n{rows}\n")
     load = f"data.load={{data_files: {home.path / 'films.csv'}, cache_dir: {home.path / 'cache'}}}"
@@ -46,7 +46,7 @@ def test_a_ladder_of_texts_climbs_past_the_step_that_is_for_images(home):
     result = home.accelsweep(
         "run", "experiment=ladder", f"rung={steps}", "repeats=2", "accelerator=cpu", *data, *model, *SHORT
     )
-    rungs = Findings.read(SweepFolder(home.path, "ladder").findings).section(Ladder)
+    rungs = Findings.read(SweepFolder(home.path, "ladder").findings).section(Ladder).rungs
     assert [rung.step for rung in rungs] == steps.split(","), result.stdout
     naive, moved, resident = rungs
     assert (naive.verdict, moved.rate) == (Verdict.baseline, None)

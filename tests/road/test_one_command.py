@@ -98,7 +98,7 @@ class Meeting(SmallCNN):
 """
 
 
-@pytest.mark.long  # executor/test_device_lease.py shares a machine, analyse/test_doubts.py sees it; here two runs meet
+@pytest.mark.long  # executor/test_device_lease.py and analysis/test_sweep_doubts.py cover the parts; here two runs meet
 def test_runs_that_share_the_machine_carry_the_doubt(home):
     """Each waits for the other, so that both are there at once however slow the machine is."""
     home.module("mine", MEETING)

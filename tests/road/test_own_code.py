@@ -44,7 +44,7 @@ class Trees:
 SHORT = ("measure=boosting", "measure.min_seconds=0.1", "data=made_rows", "data.rows=3000", "threads=1", "repeats=2")
 
 
-@pytest.mark.long  # rank/test_boosting.py and analyse/test_elsewhere.py see the parts; only here they meet, and MLflow
+@pytest.mark.long  # tests/features/boosting and projection cover the parts; only here they meet
 def test_libraries_of_trees_go_the_whole_road_and_so_does_one_of_ones_own(home):
     for library in ("xgboost", "lightgbm"):
         pytest.importorskip(library)

@@ -17,10 +17,10 @@ def test_snakemakes_report_carries_every_figure_with_its_caption(continued):
         picture = (continued.path / "reports/tiny" / f"{name}.svg").read_bytes()
         assert base64.b64encode(picture).decode() in page, name
         assert caption.title in page
-    assert "An interval wholly right of it is faster" in page
+    assert "An interval entirely right of the band is faster" in page
 
 
-@pytest.mark.long  # report/test_write.py leaves what is the user's; only here Snakemake deletes outputs first
+@pytest.mark.long  # report/test_report_files.py leaves what is the user's; only here Snakemake deletes outputs first
 def test_a_file_of_the_users_own_survives_that_the_report_is_made_again(continued):
     mine = continued.path / "reports" / "tiny" / "notes.svg"
     mine.write_text("mine")

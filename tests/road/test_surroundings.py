@@ -148,7 +148,7 @@ ORDERS = {
 }
 
 
-@pytest.mark.long  # engines/test_environment.py takes the same variables away; only here a sweep meets them
+@pytest.mark.long  # schedulers/test_job_environment.py takes the same variables away; only here a sweep meets them
 @pytest.mark.real
 def test_neither_a_profile_of_the_users_workflows_nor_their_variables_steer_a_run(home: Home) -> None:
     profile = home.path / "profiles" / "default"

@@ -27,7 +27,7 @@ def test_sacct_tells_of_a_job_of_this_folder_and_of_no_other_or_why_it_tells_not
     home.wait_for(
         lambda: str(accounts(home.folder, [job])[job].reason).startswith(begun), "the job in the accounts", 60
     )
-    home.wait_for(lambda: accounts(home.folder, [job])[job].settled, "the job's end in the accounts", 60)
+    home.wait_for(lambda: accounts(home.folder, [job])[job].reason is None, "the job's end in the accounts", 60)
     found = accounts(home.folder, [job, "99999999"])
     assert (found[job].state, found[job].nodes, found[job].energy_reason) == ("COMPLETED", "cpu1", NO_ENERGY)
     assert 0 <= found[job].queue_seconds < 60

@@ -38,7 +38,7 @@ def test_one_command_measures_a_sweep_and_nothing_twice(any_home):
     assert home.submitted() == jobs
 
 
-@pytest.mark.long  # engines/test_grid_engine_draft.py reads answers of hand-made clusters; only here a real one answers
+@pytest.mark.long  # features/grid_engine/test_site_draft.py reads made-up clusters; here a real one answers
 def test_a_site_is_tried_by_the_doctor_and_a_job_tells_of_its_node(any_home):
     """On Grid Engine the site is a draft; Slurm's drafts have tests of their own."""
     home, site = any_home, ["site=box"]

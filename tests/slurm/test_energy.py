@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analysis.collect import look_up
+from accelsweep.analysis.collect import read_runs
 from accelsweep.features.accounting.sacct import accounts
 from accelsweep.records.plan import Manifest
 
@@ -31,7 +31,7 @@ def submitted(home: Any, *arguments: str) -> str:
 def test_the_energy_of_a_job_is_that_of_all_its_nodes_for_all_its_time_and_no_step_counts_twice(home: Any) -> None:
     alone = submitted(home, "--wrap=sleep 4; srun sleep 4")
     two = submitted(home, "--partition=gpu", "--nodes=2", "--wrap=srun sleep 8")
-    home.wait_for(lambda: all(one.settled for one in accounts(home.folder, [alone, two]).values()), "the accounts", 60)
+    home.wait_for(lambda: all(one.reason is None for one in accounts(home.folder, [alone, two]).values()), "the accounts", 60)
     found = accounts(home.folder, [alone, two])
     assert {found[job].elapsed_seconds >= 8 for job in (alone, two)} == {True}
     assert found[alone].energy_joules == about(1, found[alone].elapsed_seconds)
@@ -40,7 +40,7 @@ def test_the_energy_of_a_job_is_that_of_all_its_nodes_for_all_its_time_and_no_st
 
 def test_a_sweeps_runs_have_the_energy_of_their_job_with_slurm_as_its_source(home: Any) -> None:
     home.run()
-    rows = look_up(home.folder, Manifest.read(home.folder.manifest))
+    rows = read_runs(home.folder, Manifest.read(home.folder.manifest))
     assert rows
     for row in rows:
         energy, elapsed = (row.metrics[name] for name in ("job_energy_joules", "job_elapsed_seconds"))

@@ -237,7 +237,7 @@ def test_a_damaged_plan_is_made_anew(home):
     assert len(home.submitted()) == 1, "what was measured stands"
 
 
-@pytest.mark.long  # engines/test_slurm_draft.py reads drafts; only here one goes the whole way
+@pytest.mark.long  # schedulers/test_slurm_site.py reads drafts; only here one goes the whole way
 def test_a_draft_as_it_is_written_goes_through_doctor_plan_run_fleet_and_detach(home):
     """It states no memory, and the partition of its CPU nodes has one node, which a detached head must not hold."""
 

@@ -10,7 +10,7 @@ import pytest
 from example_sweep import build_example_sweep
 from tiny_executor import TinyBlock
 
-from accelsweep.analysis.analyse_sweep import findings_of
+from accelsweep.analysis.analyse_sweep import analyse_folder
 from accelsweep.analysis.collect import collect
 from accelsweep.cli.runs import print_runs
 from accelsweep.cli.status import print_status
@@ -53,7 +53,7 @@ def test_the_head_and_the_readers_of_a_sweep_go_on(folder: SweepFolder, kind: st
     print_runs(folder.home, folder.name, "not_run")
     assert "its record is damaged: it is no file" in capsys.readouterr().out
     with held(folder):
-        findings_of(folder).write(folder.findings)
+        analyse_folder(folder).write(folder.findings)
     for path in paths:
         assert len(list(path.parent.glob(f"{path.name}.damaged-*"))) == 1, path
         assert not path.exists() or path.is_file()

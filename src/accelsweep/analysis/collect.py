@@ -1,7 +1,7 @@
 """Collect every run that the plan wants, measured or not, as a typed row. This step reads the records.
 
-A record that is truncated, altered or misplaced is set aside. Its run becomes a `not_run` row that says so.
-`records.parquet` is written beside, for other programs.
+A record that is truncated, altered or misplaced is set aside, and its run becomes a `not_run` row that says so. The
+rows are also written to `records.parquet` for other programs; no code of ours reads it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -24,13 +23,11 @@ from accelsweep.errors import DamagedFile
 from accelsweep.files import set_aside, set_aside_non_file, sha256_file, write_bytes_atomically
 from accelsweep.json_documents import canonical_json
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, Manifest, PlannedCell, Run
+from accelsweep.records.plan import Manifest, Run
 from accelsweep.records.run_files import block_or_none, read_record, read_record_at
 from accelsweep.records.run_record import Effective, Metric, Outcome, Record, Traits
 from accelsweep.records.stop_reasons import why_and_what_next
 from accelsweep.redaction import without_secrets
-
-# records.parquet: the runs as one table for other programs. No code of ours reads it.
 
 TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
 
@@ -54,24 +51,15 @@ _JSON: dict[str, Callable[[RunRow], Any]] = {
     "git": lambda run: run.git,
     "doubts": lambda run: [doubt.model_dump(mode="json") for doubt in run.doubts],
 }
-"""Columns that hold JSON; all but the first are null where there is no record."""
+"""Columns that hold JSON; all but `config` are null without a record."""
 
 
-def write_table(path: Path, runs: Sequence[RunRow], axes: Iterable[str]) -> None:
-    """Write the table of these runs to `path`, unless the same table is there already."""
-    buffer = io.BytesIO()
-    pq.write_table(table_of(runs, axes), buffer, compression="zstd")
-    set_aside_non_file(path)
-    if not path.exists() or path.read_bytes() != buffer.getvalue():
-        write_bytes_atomically(path, buffer.getvalue())
-
-
-def table_of(runs: Sequence[RunRow], axes: Iterable[str]) -> pa.Table:
+def runs_table(runs: Sequence[RunRow], axes: Iterable[str]) -> pa.Table:
     """Return the runs as an arrow table, in their order.
 
-    Times are UTC in ISO 8601; columns from `config` on hold JSON, except the last of them. Then comes `axis.KEY` for
-    each axis, as JSON where the axis mixes types. Then comes a float column for each metric, null where it was not
-    measured; the reason stands in `metrics`.
+    Times are UTC in ISO 8601. After the columns of `_PLAIN` and `_JSON` and the digest of the record come `axis.KEY`
+    for each axis (JSON if the axis mixes types) and a float column for each metric, null if it was not measured; the
+    reason is in `metrics`.
     """
     columns = {name: _column([getattr(run, name) for run in runs], kind) for name, kind in _PLAIN.items()}
     for name, part in _JSON.items():
@@ -85,21 +73,20 @@ def table_of(runs: Sequence[RunRow], axes: Iterable[str]) -> pa.Table:
     return pa.table(columns)
 
 
-def in_utf8(text: str) -> str:
-    """Return `text` with half a surrogate pair, which UTF-8 cannot hold, as its JSON escape."""
+def utf8_safe(text: str) -> str:
+    """Return `text` with lone surrogates, which UTF-8 cannot encode, as their JSON escapes."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _texts(parts: list[Any]) -> list[str | None]:
-    """Return the JSON of each part. A part that many runs share, which `collect` keeps once, is put into JSON once."""
-    known = {id(part): part for part in parts if part is not None}
-    texts = {key: canonical_json(part) for key, part in known.items()}
+    """Return the JSON of each part. Parts that many runs share (see `_Interned`) are serialised once."""
+    texts = {id(part): canonical_json(part) for part in {id(part): part for part in parts if part is not None}.values()}
     return [None if part is None else texts[id(part)] for part in parts]
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
     if kind == TEXT:
-        values = [None if text is None else in_utf8(text) for text in values]
+        values = [None if text is None else utf8_safe(text) for text in values]
     return pa.array(values, kind)
 
 
@@ -114,86 +101,92 @@ def _axis_column(values: list[Any]) -> pa.Array:
 _Part = TypeVar("_Part", CellConfig, Effective, Traits, Mapping[str, Any])
 
 
-class _Once:
-    """Equal parts of many records, each kept once: thousands of runs share a config, and memory is limited."""
+class _Interned:
+    """One shared object for equal parts of records: thousands of runs share a config, and memory is limited."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Any] = {}
+        self._parts: dict[str, Any] = {}
 
     def __call__(self, part: _Part) -> _Part:
         """Return the first part that was equal to this one."""
         plain = part if isinstance(part, Mapping) else part.model_dump(mode="json")
-        found: _Part = self._kept.setdefault(f"{type(part).__name__} {canonical_json(plain)}", part)
-        return found
+        interned: _Part = self._parts.setdefault(f"{type(part).__name__} {canonical_json(plain)}", part)
+        return interned
 
 
 def collect(folder: SweepFolder) -> list[RunRow]:
-    """Return the rows of `look_up`, after damaged records were set aside, and write `records.parquet`."""
+    """Return the rows of `read_runs` after setting damaged records aside, and write `records.parquet` if it changed."""
     manifest = Manifest.read(folder.manifest)
-    rows = look_up(folder, manifest, on_damage=lambda error: set_aside(error.path))
-    write_table(folder.records, rows, manifest.axes)
+    rows = read_runs(folder, manifest, on_damage=lambda error: set_aside(error.path))
+    buffer, path = io.BytesIO(), folder.records
+    pq.write_table(runs_table(rows, manifest.axes), buffer, compression="zstd")
+    set_aside_non_file(path)
+    if not path.exists() or path.read_bytes() != buffer.getvalue():
+        write_bytes_atomically(path, buffer.getvalue())
     return rows
 
 
-def look_up(
+def read_runs(
     folder: SweepFolder, manifest: Manifest, *, on_damage: Callable[[DamagedFile], object] | None = None
 ) -> list[RunRow]:
-    """Return one row per wanted run, in block order, and per unsupported cell of the sweep; write nothing.
+    """Return one row per planned run, in block order, and per unsupported setting; write nothing.
 
     The values on the axes come from the plan, so an axis that was added later has values for earlier runs too.
-    `on_damage` gets each record that cannot be used, before the reason of its row is looked for.
+    `on_damage` is called with each unusable record, before its row's reason is determined.
     """
     axes = {cell.name: cell.axes for cell in manifest.cells}
-    lookup = _LookUp(folder, on_damage, cache(lambda block: _configs(block_or_none(folder, block))), _Once())
-    wanted = [_wanted(lookup, block.name, run) for block in manifest.blocks for run in block.runs]
-    rows = [replace(row, axes=axes.get(row.cell, row.axes)) for row in wanted]
-    rows += [_unsupported(manifest.sweep, cell) for cell in manifest.cells if cell.unsupported is not None]
-    for with_metrics in registry.loaded("run_metrics"):
-        rows = with_metrics(folder, rows)
+    intern, rows = _Interned(), []
+    for block in manifest.blocks:
+        configs = cache(partial(_configs, folder, block.name))
+        for run in block.runs:
+            damage = None
+            try:
+                row = _recorded(folder.name, read_record(folder, run), sha256_file(folder.record(run)), intern)
+            except FileNotFoundError:
+                row = None
+            except DamagedFile as error:
+                row, damage = None, error
+                if on_damage is not None:
+                    on_damage(error)
+            if row is None:
+                cell, repeat = Run.parse(run)
+                row = RunRow(
+                    sweep=folder.name,
+                    cell=cell,
+                    outcome=Outcome.not_run,
+                    axes={},
+                    run=run,
+                    block=block.name,
+                    repeat=repeat,
+                    reason=utf8_safe(_why_missing(folder, block.name, run, damage)),
+                    config=configs().get(cell),
+                )
+            rows.append(replace(row, axes=axes.get(row.cell, row.axes)))
+    for planned in manifest.cells:
+        if planned.unsupported is not None:
+            reason = utf8_safe(planned.unsupported)
+            rows.append(
+                RunRow(
+                    sweep=manifest.sweep,
+                    cell=planned.name,
+                    outcome=Outcome.unsupported,
+                    axes=planned.axes,
+                    reason=reason,
+                )
+            )
+    for add_metrics in registry.loaded("run_metrics"):
+        rows = add_metrics(folder, rows)
     return rows
 
 
-@dataclass(frozen=True)
-class _LookUp:
-    """One look-up of a sweep's rows. `configs` gives those of a block, for a run that left no record."""
-
-    folder: SweepFolder
-    on_damage: Callable[[DamagedFile], object] | None
-    configs: Callable[[str], Mapping[str, CellConfig]]
-    once: _Once
-
-
-def _wanted(lookup: _LookUp, block: str, run: str) -> RunRow:
-    folder, damage = lookup.folder, None
-    try:
-        return _recorded(folder.name, read_record(folder, run), sha256_file(folder.record(run)), lookup.once)
-    except FileNotFoundError:
-        pass
-    except DamagedFile as error:
-        damage = error
-        if lookup.on_damage is not None:
-            lookup.on_damage(error)
-    cell, repeat = Run.parse(run)
-    return RunRow(
-        sweep=folder.name,
-        cell=cell,
-        outcome=Outcome.not_run,
-        axes={},
-        run=run,
-        block=block,
-        repeat=repeat,
-        reason=in_utf8(_why_absent(folder, block, run, damage)),
-        config=lookup.configs(block).get(cell),
-    )
-
-
-def _configs(block: Block | None) -> dict[str, CellConfig]:
-    """Return the config of each cell of a block as records hold it; {} for a file that is lost or damaged."""
-    configs = {} if block is None else block.configs
+def _configs(folder: SweepFolder, block: str) -> dict[str, CellConfig]:
+    """Return the config of each setting of a block as records hold it; {} if the block's file is lost or damaged."""
+    document = block_or_none(folder, block)
+    configs = {} if document is None else document.configs
     return {cell: CellConfig.model_validate(without_secrets(config.raw)) for cell, config in configs.items()}
 
 
-def _why_absent(folder: SweepFolder, block: str, run: str, damage: DamagedFile | None) -> str:
+def _why_missing(folder: SweepFolder, block: str, run: str, damage: DamagedFile | None) -> str:
     if damage is not None and damage.path.exists():
         return f"its record is damaged ({damage.why}); the same command measures it again"
     damaged = folder.damaged_records(run)
@@ -207,7 +200,7 @@ def _why_absent(folder: SweepFolder, block: str, run: str, damage: DamagedFile |
     return f"its record was set aside as {damaged[-1].name} ({why}); the same command measures it again"
 
 
-def _recorded(sweep: str, record: Record, sha256: str, once: _Once) -> RunRow:
+def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> RunRow:
     return RunRow(
         sweep=sweep,
         cell=record.cell,
@@ -219,32 +212,27 @@ def _recorded(sweep: str, record: Record, sha256: str, once: _Once) -> RunRow:
         position=record.position,
         attempt=record.attempt,
         seed=record.seed,
-        reason=None if record.reason is None else in_utf8(record.reason),
+        reason=None if record.reason is None else utf8_safe(record.reason),
         started_at=record.started_at,
         finished_at=record.finished_at,
         wall_seconds=record.wall_seconds,
-        config=once(record.config),
-        effective=None if record.effective is None else once(record.effective),
+        config=intern(record.config),
+        effective=None if record.effective is None else intern(record.effective),
         metrics={sys.intern(name): _reading(metric) for name, metric in record.metrics.items()},
         hardware=record.fingerprint.hardware_kind,
-        software=once(record.fingerprint.software),
-        builds=once(record.fingerprint.builds),
-        sources=once(record.fingerprint.sources),
+        software=intern(record.fingerprint.software),
+        builds=intern(record.fingerprint.builds),
+        sources=intern(record.fingerprint.sources),
         environment=record.environment,
-        git=once(record.git),
+        git=intern(record.git),
         doubts=record.doubts,
         record_sha256=sha256,
-        traits=once(record.traits) if isinstance(record.traits, Traits) else record.traits,
+        traits=intern(record.traits) if isinstance(record.traits, Traits) else record.traits,
     )
 
 
 def _reading(metric: Metric) -> Reading:
-    reason, scope, provenance = (
-        None if text is None else sys.intern(text) for text in (metric.reason, metric.scope, metric.provenance)
+    texts = (metric.reason, metric.scope, metric.provenance)
+    return Reading(
+        metric.value, sys.intern(metric.unit), *(None if text is None else sys.intern(text) for text in texts)
     )
-    return Reading(metric.value, sys.intern(metric.unit), reason, scope, provenance)
-
-
-def _unsupported(sweep: str, cell: PlannedCell) -> RunRow:
-    reason = None if cell.unsupported is None else in_utf8(cell.unsupported)
-    return RunRow(sweep=sweep, cell=cell.name, outcome=Outcome.unsupported, axes=cell.axes, reason=reason)

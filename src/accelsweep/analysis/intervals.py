@@ -1,6 +1,7 @@
-"""Intervals and verdicts. The run is the unit; rates are compared on the log scale; nothing here uses records.
+"""Confidence intervals and the verdicts they support.
 
-All sums are `math.fsum`, which rounds once, so that the order of the values cannot change a digit.
+The run is the unit and rates are compared on the log scale. Nothing here reads records. Sums use `math.fsum`, which
+rounds once, so that the order of the values cannot change a digit.
 """
 
 from __future__ import annotations
@@ -14,41 +15,21 @@ from accelsweep.config.sweep_options import CONFIDENCE
 from accelsweep.config.tasks import SIZES
 from accelsweep.records.estimates import Estimate, Verdict
 
-# Student's t: the half width of an interval, and the degrees of freedom that its cell may borrow from others.
-
-
-def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) -> float:
-    """Return the half-width of a two-sided t-interval in standard errors, widened for `family` intervals.
-
-    Each interval has confidence 1 - (1 - confidence) / family, so that all hold together with at least `confidence`
-    (Bonferroni's inequality; Dunn, "Multiple Comparisons among Means", JASA 1961).
-    """
-    from scipy import special  # a quarter of a second, which commands that ask for no interval need not wait
-
-    return float(special.stdtrit(degrees_of_freedom, 1.0 - (1.0 - confidence) / (2.0 * max(family, 1))))
-
-
-def prior_degrees(cells: int) -> float:
-    """Return the most degrees of freedom that the usual variance among `cells` cells may be worth to one of them.
-
-    The comparisons share the baseline, which makes their variances look more alike than they are. Half of the cells,
-    and never more than 8, kept the coverage in the simulations of benchmarks/coverage.py.
-    """
-    return min(8.0, cells / 2.0)
-
-
 Key = TypeVar("Key")
 
-FEWEST_PAIRS = 3
-"""Blocks that two cells must share for a paired interval; with fewer, Welch's."""
+MIN_PAIRS = 3
+"""Blocks that two settings must share for a paired interval; with fewer, Welch's is used."""
 
 _NO_SPREAD = 1e-12
 """A relative spread below this is rounding, not noise."""
 
+_MAX_EXPONENT = 600.0
+"""exp() of more may overflow once it is scaled."""
+
 
 @dataclass(frozen=True)
 class Family:
-    """Intervals that hold together: `size` of them with at least `confidence`, by Bonferroni's inequality."""
+    """`size` intervals that hold together with at least `confidence`, by Bonferroni's inequality."""
 
     size: int = 1
     confidence: float = CONFIDENCE
@@ -61,7 +42,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its interval, or with the reason why there is none. `count` is the number of units (blocks) in it."""
+    """A mean over `count` units (blocks) with its interval, or with the reason why there is none."""
 
     center: float
     half_width: float | None
@@ -79,8 +60,28 @@ class Interval:
         return None if self.half_width is None else self.center + self.half_width
 
 
+def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) -> float:
+    """Return the half-width of a two-sided t-interval in standard errors, widened for `family` intervals.
+
+    Each interval has confidence 1 - (1 - confidence) / family, so that all hold together with at least `confidence`
+    (Bonferroni's inequality; Dunn, "Multiple Comparisons among Means", JASA 1961).
+    """
+    from scipy import special  # imported late: 0.25 s that commands without intervals need not pay
+
+    return float(special.stdtrit(degrees_of_freedom, 1.0 - (1.0 - confidence) / (2.0 * max(family, 1))))
+
+
+def prior_degrees(cells: int) -> float:
+    """Return the cap on the degrees of freedom that the prior variance of `cells` settings may contribute to one.
+
+    The comparisons share the baseline, which makes their variances look more alike than they are. Half the number of
+    settings, at most 8, keeps the coverage in the simulations of benchmarks/coverage.py.
+    """
+    return min(8.0, cells / 2.0)
+
+
 def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean, the same whatever the order. Raises ZeroDivisionError for no values."""
+    """Return the arithmetic mean, independent of the order. Raises ZeroDivisionError for no values."""
     return math.fsum(values) / len(values)
 
 
@@ -93,22 +94,19 @@ def variance(values: Sequence[float]) -> float:
 def t_interval(values: Sequence[float], family: Family) -> Interval:
     """Return the mean of independent values with Student's t-interval ("The Probable Error of a Mean", 1908).
 
-    There is no interval for a single value, and none for values without any spread. Values that are identical to the
-    last digit do not mean that there is no noise. The clock or the quantity is too coarse to show it.
+    Values that are identical to the last digit have no interval: the clock or the quantity is too coarse to show noise.
     """
-    if len(values) < 2:
-        return Interval(mean(values), None, len(values), "one repeat shows no spread; an interval needs at least 2")
-    center, spread = mean(values), math.sqrt(variance(values))
+    center, count = mean(values), len(values)
+    if count < 2:
+        return Interval(center, None, count, "one repeat shows no spread; an interval needs at least 2")
+    spread = math.sqrt(variance(values))
     if spread <= _NO_SPREAD * max(1.0, abs(center)):
-        return Interval(
-            center, None, len(values), f"all {len(values)} values are identical, so their spread is unknown"
-        )
-    critical = critical_t(len(values) - 1, family.confidence, family.size)
-    return Interval(center, critical * spread / math.sqrt(len(values)), len(values))
+        return Interval(center, None, count, f"all {count} values are identical, so their spread is unknown")
+    return Interval(center, critical_t(count - 1, family.confidence, family.size) * spread / math.sqrt(count), count)
 
 
 def paired_interval(a: Mapping[Key, float], b: Mapping[Key, float], family: Family) -> Interval:
-    """Return the mean of a - b over the keys that both have, with the paired t-interval (Student 1908; Fisher 1935)."""
+    """Return the mean of a - b over the common keys with the paired t-interval (Student 1908; Fisher 1935)."""
     return t_interval([a[key] - b[key] for key in a if key in b], family)
 
 
@@ -128,77 +126,74 @@ def welch_interval(a: Sequence[float], b: Sequence[float], family: Family) -> In
     return Interval(center, critical_t(degrees, family.confidence, family.size) * math.sqrt(squared_error), count)
 
 
-def pairs_up(a: Mapping[Key, float], b: Mapping[Key, float]) -> bool:
+def is_paired(a: Mapping[Key, float], b: Mapping[Key, float]) -> bool:
     """Return whether two sides share enough blocks (or seeds) for a paired interval."""
-    return len(a.keys() & b.keys()) >= FEWEST_PAIRS
+    return len(a.keys() & b.keys()) >= MIN_PAIRS
 
 
 def log_ratio(a: Mapping[str, float], b: Mapping[str, float], family: Family) -> Interval:
-    """Return the interval of log(rate a / rate b) from log rates per block: paired where they pair up, else Welch's."""
-    if pairs_up(a, b):
+    """Return the interval of log(rate a / rate b) from log rates per block: paired where possible, else Welch's."""
+    if is_paired(a, b):
         return paired_interval(a, b, family)
     return welch_interval(list(a.values()), list(b.values()), family)
 
 
-def significant(value: float, digits: int = 6) -> float:
-    """Return `value` rounded to so many significant digits: the one place where numbers are rounded."""
+def round_significant(value: float, digits: int = 6) -> float:
+    """Return `value` rounded to so many significant digits. All numbers in findings are rounded here."""
     return float(f"{value:.{digits}g}")
 
 
 def linear_estimate(interval: Interval, unit: str, family: Family) -> Estimate:
-    """Return an interval of plain values as a finding."""
+    """Return an interval of plain values as an estimate for the findings."""
     return _estimate(interval.center, interval.low, interval.high, interval, unit, family)
 
 
-_MOST = 600.0
-"""The exponential of more than this may not fit into a float once it is scaled; 10^260 says "anything" as well."""
-
-
 def exponential_estimate(interval: Interval, unit: str, family: Family, scale: float = 1.0) -> Estimate:
-    """Return an interval of logarithms as a finding on the original scale, times `scale`: means and ratios."""
-    ends = [None if end is None else scale * math.exp(min(end, _MOST)) for end in (interval.low, interval.high)]
-    return _estimate(scale * math.exp(interval.center), ends[0], ends[1], interval, unit, family)
+    """Return an interval of logarithms as an estimate on the original scale, times `scale`: means and ratios."""
+    low, high = (
+        None if end is None else scale * math.exp(min(end, _MAX_EXPONENT)) for end in (interval.low, interval.high)
+    )
+    return _estimate(scale * math.exp(interval.center), low, high, interval, unit, family)
 
 
 def _estimate(
     value: float, low: float | None, high: float | None, interval: Interval, unit: str, family: Family
 ) -> Estimate:
     return Estimate(
-        value=significant(value),
-        low=None if low is None else significant(low),
-        high=None if high is None else significant(high),
+        value=round_significant(value),
+        low=None if low is None else round_significant(low),
+        high=None if high is None else round_significant(high),
         unit=unit,
-        confidence=significant(family.each),
+        confidence=round_significant(family.each),
         count=interval.count,
         reason=interval.reason,
     )
 
 
 def verdict(ratio: Estimate, threshold: float, metric: str = "samples_per_second") -> tuple[Verdict, str]:
-    """Return the verdict that the interval of a ratio of `metric` supports, and the sentence that says why.
+    """Return the verdict that the interval of a ratio of `metric` supports, and the reason as a sentence.
 
-    `threshold` is the smallest difference that matters in practice. A size is larger, and anything else is faster. The
-    rule is the two one-sided tests of equivalence testing (Schuirmann 1987) read off one interval: beyond the
-    threshold, inside it, or cannot tell.
+    `threshold` is the smallest difference that matters in practice. The rule is the two one-sided tests of equivalence
+    testing (Schuirmann 1987) read off one interval: beyond the threshold, within it, or undecided.
     """
     upper, lower = 1.0 + threshold, 1.0 / (1.0 + threshold)
     if ratio.low is None or ratio.high is None:
         return Verdict.undecided, f"no interval: {ratio.reason}"
-    shown = f"the interval [{ratio.low:.4g}, {ratio.high:.4g}]"
+    text = f"the interval [{ratio.low:.4g}, {ratio.high:.4g}]"
     if ratio.low > upper:
-        return Verdict.larger if metric in SIZES else Verdict.faster, f"{shown} lies above {upper:.4g}"
+        return Verdict.larger if metric in SIZES else Verdict.faster, f"{text} lies above {upper:.4g}"
     if ratio.high < lower:
-        return Verdict.smaller if metric in SIZES else Verdict.slower, f"{shown} lies below {lower:.4g}"
+        return Verdict.smaller if metric in SIZES else Verdict.slower, f"{text} lies below {lower:.4g}"
     if lower <= ratio.low and ratio.high <= upper:
-        return Verdict.same, f"{shown} lies within {lower:.4g} to {upper:.4g}"
-    return Verdict.undecided, f"{shown} reaches to both sides of {lower if ratio.low < lower else upper:.4g}"
+        return Verdict.same, f"{text} lies within {lower:.4g} to {upper:.4g}"
+    return Verdict.undecided, f"{text} reaches to both sides of {lower if ratio.low < lower else upper:.4g}"
 
 
 def pooled_noise(pairs: Iterable[tuple[Mapping[str, float], Mapping[str, float]]]) -> float | None:
-    """Return the standard deviation of one run's log rate within a block, pooled over pairs of cells, or None.
+    """Return the standard deviation of one run's log rate within a block, pooled over pairs of settings, or None.
 
-    A difference of two runs has twice the variance of one; squares and degrees of freedom are summed over the pairs.
-    Where a side is a mean of several runs of its block, this is the noise of single runs that would do as well.
+    The variance of a difference of two runs is twice that of one run. Where a side is the mean of several runs of a
+    block, the result is the noise of single runs with the same precision.
     """
     squares, degrees = [], 0
     for a, b in pairs:

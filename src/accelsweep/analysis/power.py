@@ -1,9 +1,9 @@
-"""The smallest difference that repeats can show: the power of the paired interval that the analysis uses.
+"""Statistical power: the smallest difference that repeats can show, and the repeats that a difference takes.
 
-One formula serves the plan (with an assumed noise) and the report (with the observed noise). `noise` is always the
-standard deviation of the natural logarithm of one run's rate within a block: 0.01 is about 1 %. It is assumed to be
-equal in all cells. So the moderated variances have the most degrees of freedom that they may have. The floor of the
-interval is left out. At 3 repeats both make the answers optimistic; from 5 on that hardly shows.
+The same formulas serve the plan (with an assumed noise) and the report (with the observed noise). `noise` is the
+standard deviation of the natural logarithm of one run's rate within a block (0.01 is about 1 %), assumed to be equal in
+all settings, so that the moderated variances have their maximal degrees of freedom. The floor of the interval is left
+out. At 3 repeats both make the answers optimistic; from 5 on that hardly shows.
 """
 
 from __future__ import annotations
@@ -20,29 +20,32 @@ from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import CellFinding
 from accelsweep.records.plan import Manifest
 
-MOST_REPEATS = 100
-"""The limit of `repeats_needed`: an answer that takes more repeats than this is no plan."""
+MAX_REPEATS = 100
+"""`repeats_needed` returns None rather than more repeats than this."""
+
+MIN_BLOCKS = 5
+"""The minimal total number of blocks with `repeats: auto`; published results rest on at least as many."""
 
 
-def chance_to_see(
+def detection_power(
     ratio: float, repeats: int, noise: float, *, family: int = 1, confidence: float = CONFIDENCE, threshold: float = 0.0
 ) -> float:
-    """Return the probability that the interval of a true rate `ratio` lies wholly beyond 1 + threshold or its inverse.
+    """Return the probability that the interval of a true rate `ratio` lies beyond 1 + threshold or its inverse.
 
     A t-statistic whose mean is shifted follows the noncentral t distribution (Johnson, Kotz and Balakrishnan,
-    "Continuous Univariate Distributions", vol. 2, ch. 31). The answer is 0 for fewer than 2 repeats, and 1 or 0 where
-    there is no noise.
+    "Continuous Univariate Distributions", vol. 2, ch. 31). Returns 0 for fewer than 2 repeats, and 1 or 0 without
+    noise.
     """
-    from scipy import special  # late, as in `critical_t`
+    from scipy import special  # imported late, as in `critical_t`
 
     distance = abs(math.log(ratio)) - math.log1p(threshold)
     if repeats < 2:
         return 0.0
     if noise == 0.0:
         return float(distance > 0.0)
-    degrees = degrees_of_freedom(repeats, family)
-    shift = distance / _standard_error(repeats, noise)
-    return 1.0 - float(special.nctdtr(degrees, shift, critical_t(degrees, confidence, family)))
+    degrees, standard_error = degrees_of_freedom(repeats, family), noise * math.sqrt(2.0 / repeats)
+    critical = critical_t(degrees, confidence, family)
+    return 1.0 - float(special.nctdtr(degrees, distance / standard_error, critical))
 
 
 def smallest_visible_effect(
@@ -54,18 +57,18 @@ def smallest_visible_effect(
     threshold: float = THRESHOLD,
     power: float = 0.8,
 ) -> float | None:
-    """Return the smallest x for which a cell truly 1 + x times as fast is found `faster` with chance `power`.
+    """Return the smallest x for which a setting truly 1 + x times as fast is found `faster` with this `power`.
 
-    The inverse of `chance_to_see` in closed form, through the noncentrality of the t distribution. None for fewer than
-    2 repeats, which give no interval.
+    The closed-form inverse of `detection_power`, through the noncentrality of the t distribution. None for fewer than 2
+    repeats, which give no interval.
     """
-    from scipy import special  # late, as in `critical_t`
+    from scipy import special  # imported late, as in `critical_t`
 
     if repeats < 2:
         return None
     degrees = degrees_of_freedom(repeats, family)
     shift = float(special.nctdtrinc(degrees, 1.0 - power, critical_t(degrees, confidence, family)))
-    return math.expm1(math.log1p(threshold) + shift * _standard_error(repeats, noise))
+    return math.expm1(math.log1p(threshold) + shift * noise * math.sqrt(2.0 / repeats))
 
 
 def repeats_needed(
@@ -77,15 +80,15 @@ def repeats_needed(
     threshold: float = THRESHOLD,
     power: float = 0.8,
 ) -> int | None:
-    """Return the fewest repeats that find a true rate `ratio` faster, slower or the same with chance `power`.
+    """Return the fewest repeats that find a true rate `ratio` faster, slower or the same with this `power`.
 
-    A ratio inside the threshold is settled by an interval that fits between its bounds. The interval must exclude the
-    nearer bound. None if it takes more than `MOST_REPEATS`, as it does for a ratio close to the threshold.
+    The interval must exclude the nearer bound of the threshold. None if that takes more than `MAX_REPEATS`, as it does
+    for a ratio close to a bound.
     """
     distance = math.exp(abs(abs(math.log(ratio)) - math.log1p(threshold)))
-    choices = range(3, MOST_REPEATS + 1)
+    choices = range(3, MAX_REPEATS + 1)
     index = bisect_left(
-        choices, power, key=lambda n: chance_to_see(distance, n, noise, family=family, confidence=confidence)
+        choices, power, key=lambda n: detection_power(distance, n, noise, family=family, confidence=confidence)
     )
     return choices[index] if index < len(choices) else None
 
@@ -93,29 +96,21 @@ def repeats_needed(
 def degrees_of_freedom(repeats: int, family: int = 1) -> float:
     """Return the degrees of freedom of each of `family` ratios to one baseline after `repeats` blocks.
 
-    From 3 blocks on they are those of the moderated variance, whose prior is worth `prior_degrees`. They are never more
-    than all pairs have together. Below 3 blocks they are those of two samples. A single ratio has no others to share a
-    prior with.
+    From 3 blocks on they are those of the moderated variance, whose prior is worth `prior_degrees`, but at most those
+    of all pairs together: a single ratio has no others to share a prior with. Below 3 blocks they are those of two
+    samples.
     """
     if repeats < 3:
         return 2.0 * (repeats - 1)
     return min(prior_degrees(family + 1) + repeats - 1, max(family, 1) * (repeats - 1.0))
 
 
-def _standard_error(repeats: int, noise: float) -> float:
-    """Return the standard error of a mean log-ratio of two runs, each with `noise`, over `repeats` blocks."""
-    return noise * math.sqrt(2.0 / repeats)
-
-
-# The number of repeats behind the ratios of a sweep: one number for the doubt, the visible effect and the advice.
-
-
 def planned_repeats(cells: Sequence[CellFinding], manifest: Manifest) -> int:
-    """Return the planned blocks of the compared row that has the fewest; they are the units of its interval.
+    """Return the planned blocks of the compared setting that has the fewest: the units of its interval.
 
-    The baseline stands in every block, also in those of cells that joined the plan later, so it counts only where
-    nothing else is planned. Rows on different hardware count apart; a refused row only where all are refused. Where
-    nothing is planned to run, this is the number that the plan would want of a cell.
+    The baseline is in every block, also in those of settings added later, so it counts only if nothing else is planned.
+    Findings on different hardware count separately, refused ones only if all are refused. If nothing is planned to run,
+    this is the number of repeats that the plan asks for.
     """
     counts = [(cell, len({run.block for run in cell.runs})) for cell in cells]
     planned = [(cell, count) for cell, count in counts if count]
@@ -124,18 +119,15 @@ def planned_repeats(cells: Sequence[CellFinding], manifest: Manifest) -> int:
     return min((count for _, count in compared or others or planned), default=manifest.settings.repeats)
 
 
-# The number of blocks for `repeats: auto`: from the variances in a pilot of 3 blocks, never from an effect.
-
-FEWEST_BLOCKS = 5
-"""The fewest blocks in all; published results rest on at least as many."""
+# `repeats: auto`: the number of blocks follows from the variances in a pilot of 3 blocks, never from an effect.
 
 
 @dataclass(frozen=True)
 class PairNoise:
     """The noise of one comparison in the pilot.
 
-    `variance` is that of a paired log difference. It is moderated where it is in a pool of `pool` comparisons, whose
-    prior is worth `prior_degrees` degrees of freedom. These are 1 and 0 where it stands alone.
+    `variance` is that of a paired log difference. In a pool of `pool` comparisons it is moderated, and its prior is
+    worth `prior_degrees` degrees of freedom.
     """
 
     variance: float
@@ -144,10 +136,10 @@ class PairNoise:
 
 
 @dataclass(frozen=True)
-class Needed:
-    """The answer: `repeats` blocks in all, the pilot's included, and the mean half width that they should give.
+class RepeatsNeeded:
+    """The total number of blocks, pilot included, and the mean half width expected with them.
 
-    `half_width` is a share of the ratio (0.1 is 10 %). `reached` is False where even the most blocks do not reach the
+    `half_width` is a share of the ratio (0.1 is 10 %). `reached` is False if even the most blocks do not reach the
     resolution.
     """
 
@@ -156,38 +148,33 @@ class Needed:
     reached: bool
 
 
-def repeats_for(
+def repeats_for_resolution(
     noise: Sequence[PairNoise],
     family: int,
     *,
     resolution: float = RESOLUTION,
     most: int = REPEATS_MOST,
     confidence: float = CONFIDENCE,
-) -> Needed | None:
+) -> RepeatsNeeded | None:
     """Return the fewest blocks, from 5 to `most`, whose intervals are `resolution` wide to each side on average.
 
     `family` counts the intervals that hold together, those without a variance among them. None without any variance:
-    nothing was measured often enough, or nothing varied. Then there is no reason to go on. Raises ValueError for a
+    nothing was measured often enough, or nothing varied, so there is no reason to go on. Raises ValueError for a
     `resolution` that is not above 0, or for `most` below 5.
     """
-    if not resolution > 0.0 or most < FEWEST_BLOCKS:
+    if not resolution > 0.0 or most < MIN_BLOCKS:
         raise ValueError(f"a resolution above 0 and a limit of 5 or more repeats are needed, not {resolution}, {most}")
     if not noise:
         return None
+
+    def mean_half_width(repeats: int) -> float:  # in units of log ratios, if the variances stay as they are
+        return fmean(
+            critical_t(min(one.prior_degrees + repeats - 1, one.pool * (repeats - 1.0)), confidence, family)
+            * math.sqrt(one.variance / repeats)
+            for one in noise
+        )
+
     goal = math.log1p(resolution)
-    widths = {
-        repeats: _mean_half_width(noise, family, repeats, confidence) for repeats in range(FEWEST_BLOCKS, most + 1)
-    }
+    widths = {repeats: mean_half_width(repeats) for repeats in range(MIN_BLOCKS, most + 1)}
     repeats = next((repeats for repeats, width in widths.items() if width <= goal), most)
-    return Needed(repeats, math.expm1(widths[repeats]), widths[repeats] <= goal)
-
-
-def _mean_half_width(noise: Sequence[PairNoise], family: int, repeats: int, confidence: float) -> float:
-    """Return the mean half width after so many blocks if the variances stay as they are; in units of log ratios."""
-    return fmean(
-        critical_t(_degrees(one, repeats), confidence, family) * math.sqrt(one.variance / repeats) for one in noise
-    )
-
-
-def _degrees(one: PairNoise, repeats: int) -> float:
-    return min(one.prior_degrees + repeats - 1, one.pool * (repeats - 1.0))
+    return RepeatsNeeded(repeats, math.expm1(widths[repeats]), widths[repeats] <= goal)

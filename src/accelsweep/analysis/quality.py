@@ -1,4 +1,4 @@
-"""Quality guards speed: is a cell's quality as good as the baseline's? Paired by seed, with the config's margin."""
+"""Whether a setting's quality is as good as the baseline's: paired by seed, with a non-inferiority margin."""
 
 from __future__ import annotations
 
@@ -6,36 +6,31 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accelsweep.analysis.baseline_comparison import pair_of
+from accelsweep.analysis.baseline_comparison import Comparison, make_pair
 from accelsweep.analysis.intervals import Family, Interval, linear_estimate, mean, paired_interval, t_interval
 from accelsweep.analysis.run_results import CellRuns
-from accelsweep.analysis.simultaneous_intervals import Pair, intervals
+from accelsweep.analysis.simultaneous_intervals import simultaneous_intervals
 from accelsweep.records.estimates import Estimate, Verdict
 
 UNDECIDED = "quality: undecided"
 
 WORSE = "quality: worse"
 
-_SHARES = ("acc", "f1", "auc", "auroc", "precision", "recall", "dice", "iou", "jaccard", "specificity")
-"""Metrics whose name has one of these words are shares: torchmetrics' names and their usual short forms."""
-
 NOT_MEASURED = "quality: not measured"
 
 FASTER_BUT_WORSE = "faster, but worse"
 
+_SHARES = ("acc", "f1", "auc", "auroc", "precision", "recall", "dice", "iou", "jaccard", "specificity")
+"""Metrics whose name has one of these words lie between 0 and 1: torchmetrics' names and their usual short forms."""
+
 
 @dataclass(frozen=True)
 class CellQuality:
-    """A cell's quality: the mean over its repeats, the difference to the baseline, and the wording of the verdict."""
+    """A setting's quality: the mean over its repeats, the difference from the baseline, and the verdict's wording."""
 
     mean: Estimate | None
     difference: Estimate | None
     verdict: str
-
-
-def shown_not_worse(verdict: str) -> bool:
-    """Return whether a cell's quality verdict says that the interval excludes a loss beyond the margin."""
-    return verdict.startswith(("quality: same", "quality: not worse", "quality: better"))
 
 
 @dataclass(frozen=True)
@@ -47,66 +42,68 @@ class QualityMeasure:
     margin: float
 
 
-def measure_of(groups: Sequence[CellRuns], margin: float) -> QualityMeasure:
-    """Return the quality metric of the cells' configs (`measure.quality_metric` and `quality_better`: max or min)."""
+def is_not_worse(verdict: str) -> bool:
+    """Return whether a quality verdict excludes a loss beyond the margin."""
+    return verdict.startswith(("quality: same", "quality: not worse", "quality: better"))
+
+
+def quality_measure(groups: Sequence[CellRuns], margin: float) -> QualityMeasure:
+    """Return the quality metric of the settings' configs (`measure.quality_metric`, `measure.quality_better`)."""
     measure = next((group.config.measure for group in groups if group.config is not None), None)
     if measure is None or measure.quality_metric is None:
         return QualityMeasure(None, None, margin)
     return QualityMeasure(measure.quality_metric, measure.quality_better, margin)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A row whose quality is asked for, the baseline that it is compared with (itself, or None), and its speed."""
-
-    group: CellRuns
-    partner: CellRuns | None
-    speed: Verdict
-
-    def pair(self) -> Pair | None:
-        """Return the qualities of both sides by seed, or None where they have no seed in common."""
-        if self.partner is None or self.partner.cell == self.group.cell:
-            return None
-        own, other = by_seed(self.group), by_seed(self.partner)
-        return pair_of(self.group, self.partner, own, other) if own.keys() & other.keys() else None
-
-
-def qualities(asked: Sequence[Asked], family: Family, measure: QualityMeasure) -> list[CellQuality]:
-    """Return the quality of each row beside that of its baseline.
+def compare_quality(
+    groups: Sequence[CellRuns], comparisons: Sequence[Comparison], family: Family, measure: QualityMeasure
+) -> list[CellQuality]:
+    """Return the quality of each setting, compared with the partner that its rate is compared with.
 
     The differences are paired by seed; their variances have pools of their own, one for each kind of hardware.
     """
-    pairs = [one.pair() for one in asked]
-    found = iter(intervals([pair for pair in pairs if pair is not None], family, paired_interval))
+    pairs = []
+    for group, comparison in zip(groups, comparisons, strict=True):
+        partner, pair = comparison.partner, None
+        if partner is not None and partner.cell != group.cell:
+            own, other = quality_by_seed(group), quality_by_seed(partner)
+            pair = make_pair(group, partner, own, other) if own.keys() & other.keys() else None
+        pairs.append(pair)
+    intervals = iter(simultaneous_intervals([pair for pair in pairs if pair is not None], family, paired_interval))
     return [
-        _quality(one, next(found) if pair is not None else None, family, measure)
-        for one, pair in zip(asked, pairs, strict=True)
+        _quality(group, comparison, None if pair is None else next(intervals), family, measure)
+        for group, comparison, pair in zip(groups, comparisons, pairs, strict=True)
     ]
 
 
-def _quality(one: Asked, interval: Interval | None, family: Family, measure: QualityMeasure) -> CellQuality:
-    group, partner = one.group, one.partner
-    own = by_seed(group)
+def _quality(
+    group: CellRuns, comparison: Comparison, interval: Interval | None, family: Family, measure: QualityMeasure
+) -> CellQuality:
+    own, partner = quality_by_seed(group), comparison.partner
     if not own:
         return CellQuality(None, None, NOT_MEASURED)
-    alone = Family(1, family.confidence)
     unit = measure.metric or next(
         run.metrics["quality"].unit for run in group.measured if run.value("quality") is not None
     )
-    average = _within_range(linear_estimate(t_interval(list(own.values()), alone), unit, alone), measure.metric)
+    single = Family(1, family.confidence)
+    average = _clip_share(linear_estimate(t_interval(list(own.values()), single), unit, single), measure.metric)
     if partner is None or partner.cell == group.cell:
         return CellQuality(average, None, "quality: baseline" if partner is not None else UNDECIDED)
     if interval is None:
         return CellQuality(average, None, f"{UNDECIDED} (no seed in common with the baseline)")
     difference = linear_estimate(interval, unit, family)
-    wording = _identical(own, by_seed(partner)) or _wording(difference, measure)
-    return CellQuality(
-        average, difference, FASTER_BUT_WORSE if (one.speed, wording) == (Verdict.faster, WORSE) else wording
-    )
+    other = quality_by_seed(partner)
+    shared = own.keys() & other.keys()
+    if len(shared) >= 3 and all(own[seed] == other[seed] for seed in shared):  # deterministic training, unchanged
+        return CellQuality(average, difference, f"quality: same (identical for {len(shared)} seeds)")
+    wording = _wording(difference, measure)
+    if comparison.verdict is Verdict.faster and wording == WORSE:
+        wording = FASTER_BUT_WORSE
+    return CellQuality(average, difference, wording)
 
 
-def _within_range(average: Estimate, metric: str | None) -> Estimate:
-    """Return the mean of a share with its interval cut off at 0 and 1, beyond which no share lies."""
+def _clip_share(average: Estimate, metric: str | None) -> Estimate:
+    """Clip the interval of a metric that lies between 0 and 1."""
     name = (metric or "").lower()
     share = "accuracy" in name or not set(_SHARES).isdisjoint(re.split(r"[^a-z0-9]+", name))
     if average.low is None or average.high is None or not share:
@@ -114,22 +111,13 @@ def _within_range(average: Estimate, metric: str | None) -> Estimate:
     return average.model_copy(update={"low": max(0.0, average.low), "high": min(1.0, average.high)})
 
 
-def by_seed(group: CellRuns) -> dict[int, float]:
-    """Return the quality per seed; runs of equal seed are averaged."""
-    found: dict[int, list[float]] = {}
+def quality_by_seed(group: CellRuns) -> dict[int, float]:
+    """Return the mean quality per seed."""
+    values: dict[int, list[float]] = {}
     for run in group.measured:
-        value = run.value("quality")
-        if value is not None and run.seed is not None:
-            found.setdefault(run.seed, []).append(value)
-    return {seed: mean(values) for seed, values in found.items()}
-
-
-def _identical(own: dict[int, float], other: dict[int, float]) -> str | None:
-    """Training is deterministic: 3 or more seeds that all give the very same quality show that nothing changed."""
-    shared = own.keys() & other.keys()
-    if len(shared) >= 3 and all(own[seed] == other[seed] for seed in shared):
-        return f"quality: same (identical for {len(shared)} seeds)"
-    return None
+        if (value := run.value("quality")) is not None and run.seed is not None:
+            values.setdefault(run.seed, []).append(value)
+    return {seed: mean(qualities) for seed, qualities in values.items()}
 
 
 def _wording(difference: Estimate, measure: QualityMeasure) -> str:

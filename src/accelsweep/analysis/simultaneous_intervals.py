@@ -1,8 +1,8 @@
-"""Variances of paired differences, each shrunk towards those of its family, and interval half widths made of them.
+"""Intervals of many paired differences that hold together, with moderated variances, and repeated (sequential) ones.
 
-Three blocks show little of a row's noise, and the other rows show the usual noise. The rows share their baseline, so
-their variances look more alike than they are: the prior's degrees of freedom are capped. No half width is below that of
-the row's own plain interval. Arrays have any leading axes (simulated sweeps) and the pairs of one pool on the last.
+Three blocks say little about the noise of one setting, but the other settings show the usual noise, so each variance is
+shrunk towards those of its pool. The settings share their baseline, which makes their variances look more alike than
+they are: the prior's degrees of freedom are capped. No half width is below that of the setting's own plain interval.
 
 Source: G. Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
 experiments", Statistical Applications in Genetics and Molecular Biology 3 (2004). The cap and the floor are ours.
@@ -24,9 +24,9 @@ from accelsweep.analysis.intervals import (
     Family,
     Interval,
     Key,
+    is_paired,
     mean,
     paired_interval,
-    pairs_up,
     prior_degrees,
     variance,
     welch_interval,
@@ -35,8 +35,11 @@ from accelsweep.config.sweep_options import LOOKS
 
 Array = npt.NDArray[np.float64]
 
-_EXACT = 1e-10
-"""The relative step below which Newton's iteration has converged."""
+BlockValues = Mapping[Any, float]
+"""A side of a pair: its values (log rates, qualities) by the key that pairs them (a block, a seed)."""
+
+_GRID_POINTS = 801
+"""Points of the grid on which the density between two bounds is integrated."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Moderated:
     """The noise of a pool of pairs; shapes (..., pairs), but (...) for the two values of the prior.
 
     `variance` (of one paired difference, in squared units of the differences) has `degrees` degrees of freedom. `prior`
-    is the usual variance in the pool, and it is worth `prior_degrees` degrees of freedom.
+    is the pool's usual variance, worth `prior_degrees` degrees of freedom.
     """
 
     variance: Array
@@ -56,10 +59,10 @@ class Moderated:
 def moderate(variances: Array, degrees: Array, cells: int) -> Moderated:
     """Return sample variances, (..., pairs) with pairs >= 2 and each above 0, shrunk towards their common prior.
 
-    `degrees` are those of the variances, (pairs,) or the same shape; `cells` the cells in the pool, baseline included.
-    Smyth 2004, section 6.2: the part due to chance alone is taken away from the logarithms of the variances. The rest
-    has a mean (the prior variance) and a spread (the prior's degrees of freedom, here at most
-    `analysis.intervals.prior_degrees`).
+    Leading axes are simulated sweeps. `degrees` are those of the variances, (pairs,) or the same shape; `cells` is the
+    number of settings in the pool, baseline included. Smyth 2004, section 6.2: after removing what chance alone
+    contributes, the log variances have a mean (the prior variance) and a spread (the prior's degrees of freedom, here
+    at most `analysis.intervals.prior_degrees`).
     """
     half = np.broadcast_to(np.asarray(degrees, dtype=np.float64) / 2.0, variances.shape)
     logs = np.log(variances) - special.psi(half) + np.log(half)
@@ -74,16 +77,15 @@ def moderate(variances: Array, degrees: Array, cells: int) -> Moderated:
 
 
 def half_widths(variances: Array, counts: Array, cells: int, each: float, plain: float) -> Array:
-    """Return the half widths, (..., pairs), of the mean differences of one pool; in units of the differences.
+    """Return the half widths, (..., pairs), of the mean differences of one pool, in units of the differences.
 
-    `variances` and `cells` as in `moderate`, `counts` are the differences behind each (3 or more). `each` is the
-    confidence of an interval in its family, `plain` that of the row's own interval, which is the floor.
+    `variances` and `cells` as in `moderate`; `counts` are the differences behind each (3 or more). `each` is the
+    confidence of an interval in its family, `plain` that of the setting's own interval, which is the floor.
     """
-    numbers = np.broadcast_to(np.asarray(counts, dtype=np.float64), variances.shape)
-    found = moderate(variances, numbers - 1.0, cells)
-    shared = critical(found.degrees, each) * np.sqrt(found.variance / numbers)
-    own = critical(numbers - 1.0, plain) * np.sqrt(variances / numbers)
-    return np.maximum(shared, own)
+    counts = np.broadcast_to(np.asarray(counts, dtype=np.float64), variances.shape)
+    moderated = moderate(variances, counts - 1.0, cells)
+    shared = critical(moderated.degrees, each) * np.sqrt(moderated.variance / counts)
+    return np.maximum(shared, critical(counts - 1.0, plain) * np.sqrt(variances / counts))
 
 
 def critical(degrees: Array, confidence: float) -> Array:
@@ -108,35 +110,29 @@ def inverse_trigamma(y: Array) -> Array:
         value = trigamma(x)
         step = value * (1.0 - value / inner) / (-2.0 * special.zeta(3.0, x))
         x = x + step
-        if np.all(np.abs(step) <= _EXACT * x):
+        if np.all(np.abs(step) <= 1e-10 * x):
             break
     return np.where(y > 1e7, 1.0 / np.sqrt(y), np.where(y < 1e-6, 1.0 / y, x))
 
 
-# Intervals of many paired differences that hold together, with variances moderated over pools of like pairs.
-
-ValuesOfBlocks = Mapping[Any, float]
-"""A side of a pair: its values (log rates, qualities) by the key that pairs them (a block, a seed)."""
-
-
 @dataclass(frozen=True)
 class Pair:
-    """Two sides whose mean difference is asked for, and their cells' names. Pairs of one `kind` make a pool."""
+    """Two sides whose mean difference is estimated, and their settings' names. Pairs of one `kind` make a pool."""
 
-    a: ValuesOfBlocks
-    b: ValuesOfBlocks
+    a: BlockValues
+    b: BlockValues
     names: tuple[str, str]
     kind: Hashable = None
 
     @property
     def differences(self) -> list[float]:
-        """The differences a - b, one for each key that both sides have."""
+        """The differences a - b over the common keys."""
         return [self.a[key] - self.b[key] for key in self.a if key in self.b]
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Pairs of one kind, `members` by their position among all pairs, with the differences' variances and numbers."""
+    """Pairs of one kind, `members` by their position among all pairs, with the differences' variances and counts."""
 
     members: tuple[int, ...]
     variances: tuple[float, ...]
@@ -148,119 +144,99 @@ class Pool:
         """The members' variances, shrunk towards each other."""
         return moderate(np.array(self.variances), np.array(self.counts) - 1.0, self.cells)
 
-    def half_widths(self, family: Family) -> list[float]:
-        """Return the half width of each member's interval, as part of `family` and never below its own plain one."""
-        found = half_widths(np.array(self.variances), np.array(self.counts), self.cells, family.each, family.confidence)
-        return [float(one) for one in found]
-
 
 def pools(pairs: Sequence[Pair]) -> list[Pool]:
-    """Return the pools of two or more pairs: of one kind, with 3 or more shared keys each, and with some spread."""
+    """Return the pools of two or more pairs: of one kind, with 3 or more common keys each, and with some spread."""
     kinds: dict[Hashable, list[int]] = {}
     for index, pair in enumerate(pairs):
-        if _has_spread(pair):
+        if is_paired(pair.a, pair.b) and paired_interval(pair.a, pair.b, Family()).half_width is not None:
             kinds.setdefault(pair.kind, []).append(index)
-    return [_pool(pairs, members) for members in kinds.values() if len(members) > 1]
+    result = []
+    for members in kinds.values():
+        if len(members) > 1:
+            differences = [pairs[index].differences for index in members]
+            cells = {name for index in members for name in pairs[index].names}
+            variances = tuple(variance(values) for values in differences)
+            result.append(Pool(tuple(members), variances, tuple(map(len, differences)), len(cells)))
+    return result
 
 
-def _has_spread(pair: Pair) -> bool:
-    return pairs_up(pair.a, pair.b) and paired_interval(pair.a, pair.b, Family()).half_width is not None
-
-
-def _pool(pairs: Sequence[Pair], members: Sequence[int]) -> Pool:
-    differences = [pairs[index].differences for index in members]
-    cells = {name for index in members for name in pairs[index].names}
-    return Pool(
-        tuple(members),
-        tuple(variance(values) for values in differences),
-        tuple(len(values) for values in differences),
-        len(cells),
-    )
-
-
-def intervals(
-    pairs: Sequence[Pair], family: Family, alone: Callable[[ValuesOfBlocks, ValuesOfBlocks, Family], Interval]
+def simultaneous_intervals(
+    pairs: Sequence[Pair], family: Family, unpooled: Callable[[BlockValues, BlockValues, Family], Interval]
 ) -> list[Interval]:
-    """Return the interval of each pair's mean difference; `alone` gives those of the pairs that are in no pool."""
-    found = [alone(pair.a, pair.b, family) for pair in pairs]
+    """Return the interval of each pair's mean difference; `unpooled` computes those of pairs that are in no pool."""
+    result = [unpooled(pair.a, pair.b, family) for pair in pairs]
     for pool in pools(pairs):
-        for index, half_width in zip(pool.members, pool.half_widths(family), strict=True):
-            found[index] = Interval(found[index].center, half_width, found[index].count)
-    return found
+        widths = half_widths(
+            np.array(pool.variances), np.array(pool.counts), pool.cells, family.each, family.confidence
+        )
+        for index, half_width in zip(pool.members, widths, strict=True):
+            result[index] = Interval(result[index].center, float(half_width), result[index].count)
+    return result
 
 
-# Intervals that may be looked at several times: the error of all looks together stays within one family's.
-
-_POINTS = 801
-"""Points of the grid on which the density between two bounds is integrated."""
+# Repeated confidence intervals: the error of all looks together stays within that of one family (alpha spending).
 
 
-def spent(alpha: float, fraction: float) -> float:
+def alpha_spent(alpha: float, fraction: float) -> float:
     """Return how much of the two-sided error `alpha` may be spent when this fraction of the blocks is measured."""
     return 4.0 * float(special.ndtr(special.ndtri(alpha / 4.0) / math.sqrt(min(1.0, fraction))))
 
 
 @lru_cache(maxsize=256)
 def nominal_levels(alpha: float, looks: Sequence[int] = LOOKS) -> tuple[float, ...]:
-    """Return the two-sided significance level of each look, after so many blocks; the last look has them all."""
+    """Return the two-sided significance level of each look. `looks` are numbers of blocks; the last has them all."""
     levels: list[float] = []
-    grid = density = np.zeros(0)
+    grid: Array = np.zeros(0)
+    density: Array = grid
     for number, blocks in enumerate(looks):
         now = blocks / looks[-1]
         before = looks[number - 1] / looks[-1] if number else 0.0
-        due, step = spent(alpha, now) - (spent(alpha, before) if number else 0.0), math.sqrt(now - before)
-        bound = _bound(due, grid, density, step) if number else -float(special.ndtri(due / 2.0)) * step
+        due = alpha_spent(alpha, now) - (alpha_spent(alpha, before) if number else 0.0)
+        step = math.sqrt(now - before)
+        if number:
+            crossing = _crossing_probability(grid, density, step)
+            bound = float(optimize.brentq(lambda at, crossing=crossing, due=due: crossing(at) - due, 0.0, 12.0))
+        else:
+            bound = -float(special.ndtri(due / 2.0)) * step
         levels.append(2.0 * float(special.ndtr(-bound / math.sqrt(now))))
-        inside = np.linspace(-bound, bound, _POINTS)
-        density = _moved(inside, grid, density, step) if number else np.exp(-((inside / step) ** 2) / 2) / _unit(step)
+        inside = np.linspace(-bound, bound, _GRID_POINTS)
+        distance = inside[:, None] - grid[None, :] if number else inside
+        kernel = np.exp(-((distance / step) ** 2) / 2) / (step * math.sqrt(2.0 * math.pi))
+        density = np.asarray(np.trapezoid(kernel * density[None, :], grid, axis=1)) if number else kernel
         grid = inside
     return tuple(levels)
 
 
-def _bound(due: float, grid: np.ndarray, density: np.ndarray, step: float) -> float:
-    """Return the bound beyond which the error that is `due` now lies."""
-    return float(optimize.brentq(lambda at: _beyond(at, grid, density, step) - due, 0.0, 12.0))
+def _crossing_probability(grid: Array, density: Array, step: float) -> Callable[[float], float]:
+    """Return the probability of staying within all bounds so far and crossing `bound` now, as a function of `bound`."""
 
+    def probability(bound: float) -> float:
+        leaves = special.ndtr((grid - bound) / step) + special.ndtr((-bound - grid) / step)
+        return float(np.trapezoid(density * leaves, grid))
 
-def _beyond(bound: float, grid: np.ndarray, density: np.ndarray, step: float) -> float:
-    """Return the probability to be within all bounds so far and beyond this one now."""
-    leaves = special.ndtr((grid - bound) / step) + special.ndtr((-bound - grid) / step)
-    return float(np.trapezoid(density * leaves, grid))
-
-
-def _moved(inside: np.ndarray, grid: np.ndarray, density: np.ndarray, step: float) -> np.ndarray:
-    kernel = np.exp(-(((inside[:, None] - grid[None, :]) / step) ** 2) / 2) / _unit(step)
-    return np.asarray(np.trapezoid(kernel * density[None, :], grid, axis=1))
-
-
-def _unit(step: float) -> float:
-    return step * math.sqrt(2.0 * math.pi)
+    return probability
 
 
 def level_after(blocks: int, alpha: float, looks: Sequence[int] = LOOKS) -> float:
-    """Return the significance level after so many blocks; between two looks it is that of the earlier one.
-
-    Before the first look there is none: 0.
-    """
+    """Return the significance level after so many blocks: that of the latest look, 0 before the first one."""
     levels = nominal_levels(alpha, tuple(looks))
-    passed = [level for at, level in zip(looks, levels, strict=True) if at <= blocks]
-    return passed[-1] if passed else 0.0
+    return next((levels[index] for index in reversed(range(len(looks))) if looks[index] <= blocks), 0.0)
 
 
 def repeated_interval(
     a: Mapping[Key, float], b: Mapping[Key, float], family: Family, looks: Sequence[int] = LOOKS
 ) -> Interval:
-    """Return the repeated confidence interval of the mean of a - b over the keys that both have.
+    """Return the repeated confidence interval of the mean of a - b over the common keys.
 
-    Sides that do not pair up have Welch's interval, on which no verdict rests.
+    Unpaired sides get Welch's interval, on which no verdict rests.
     """
-    if not pairs_up(a, b):
+    if not is_paired(a, b):
         return welch_interval(list(a.values()), list(b.values()), family)
     plain = paired_interval(a, b, family)
-    differences = [a[key] - b[key] for key in a if key in b]
     if plain.half_width is None:
         return plain
-    level = level_after(len(differences), 1.0 - family.each, looks)
-    critical = float(special.stdtrit(len(differences) - 1, 1.0 - level / 2.0))
-    error = math.sqrt(variance(differences) / len(differences))
-    return Interval(mean(differences), critical * error, len(differences))
+    differences = [a[key] - b[key] for key in a if key in b]
+    level = level_after(plain.count, 1.0 - family.each, looks)
+    critical_value = float(special.stdtrit(plain.count - 1, 1.0 - level / 2.0))
+    return Interval(mean(differences), critical_value * math.sqrt(variance(differences) / plain.count), plain.count)

@@ -27,7 +27,7 @@ from accelsweep.cli.options import (
     Sweeps,
     TrackingUri,
 )
-from accelsweep.cli.run_options import measures, run_elsewhere
+from accelsweep.cli.run_options import measures, run_elsewhere, with_sources
 from accelsweep.cli.typer_app import HydraCommand, app
 from accelsweep.driver.request import Request
 from accelsweep.errors import InputError
@@ -195,18 +195,12 @@ def doctor(
 
 
 @app.command()
-def site(
-    name: Annotated[str, typer.Argument(help="the site's name: conf/site/NAME.yaml")],
-    from_slurm: Annotated[bool, typer.Option("--from-slurm", help="from what sinfo lists on this login node")] = False,
-    from_grid_engine: Annotated[
-        bool, typer.Option("--from-grid-engine", help="from what qhost and qconf list on this login node")
-    ] = False,
-) -> None:
+@with_sources
+def site(name: Annotated[str, typer.Argument(help="the site's name: conf/site/NAME.yaml")], **sources: bool) -> None:
     """Draft a site file for this cluster into conf/site, with comments on what its engine does not know."""
     from accelsweep.cli.sweeps import write_draft
 
-    asked = {"slurm": from_slurm, "grid_engine": from_grid_engine}
-    write_draft(Path.cwd(), name, [engine for engine, is_asked in asked.items() if is_asked])
+    write_draft(Path.cwd(), name, [scheduler for scheduler, is_asked in sources.items() if is_asked])
 
 
 @app.command()

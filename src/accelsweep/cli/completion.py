@@ -20,7 +20,7 @@ _Given = ParamSpec("_Given")
 _Word = TypeVar("_Word", str, tuple[str, str])
 
 
-def _silent(complete: Callable[_Given, list[_Word]]) -> Callable[_Given, list[_Word]]:
+def silent(complete: Callable[_Given, list[_Word]]) -> Callable[_Given, list[_Word]]:
     """Return the function with an empty answer in the place of an error, whose text would break the user's line."""
 
     @wraps(complete)
@@ -33,14 +33,14 @@ def _silent(complete: Callable[_Given, list[_Word]]) -> Callable[_Given, list[_W
     return safe
 
 
-@_silent
+@silent
 def overrides(before: Sequence[str], incomplete: str) -> list[str]:
     """Return completions of an override, given the ones `before` it: `experiment=quickstart`, `model=resnet18`.
 
     bash breaks its line at `=` and asks for the value alone; other shells ask for the whole override. After a comma the
     next value is completed.
     """
-    groups = _groups(Path.cwd())
+    groups = choices(Path.cwd())
     if "=" in incomplete:
         key, _, typed = incomplete.partition("=")
         return [f"{key}={value}" for value in _values(groups.get(key, ()), typed)]
@@ -57,7 +57,7 @@ def _values(names: Sequence[str], typed: str) -> Iterator[str]:
     return (f"{done}{comma}{name}" for name in names if name.startswith(rest))
 
 
-def _groups(home: Path) -> dict[str, list[str]]:
+def choices(home: Path) -> dict[str, list[str]]:
     """Return the choices of each config group, those of the user's own `conf/` among them, in order."""
     found: dict[str, set[str]] = {}
     for conf in config_folders(home):
@@ -67,13 +67,13 @@ def _groups(home: Path) -> dict[str, list[str]]:
     return {group: sorted(found[group]) for group in sorted(found)}
 
 
-@_silent
+@silent
 def sweeps(incomplete: str) -> list[str]:
     """Return the names of the folder's sweeps."""
     return [name for name in known_sweeps(Path.cwd()) if name.startswith(incomplete)]
 
 
-@_silent
+@silent
 def settings(sweep: str | None, incomplete: str) -> list[tuple[str, str]]:
     """Return the names of the settings of a sweep, with their labels."""
     from accelsweep.config.setting import label
@@ -86,7 +86,7 @@ def settings(sweep: str | None, incomplete: str) -> list[tuple[str, str]]:
     return [(cell.name, label(cell.axes)) for cell in runnable if cell.name.startswith(incomplete)]
 
 
-@_silent
+@silent
 def outcomes(incomplete: str) -> list[str]:
     """Return the outcomes of a run."""
     from accelsweep.records.run_record import Outcome
@@ -94,7 +94,7 @@ def outcomes(incomplete: str) -> list[str]:
     return [outcome.value for outcome in Outcome if outcome.value.startswith(incomplete)]
 
 
-@_silent
+@silent
 def retried(incomplete: str) -> list[str]:
     """Return what `retry --outcome` takes."""
     answers = ("measured", "not_run")  # with nothing to re-open
@@ -102,7 +102,7 @@ def retried(incomplete: str) -> list[str]:
     return found + [word for word in ("disturbed",) if word.startswith(incomplete)]
 
 
-@_silent
+@silent
 def sorts(incomplete: str) -> list[str]:
     """Return the orders of `runs --sort`."""
     from accelsweep.cli.runs import SORTS
@@ -110,15 +110,8 @@ def sorts(incomplete: str) -> list[str]:
     return [name for name in SORTS if name.startswith(incomplete)]
 
 
-@_silent
+@silent
 def profiles(incomplete: str) -> list[str]:
     """Return the names of the shipped profiles."""
     folders = (shipped_root() / "workflows" / "profiles").iterdir()
     return sorted(path.name for path in folders if path.is_dir() and path.name.startswith(incomplete))
-
-
-@_silent
-def claims(incomplete: str) -> list[str]:
-    """Return the names of the claims, the user's own among them."""
-    names = (name.partition("/") for name in _groups(Path.cwd()).get("experiment", ()))
-    return [name for folder, _, name in names if folder == "claims" and name.startswith(incomplete)]

@@ -132,7 +132,10 @@ _WITHOUT: dict[Capability, tuple[str, str | None]] = {
         "files are renamed into place instead, and logs of blocks begin anew with each command",
         None,
     ),
-    Capability.symbolic_links: ("`ab` cannot copy a repository that has some", "put such a repository on another disk"),
+    Capability.symbolic_links: (
+        "a repository that has some cannot be copied to compare its versions",
+        "put such a repository on another disk",
+    ),
     Capability.locks: (
         "SQLite cannot write mlflow.db there; runs are measured all the same",
         "name another store, such as --tracking-uri sqlite:////tmp/mlflow.db, or a server",
@@ -249,7 +252,7 @@ def _taken(needs: Resources, site: Site, engine: Engine) -> CheckResult:
         found = " ".join(str(error).split())
         return CheckResult(ok=False, what=what, found=found, remedy="try again later, or ask the cluster's staff")
     if offer.passing:
-        later = "try again when one of your jobs has ended" if engine.full(offer.said) else "try again later"
+        later = "try again when one of your jobs has ended" if engine.queue_limit(offer.said) else "try again later"
         return CheckResult(ok=None, what=what, found=offer.said, remedy=later)
     remedy = (
         None if offer.taken else f"change {keys_in_words(site, needs, offer.keys)} until this is taken: {offer.command}"

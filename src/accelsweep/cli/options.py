@@ -1,4 +1,4 @@
-"""Arguments and options of the commands, with what a shell completes for them. `cli` is made of them.
+"""Arguments and options that commands share, with what a shell completes for them.
 
 Completing imports what it needs when a shell asks, so that `--help` is quick.
 """
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 
-def _completing(words: str) -> Callable[[str], Any]:
+def completing(words: str) -> Callable[[str], Any]:
     """Return the function that completes these `words`, by its name in `cli/completion.py`."""
 
     def complete(incomplete: str) -> Any:
@@ -22,75 +22,42 @@ def _completing(words: str) -> Callable[[str], Any]:
     return complete
 
 
-def _override(ctx: typer.Context, incomplete: str) -> Any:
+def complete_override(ctx: typer.Context, incomplete: str) -> Any:
+    """Complete a Hydra override."""
     from accelsweep.cli.completion import overrides
 
     return overrides(ctx.params.get("overrides") or (), incomplete)
 
 
-def _setting(ctx: typer.Context, incomplete: str) -> Any:
+def complete_setting(ctx: typer.Context, incomplete: str) -> Any:
+    """Complete a setting of the sweep that the argument `name` holds."""
     from accelsweep.cli.completion import settings
 
     return settings(ctx.params.get("name"), incomplete)
 
 
-_SWEEPS = _completing("sweeps")
+SWEEP_NAMES = completing("sweeps")
 
-_PROFILES = _completing("profiles")
+_PROFILES = completing("profiles")
 
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         help="Hydra overrides, e.g. experiment=quickstart batch_size=32,64",
         show_default=False,
-        autocompletion=_override,
+        autocompletion=complete_override,
     ),
 ]
 
-SweepName = Annotated[str, typer.Argument(help="the sweep's name, as in sweeps/NAME", autocompletion=_SWEEPS)]
+SweepName = Annotated[str, typer.Argument(help="the sweep's name, as in sweeps/NAME", autocompletion=SWEEP_NAMES)]
 
-AnySweep = Annotated[str | None, typer.Argument(help="the sweep's name (default: all)", autocompletion=_SWEEPS)]
+AnySweep = Annotated[str | None, typer.Argument(help="the sweep's name (default: all)", autocompletion=SWEEP_NAMES)]
 
-Sweeps = Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware", autocompletion=_SWEEPS)]
+Sweeps = Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware", autocompletion=SWEEP_NAMES)]
 
-HistorySources = Annotated[
-    list[str], typer.Argument(help="sweeps, archives, or a folder of archives", autocompletion=_SWEEPS)
-]
+Before = Annotated[str, typer.Argument(help="the sweep to compare with", autocompletion=SWEEP_NAMES)]
 
-Before = Annotated[str, typer.Argument(help="the sweep to compare with", autocompletion=_SWEEPS)]
-
-After = Annotated[str, typer.Argument(help="the sweep that may have changed", autocompletion=_SWEEPS)]
-
-Setting = Annotated[
-    str, typer.Argument(help="the setting's name, its beginning, its words, or its values", autocompletion=_setting)
-]
-
-OneOrTwoSettings = Annotated[
-    list[str],
-    typer.Argument(
-        help="a setting's name, its beginning, its words, or its values as in batch_size=32; two are compared",
-        autocompletion=_setting,
-    ),
-]
-
-Claims = Annotated[
-    list[str] | None,
-    typer.Argument(help="of conf/experiment/claims (default: all)", autocompletion=_completing("claims")),
-]
-
-Pythons = Annotated[
-    list[str] | None,
-    typer.Option("--python", help="an environment's interpreter instead of a commit; give two or more"),
-]
-
-TwoVersions = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="two or more commits, the baseline first, or . for the files as they are now; then Hydra overrides",
-        show_default=False,
-        autocompletion=_override,
-    ),
-]
+After = Annotated[str, typer.Argument(help="the sweep that may have changed", autocompletion=SWEEP_NAMES)]
 
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")]
 
@@ -125,15 +92,6 @@ ProfileToCheck = Annotated[
 
 AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to the plan")]
 
-NodesAsked = Annotated[str, typer.Option(help="`all` of the partition, or a list such as gpu[1-3],gpu7")]
-
-Each = Annotated[int, typer.Option(min=1, help="blocks of each node, one in a round")]
-
-Tolerance = Annotated[
-    float,
-    typer.Option(min=0.001, max=1, help="a node is sick if it is slower than the others by more than this share"),
-]
-
 FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, 1 if unjudged, e.g. slower:2%")]
 
 AsJson = Annotated[bool, typer.Option("--json", help="answer with one JSON object, for scripts")]
@@ -142,7 +100,7 @@ TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow 
 
 ListedOutcome = Annotated[
     str | None,
-    typer.Option("--outcome", help="only these, e.g. crashed or not_run", autocompletion=_completing("outcomes")),
+    typer.Option("--outcome", help="only these, e.g. crashed or not_run", autocompletion=completing("outcomes")),
 ]
 
 RetriedOutcome = Annotated[
@@ -150,11 +108,11 @@ RetriedOutcome = Annotated[
     typer.Option(
         "--outcome",
         help="re-open the runs that ended so: out_of_memory, disturbed, ...",
-        autocompletion=_completing("retried"),
+        autocompletion=completing("retried"),
     ),
 ]
 
 Sort = Annotated[
     str,
-    typer.Option(help="plan, rate, seconds, doubts, outcome, setting or start", autocompletion=_completing("sorts")),
+    typer.Option(help="plan, rate, seconds, doubts, outcome, setting or start", autocompletion=completing("sorts")),
 ]

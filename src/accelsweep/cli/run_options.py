@@ -1,4 +1,4 @@
-"""The options that all commands which measure share."""
+"""Options that depend on features: those of the commands that measure, and the sources of a site file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -83,3 +83,29 @@ def run_elsewhere(request: Request, answers_here: Mapping[str, bool]) -> None:
     for run in registry.loaded("run_elsewhere"):
         if (code := run(Path.cwd(), request, given)) is not None:
             raise typer.Exit(code)
+
+
+def with_sources(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, after its arguments, an option `--from-SCHEDULER` for each scheduler that can draft a site."""
+    sources = {"slurm": "sinfo lists"} | {one.name: f"{one.draft_source} list" for one in registry.schedulers()}
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
+    options = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=Annotated[
+                bool,
+                typer.Option(f"--from-{name.replace('_', '-')}", help=f"from what {source} on this login node"),
+            ],
+            default=False,
+        )
+        for name, source in sources.items()
+    ]
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        command(**given)
+
+    with_options.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined] # what Typer reads
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *options)}
+    return with_options

@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from accelsweep.config.setting import as_typed, axes_in_words, label, repeat_label, shared_devices
-from accelsweep.config.tasks import UNIT_OF, compared_rate
+from accelsweep.config.tasks import compared_rate
 from accelsweep.driver.console import say, say_parts
 from accelsweep.driver.json_output import Answer, AnswerPart
 from accelsweep.driver.sweep_lock import refuse_while_run
 from accelsweep.errors import DamagedFile, InputError, nearest
 from accelsweep.records.layout import SweepFolder, existing_sweep
+from accelsweep.records.metrics import rate_unit
 from accelsweep.records.plan import Manifest, PlannedCell, Run
 from accelsweep.records.run_files import RunFolder, readable_blocks
 from accelsweep.records.run_record import Doubt, Outcome, Record
@@ -120,7 +121,7 @@ def _read(folder: SweepFolder, run: str) -> Record | DamagedFile | None:
 
 def _unit(records: Sequence[Record], rate: str) -> str:
     units = (record.metrics[rate].unit for record in records if rate in record.metrics)
-    return next(units, UNIT_OF.get(rate, ""))
+    return next(units, rate_unit(rate))
 
 
 def _row(

@@ -27,7 +27,7 @@ from accelsweep.records.run_record import Doubt
 from accelsweep.report.units import bare_text, ratio_text, unit_word
 
 if TYPE_CHECKING:
-    from accelsweep.analysis.compare_sweeps import CellInBoth, Gated, SweepComparison
+    from accelsweep.analysis.compare_sweeps import GateResult, SweepComparison, SweepComparisonRow
     from accelsweep.analysis.run_results import RunRow
 
 
@@ -72,22 +72,22 @@ def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, 
     With `fail_if` the code is 3 for a supported regression, 1 where a setting could not be judged, and 0 otherwise.
     """
     from accelsweep.analysis import compare_sweeps
-    from accelsweep.analysis.compare_sweeps import gated_rows, words_of_gate, worst
+    from accelsweep.analysis.compare_sweeps import gate_comparison, gate_message, worst
 
     gate = compare_sweeps.parse_gate(fail_if) if fail_if is not None else None
     comparison = compare_sweeps.compare_sweeps(_collected(home, before), _collected(home, after))
-    settings = gated_rows(comparison, gate) if gate else ()
+    settings = gate_comparison(comparison, gate) if gate else ()
     state = worst(settings)
     if as_json:
         say(_answer(comparison, fail_if, settings).text())
     else:
         _print(comparison)
         if gate:
-            say(f"{fail_if}: {words_of_gate(settings, state)}")
+            say(f"{fail_if}: {gate_message(settings, state)}")
     return state.exit_code if gate else EXIT_OK
 
 
-def _answer(comparison: SweepComparison, fail_if: str | None, settings: Sequence[Gated]) -> CompareAnswer:
+def _answer(comparison: SweepComparison, fail_if: str | None, settings: Sequence[GateResult]) -> CompareAnswer:
     from accelsweep.analysis.compare_sweeps import GateState
 
     failing = tuple(one.cell.cell for one in settings if one.state is GateState.regression)
@@ -116,7 +116,7 @@ def _print(comparison: SweepComparison) -> None:
             say(f"only in {side}: {', '.join(labels)}")
 
 
-def _row(row: CellInBoth) -> tuple[str | Marked, ...]:
+def _row(row: SweepComparisonRow) -> tuple[str | Marked, ...]:
     before, after = (bare_text(rate) if rate else "-" for rate in (row.before, row.after))
     ratio = ratio_text(row.ratio) if row.ratio else "-"
     doubts = ", ".join(sorted({doubt.code for doubt in row.doubts})) or "-"

@@ -40,9 +40,9 @@ class GridPoint:
     """One point of the grid: the values of its axes and its resolved config.
 
     `science` is the part that names the cell, and `steering` the plan-level part. `choices` are the config groups'
-    choices, and `added` the top-level keys that the command line added with `+`. `lacks` is the reason why a rung of a
-    ladder changes nothing. `with_batch` gives the scientific config with a batch in the place of `auto`, where that was
-    asked for; until then `FIRST_TRY` stands there.
+    choices, and `added` the top-level keys that the command line added with `+`. `lacks` is the reason why a point
+    changes nothing that is measured. `with_batch` gives the scientific config with a batch in the place of `auto`,
+    where that was asked for; until then `FIRST_TRY` stands there.
     """
 
     axes: dict[str, Any]

@@ -14,13 +14,12 @@ from omegaconf.errors import OmegaConfBaseException
 from omegaconf.grammar.gen.OmegaConfGrammarParser import OmegaConfGrammarParser
 from omegaconf.grammar_parser import parse
 
+from accelsweep import registry
 from accelsweep.config.hydra_errors import dotted_keys, suggest
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.errors import InputError
 
 _REFERENCE = re.compile(r"\$\{\s*\.*([\w-]+(?:\.[\w-]+)*)\s*\}")
-
-_MAY_ASK_THE_ENVIRONMENT = ("site.slurm.", "site.grid_engine.", "report.")
 
 
 def plain_data(config: DictConfig, key: str | None = None) -> Any:
@@ -64,12 +63,13 @@ def referred_words(interpolations: Iterable[str]) -> frozenset[str] | None:
 def refuse_resolvers(interpolations: Mapping[str, str]) -> None:
     """Raise InputError, naming the key, for a call such as `${now:%Y}`: it may give another value elsewhere or later.
 
-    Only the submission of jobs (`site.slurm`, `site.grid_engine`) and the report may read the environment, with
-    `${oc.env:NAME}`.
+    Only the submission of jobs (`site.SCHEDULER`) and the report may read the environment, with `${oc.env:NAME}`.
     """
+    schedulers = ("slurm", *(scheduler.name for scheduler in registry.schedulers()))
+    allowed = ("report.", *(f"site.{name}." for name in schedulers))
     for key, text in interpolations.items():
         for resolver in _resolvers(parse(text)):
-            if not (resolver == "oc.env" and key.startswith(_MAY_ASK_THE_ENVIRONMENT)):
+            if not (resolver == "oc.env" and key.startswith(allowed)):
                 raise InputError(
                     f"'{key}' is {text!r}: the resolver '{resolver}' may give another value elsewhere or later, so it "
                     "cannot be part of a plan. Write the value itself, or refer to another key with ${key}"

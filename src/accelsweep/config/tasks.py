@@ -54,17 +54,6 @@ SIZES = frozenset({"largest_batch"})
 TITLES = {"largest_batch": "largest batch"}
 """Metric -> what headings call it, where that is not "rate"."""
 
-UNIT_OF: dict[str, str] = {
-    "samples_per_second": "1/s",
-    "results_per_hour": "results/h",
-    "flops_per_second": "FLOP/s",
-    "bytes_per_second": "B/s",
-    "queries_per_second": "queries/s",
-    "largest_batch": "samples",
-    "row_rounds_per_second": "row rounds/s",
-}
-"""Rate -> its unit."""
-
 
 def tasks() -> tuple[Task, ...]:
     """Return all tasks: the core's, then those of features."""

@@ -71,7 +71,7 @@ def without_version(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def words_for(versions: Sequence[Version], *, exactly: bool = False) -> list[str]:
-    """Return the command, `run` or `ab`, that measures these versions, and the words that name them.
+    """Return the command that measures these versions, and the words that name them.
 
     With `exactly` commits are named by their hashes, which no later commit moves.
     """

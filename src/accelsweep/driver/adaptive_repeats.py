@@ -17,7 +17,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.significant_digits import count_of
 
 if TYPE_CHECKING:
-    from accelsweep.analysis.power import Needed
+    from accelsweep.analysis.power import RepeatsNeeded
     from accelsweep.planning.plan import Plan
 
 
@@ -75,7 +75,7 @@ def affordable_blocks(home: Path, further: Plan, measured: int, seconds_left: fl
     return measured + max(0, math.floor(seconds_left * (repeats - measured) / seconds))
 
 
-def _in_words(needed: Needed, measured: int, affordable: int) -> str:
+def _in_words(needed: RepeatsNeeded, measured: int, affordable: int) -> str:
     width = f"intervals of about {needed.half_width:.0%} to each side"
     reached = f"asks for {needed.repeats} blocks in all ({width})"
     least = f"is too much even for {needed.repeats} blocks, the most (repeats_most), which leave {width}"

@@ -162,12 +162,12 @@ def finish(folder: SweepFolder) -> Path:
 
 def finished_files(folder: SweepFolder) -> list[str]:
     """Do as `finish` does; return the names of the report's files."""
-    from accelsweep.analysis.analyse_sweep import findings_of
+    from accelsweep.analysis.analyse_sweep import analyse_folder
     from accelsweep.report.report_files import write_files
 
     for before_collect in registry.loaded("before_collect"):
         before_collect(folder)
-    findings_of(folder).write(folder.findings)
+    analyse_folder(folder).write(folder.findings)
     return write_files(folder)
 
 

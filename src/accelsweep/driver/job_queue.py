@@ -66,7 +66,7 @@ def refuse_untaken(site: Site, needs: Resources, engine: Engine, warn: Callable[
     """Raise InputError where the engine would not take such a job; `warn` of a refusal that ends by itself."""
     try:
         offer = engine.offer(needs)
-        held_up = offer.passing and (not engine.full(offer.said) or engine.in_queue() > 0)
+        held_up = offer.passing and (not engine.queue_limit(offer.said) or engine.in_queue() > 0)
     except AccelsweepError as error:
         warn(f"whether {engine.name} takes the jobs was not asked: {error}")
         return
@@ -118,12 +118,14 @@ def failures(folder: SweepFolder, engine: Engine, log: Path) -> list[Failure]:
 
 def _failures(folder: SweepFolder, engine: Engine, text: str) -> Iterator[Failure]:
     for found in _PARAGRAPH.finditer(text):
-        block, end = _BLOCK.search(found[1]), engine.ended(found[1], folder.home)
+        block, end = _BLOCK.search(found[1]), engine.job_end(found[1], folder.home)
         if block is None or end is None:
             continue
         if end.refusal is not None:
             why = Why.refused.format(engine=engine.name, words=_in_one_line(end.refusal))
-            yield Failure(block[1], why, refused=not (engine.full(end.refusal) or engine.away(end.refusal)))
+            yield Failure(
+                block[1], why, refused=not (engine.queue_limit(end.refusal) or engine.is_unreachable(end.refusal))
+            )
         else:
             yield _of_a_job(folder, engine, block[1], end)
 
@@ -135,7 +137,7 @@ def _of_a_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> F
     only where its log is there, and the block's log is about it only then.
     """
     printed = [line for line in tail_lines(end.log) if line.strip()] if end.log and end.log.exists() else []
-    said = engine.own_words(printed)
+    said = engine.own_messages(printed)
     own = [line for line in tail_lines(folder.log(block)) if line.strip()] if end.log and end.log.exists() else []
     sources = [(said, end.log), (own, folder.log(block)), (printed, end.log)]
     words, log = next(((lines[-1], log) for lines, log in sources if lines), ("it left no word", folder.snakemake_log))
@@ -330,7 +332,7 @@ class Queue:
         """
         waiting = {job.number: job for job in jobs if engine.waits(job) and job.block}
         self._since = {number: self._since.get(number, self.clock()) for number in waiting}
-        hopeless = {number for number, job in waiting.items() if engine.hopeless(job.reason)}
+        hopeless = {number for number, job in waiting.items() if engine.never_starts(job.reason)}
         for number, job in waiting.items():
             if job.block not in self._left_out and (halt := self._halt(engine, job, hopeless)) is not None:
                 self._left_out[job.block] = halt
@@ -424,7 +426,7 @@ def _look_after(queue: Queue, engine: Engine, old: Sequence[Job], *, late: bool)
     if late and not queue.folder.stop.exists():
         queue.folder.stop.touch()
         queue.say("the time budget is spent: no further run is started")
-    vain = [job for job in old if engine.waits(job) and (late or engine.hopeless(job.reason))]
+    vain = [job for job in old if engine.waits(job) and (late or engine.never_starts(job.reason))]
     for job in vain:
         why = "the time budget is spent" if late else f"no waiting ends {job.reason}"
         queue.carry_out(Remedy(engine.cancel([job.number]), f"job {job.number} of an earlier head: {why}; cancelled"))

@@ -119,12 +119,12 @@ class _Submitting:
 
     def _waits(self, job: Any, refusal: str) -> bool:
         """Return whether a refused job is to be submitted again, and see to that."""
-        if self.engine.away(refusal) and self.silences[job] < _MOST_SILENCES:
+        if self.engine.is_unreachable(refusal) and self.silences[job] < _MOST_SILENCES:
             self.silences[job] += 1
             self._hold_back(job, f"{self.engine.name} does not answer")
             self._look_again()
             return True
-        if (limit := self.engine.full(refusal)) is not None and (self.taken or self._others_in_queue()):
+        if (limit := self.engine.queue_limit(refusal)) is not None and (self.taken or self._others_in_queue()):
             self._hold_back(job, limit)
             if not self.taken:
                 self._look_again()

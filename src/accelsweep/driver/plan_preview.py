@@ -19,7 +19,7 @@ from accelsweep.driver.snakefile_functions import check_profile, find_profile
 from accelsweep.planning.cost_estimate import TimeLimits
 from accelsweep.planning.resources import held_in_words
 from accelsweep.records.layout import SweepFolder
-from accelsweep.schedulers.job_environment import not_handed_on
+from accelsweep.schedulers.job_environment import withheld_variables
 from accelsweep.schedulers.protocol import Resources
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import approximate_duration
@@ -185,11 +185,11 @@ class _Earlier(NamedTuple):
 
 
 def _noise(home: Path, plan: Plan) -> float | None:
-    from accelsweep.analysis.analyse_sweep import noise_so_far
-    from accelsweep.analysis.collect import look_up
+    from accelsweep.analysis.analyse_sweep import observed_noise
+    from accelsweep.analysis.collect import read_runs
 
     manifest = plan.manifest
-    return noise_so_far(look_up(SweepFolder(home, manifest.sweep), manifest), manifest)
+    return observed_noise(read_runs(SweepFolder(home, manifest.sweep), manifest), manifest)
 
 
 _MOST_ROWS = 40
@@ -241,7 +241,7 @@ def _jobs(home: Path, manifest: Manifest) -> list[str]:
         lines.append("\n       ".join(words))
     more = [f"{engine.name}: {len(lines) - _MOST_JOBS} more such lines"] if len(lines) > _MOST_JOBS else []
     slurm = manifest.site.slurm if manifest.site.scheduler == "slurm" else None
-    left = not_handed_on(os.environ, slurm.secrets) if slurm is not None else []
+    left = withheld_variables(os.environ, slurm.secrets) if slurm is not None else []
     return [*lines[:_MOST_JOBS], *more, *(f"{engine.name}: {sentence}" for sentence in left)]
 
 

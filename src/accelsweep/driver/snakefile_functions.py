@@ -30,7 +30,7 @@ from accelsweep.planning.resources import held_gpus
 from accelsweep.records.layout import SweepFolder, existing_sweep, sweep_name_in
 from accelsweep.records.plan import BLOCK_NAME, Manifest, PlannedBlock
 from accelsweep.records.stop_reasons import halt_of
-from accelsweep.schedulers.job_environment import secrets_in, undisturbed
+from accelsweep.schedulers.job_environment import secrets_in, without_options
 from accelsweep.schedulers.protocol import Engine, Resources, Value, python
 from accelsweep.schedulers.select import engine_of
 from accelsweep.schedulers.slurm import keep_restarts
@@ -43,10 +43,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
-_NOT_MEASURING = (
-    *("__main__.py", "analyse", "analysis", "answers", "api.py", "cli", "commands"),
-    *("drive", "driver", "report", "tracking"),
-)
+_NOT_MEASURING = ("__main__.py", "analysis", "api.py", "cli", "driver", "report", "tracking")
 """The packages and root modules without which a run is measured."""
 
 
@@ -289,7 +286,7 @@ class Sweep:
         To be called when all has been done that may need them, such as the download of data.
         """
         site = self.manifest.site
-        if site.scheduler != "slurm":  # for Grid Engine our own program submits
+        if site.scheduler != "slurm":  # other engines' jobs are submitted by programs of ours
             return
         sites = (site, *(site.of_kind(kind.name) for kind in site.kinds))
         names = secrets_in(os.environ, (name for one in sites for name in one.slurm.secrets))
@@ -357,7 +354,7 @@ def sweep_of_config(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
             from accelsweep.executor.result_reuse import audit
 
             if manifest.site.scheduler == "slurm":
-                for name in os.environ.keys() - undisturbed(os.environ).keys():
+                for name in os.environ.keys() - without_options(os.environ).keys():
                     del os.environ[name]
             os.environ |= {SWEEP_VARIABLE: folder.name, PYTHON_VARIABLE: sys.executable}
             if living_head(folder) is None:
@@ -375,10 +372,10 @@ def sweep_of_config(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
 def _tell_of_pilot(manifest: Manifest) -> None:
     """Say how `repeats: auto` continues. Snakemake has one fixed graph, so later blocks need another command."""
     if manifest.settings.pilot:
-        from accelsweep.analysis.headline import command
+        from accelsweep.analysis.headline import sweep_command
 
         go_on = f"repeats=auto: Snakemake alone measures the {PILOT} blocks of the pilot. Then go on with:"
-        print(go_on, command(manifest), file=sys.stderr)  # noqa: T201 - what Snakemake's user reads
+        print(go_on, sweep_command(manifest), file=sys.stderr)  # noqa: T201 - what Snakemake's user reads
 
 
 def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:

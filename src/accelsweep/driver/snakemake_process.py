@@ -27,7 +27,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest, Run
 from accelsweep.records.stop_reasons import Halt, Why
 from accelsweep.redaction import masked
-from accelsweep.schedulers.job_environment import undisturbed
+from accelsweep.schedulers.job_environment import without_options
 from accelsweep.schedulers.select import engine_of
 from accelsweep.signals import DriverEvicted, JobCancelled
 
@@ -76,7 +76,7 @@ def start_snakemake(folder: SweepFolder, options: Sequence[str], temporary: Path
     # With its folder, because Snakemake reads a bare 1e3 or 007 as a number.
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "told"]
     # Snakemake starts further ones of itself: `-P` is for this one, and the variable for those.
-    environment = {**undisturbed(os.environ), "PYTHONSAFEPATH": "1"}
+    environment = {**without_options(os.environ), "PYTHONSAFEPATH": "1"}
     return Child.start(command, cwd=folder.home, log=folder.snakemake_log, environment=environment)
 
 

@@ -1,4 +1,4 @@
-"""The versions of the user's code in a sweep (`accelsweep ab`): each one's tree, and how a run imports from it."""
+"""The versions of the user's code in a sweep: each one's tree, and how a run imports from it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class CodeVersions:
         version, name = self.get(config), config.version_id
         if version is None and name is not None:
             raise AccelsweepError(
-                f"the version's tree {self._folder.version(name)} is not there; the same `accelsweep ab` makes it again"
+                f"the version's tree {self._folder.version(name)} is not there; the same command makes it again"
             )
         return version
 

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from accelsweep import registry
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import brings_own_data, placed
 from accelsweep.errors import DamagedFile
@@ -23,11 +24,13 @@ from accelsweep.records.run_files import readable_blocks
 from accelsweep.worker.rank_setup import OwnTree
 
 GENERATED_DATA = frozenset(
-    {"accelsweep.workloads.datasets.Digits", "accelsweep.features.boosting.rows.MadeRows"}
+    {"accelsweep.workloads.datasets.Digits"}
     | {f"accelsweep.workloads.datasets.{name}" for name in ("Mnist", "Cifar10")}
     | {f"accelsweep.workloads.datasets.Random{kind}" for kind in ("Images", "Text", "Tokens", "Vectors")}
 )
-"""Our own data modules without `prepare_data`: their sweeps begin seconds earlier, because torch is not imported."""
+"""Our own data modules without `prepare_data`: their sweeps begin seconds earlier, because torch is not imported.
+
+Features have further ones."""
 
 
 def prepare(folder: SweepFolder) -> list[str]:
@@ -62,7 +65,8 @@ def _module_key(config: CellConfig) -> Any:
 
 
 def _needs_no_preparation(config: CellConfig) -> bool:
-    return config.model_target.startswith("accelsweep.") and config.data_target in GENERATED_DATA
+    generated = GENERATED_DATA.union(*(feature.generated_data for feature in registry.features()))
+    return config.model_target.startswith("accelsweep.") and config.data_target in generated
 
 
 def _read_prepared(folder: SweepFolder) -> list[str]:

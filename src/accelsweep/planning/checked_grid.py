@@ -315,7 +315,7 @@ def grid_of(
     path = ImportPath.of_home(home)
     configs = [cell.config for cell in grid.cells.values()]
     target_check.refuse_missing(configs, path)
-    # A rung of a ladder whose keys nothing takes is a row that says so.
+    # A setting whose keys nothing takes may be a row that says so (`GridPoint.lacks`).
     measured = [cell.config for cell in grid.cells.values() if cell.unsupported is None]
     target_check.refuse_wrong_arguments(measured, path)
     return grid, source_digests(sorted({pair for config in configs for pair in targets(config)}), path)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from accelsweep import registry
-from accelsweep.analysis.power import FEWEST_BLOCKS
+from accelsweep.analysis.power import MIN_BLOCKS
 from accelsweep.config.grid import CheckedPoint
 from accelsweep.config.prices import Prices
 from accelsweep.config.schema import CellConfig, LearningRate, Measure, global_batch_of
@@ -70,9 +70,9 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
 def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> None:
     if "experiment" in config:
         raise InputError(f"{file_of('experiment')} must begin with the line `# @package _global_` to have any effect")
-    of_features = {name for model in registry.config_models("") for name in model.model_fields}
+    known = _known_keys()
     for key in config:
-        if key not in CellConfig.model_fields and key not in added and key not in groups and key not in of_features:
+        if key not in known and key not in added and key not in groups:
             raise InputError(
                 f"unknown key '{key}'{nearest(str(key), CellConfig.model_fields)}; look in {file_of(str(key))}. "
                 + (
@@ -168,14 +168,14 @@ def feature_keys(group: str, given: Any, file_of: FileOf) -> dict[str, Any]:
 
 def _repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
     """Return the repeats of `repeats: auto`: the pilot's blocks first. Nothing for a number, which is checked apart."""
-    repeats, most = values.get("repeats"), values.get("repeats_most", FEWEST_BLOCKS)
+    repeats, most = values.get("repeats"), values.get("repeats_most", MIN_BLOCKS)
     if not isinstance(repeats, str):
         return {}
     if repeats != "auto":
         raise InputError(f"repeats={repeats}: must be a number from 1 on, or auto; look in {file_of('repeats')}")
-    if isinstance(most, int) and most < FEWEST_BLOCKS:
+    if isinstance(most, int) and most < MIN_BLOCKS:
         raise InputError(
-            f"repeats_most={most}: repeats=auto takes {FEWEST_BLOCKS} blocks at least, so that its intervals hold; "
+            f"repeats_most={most}: repeats=auto takes {MIN_BLOCKS} blocks at least, so that its intervals hold; "
             f"look in {file_of('repeats_most')}"
         )
     return {"repeats": PILOT, "auto_repeats": True}
@@ -280,13 +280,10 @@ def refuse_unread_axes(points: Sequence[CheckedPoint]) -> None:
 
     `points` are those left of the grid. Only where two of them differ in nothing but that key is there an answer.
     """
+    known = _known_keys()
     for key in points[0].axes:
         head = key.partition(".")[0]
-        if (
-            head in CellConfig.model_fields
-            or head in PLAN_KEYS
-            or not any(head in point.config.raw for point in points)
-        ):
+        if head in known or head in PLAN_KEYS or not any(head in point.config.raw for point in points):
             continue
         alike: dict[str, list[str]] = {}
         for point in points:
@@ -302,7 +299,13 @@ def refuse_unread_axes(points: Sequence[CheckedPoint]) -> None:
 
 def _read(config: CellConfig) -> str:
     """Return the part of a config that a run reads, as text: a key of the user's counts if another key refers to it."""
-    return canonical_json({key: value for key, value in config.raw.items() if key in CellConfig.model_fields})
+    known = _known_keys()
+    return canonical_json({key: value for key, value in config.raw.items() if key in known})
+
+
+def _known_keys() -> set[str]:
+    """Return the top-level keys of a setting that accelsweep reads: its own and those of features."""
+    return {*CellConfig.model_fields, *(key for model in registry.config_models("") for key in model.model_fields)}
 
 
 OUR_WORKLOADS = "accelsweep.workloads."

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accelsweep import registry
-from accelsweep.analysis.power import FEWEST_BLOCKS
+from accelsweep.analysis.power import MIN_BLOCKS
 from accelsweep.config.setting import Cell
 from accelsweep.config.sweep_options import LOOKS, BlockSettings, Settings
 from accelsweep.config.versions import VERSION, Version
@@ -341,7 +341,7 @@ def _pilot_note(settings: Settings) -> tuple[str, ...]:
         return ()
     return (
         "repeats=auto: these blocks are the pilot; `accelsweep run` then measures what its noise asks for, "
-        f"{FEWEST_BLOCKS} to {settings.repeats_most} blocks in all",
+        f"{MIN_BLOCKS} to {settings.repeats_most} blocks in all",
     )
 
 

@@ -97,6 +97,8 @@ OWN_WORKLOADS = "accelsweep.workloads"
 WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
 """The folder of our own models and data."""
 
+_FEATURES = "accelsweep.features."
+
 SOURCE_SUFFIXES = frozenset({".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"})
 
 _NAMED_BY_VERSION = ("torch", "lightning", "hydra-core", "snakemake")
@@ -114,10 +116,15 @@ def versions() -> dict[str, str]:
 
 
 def targets(config: CellConfig) -> Iterator[tuple[str, str]]:
-    """Yield the dotted key and the value of every text under `_target_`, and the library behind a class of ours."""
+    """Yield the dotted key and the value of every text under `_target_`, and what else decides what is measured.
+
+    That is the module of a task that a feature brings, and the library behind a class of ours.
+    """
     yield from ((key, target) for key, target in stated_targets(config) if isinstance(target, str))
-    version_of = task_of(config.task, config.raw).version_of
-    module = registry.load(version_of)(config) if version_of is not None else None
+    task = task_of(config.task, config.raw)
+    if any(task in feature.tasks for feature in registry.features()):
+        yield "task", task.target.replace(":", ".")
+    module = registry.load(task.version_of)(config) if task.version_of is not None else None
     if module is not None and importlib.util.find_spec(module):
         yield "model._target_", module
 
@@ -142,8 +149,9 @@ def source_digests(wanted: Iterable[tuple[str, str]], path: ImportPath) -> dict[
     """Return a digest of the source files of each top-level package among the `(key, target)` pairs `wanted`.
 
     The user's folders come first on the path, as they do when a run starts. Modules there that those import have
-    entries of their own. Packages that `versions` covers are left out. An installed distribution counts with its list
-    of files and their hashes. Raises InputError for a package that is nowhere to be found.
+    entries of their own. Packages that `versions` covers are left out. Of accelsweep itself our workloads and the
+    measured features count. An installed distribution counts with its list of files and their hashes. Raises
+    InputError for a package that is nowhere to be found.
     """
     digests: dict[str, str] = {}
     waiting = list(wanted)
@@ -154,6 +162,9 @@ def source_digests(wanted: Iterable[tuple[str, str]], path: ImportPath) -> dict[
             continue
         if package == "accelsweep" and not brings(path, package):
             digests[OWN_WORKLOADS] = _digest_of_folder(WORKLOADS)
+            if target.startswith(_FEATURES):
+                name = target.removeprefix(_FEATURES).partition(".")[0]
+                digests[_FEATURES + name] = _digest_of_folder(WORKLOADS.with_name("features") / name)
             continue
         spec = _find(package, key, target, path)
         digests[package] = _digest(spec, package)
@@ -174,8 +185,8 @@ def _find(package: str, key: str, target: str, path: ImportPath) -> ModuleSpec:
 
 
 def brings(path: ImportPath, package: str) -> bool:
-    """Return whether a package lies in one of the user's folders."""
-    spec = find_package(package, path)
+    """Return whether a package, or that of a module, lies in one of the user's folders."""
+    spec = find_package(package.partition(".")[0], path)
     return spec is not None and any(map(path.is_users, places_of(spec)))
 
 

@@ -23,6 +23,7 @@ from accelsweep.config.hydra import Composer
 from accelsweep.config.schema import CellConfig, LearningRate
 from accelsweep.config.setting import brings_own_data
 from accelsweep.config.target_signature import OUR_PACKAGE, Arguments, refuse_arguments
+from accelsweep.config.tasks import task_of
 from accelsweep.errors import InputError, nearest
 from accelsweep.planning.source_digests import ImportPath, find_package, in_installed, places_of, stated_targets
 
@@ -68,7 +69,7 @@ class _Built(NamedTuple):
 
 
 def _built(config: CellConfig) -> Iterator[_Built]:
-    if config.task != "boosting":  # whose model gets more than its config says
+    if not task_of(config.task, config.raw).model_trains:
         yield from _built_in("model", config.model, ("batch_size",) if brings_own_data(config) else ())
     data = {key: value for key, value in config.data.items() if key != "batch_size"}
     yield from _built_in("data", data, ("batch_size", "seed", "device"))

@@ -92,9 +92,9 @@ def why_unsupported(config: CellConfig, site: Site) -> str | None:
     """
     return (
         _by_config(config)
+        or _by_task(config, site)
         or _by_inventory(config, site)
         or _by_limit(config, site)
-        or _by_task(config, site)
         or cannot_distribute(config, site)
     )
 
@@ -119,7 +119,7 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
     accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
     others = [device.model for device in site.devices if device.accelerator == accelerator]
     site = serving(config, site)
-    have, units = site.count(accelerator), kind_or_unknown(accelerator).units
+    have, units = site.count(accelerator), kind_or_unknown(accelerator).site_units
     if not have and others and config.device_model:
         return f"the site '{site.name}' has no {accelerator}:{config.device_model}; it has: {', '.join(others)}"
     if not have:

@@ -40,7 +40,7 @@ SETTLED_SECONDS = 60.0
 SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 - a folder of ours is made there, which nobody else may write to
 """Where the folder for a sweep's temporary files lies if TMPDIR is too long for the sockets in it."""
 
-_PURPOSES = ("compile", "debugging", "archive", "opened")
+_PURPOSES = ("compile", "debugging", "opened")
 
 _RANDOM = r"[a-z0-9_]{8}"
 

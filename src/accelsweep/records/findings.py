@@ -191,7 +191,7 @@ class Recommendation(Frozen):
         return "On each kind of hardware" if each else "Alternatives"
 
 
-# Settings in an order: over devices, over batch sizes, and along a ladder.
+# Settings in an order: over devices and over batch sizes.
 
 
 class ScalingPoint(Frozen):

@@ -7,7 +7,7 @@ import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Literal, Protocol
+from typing import Protocol
 
 from accelsweep import registry
 from accelsweep.errors import InputError
@@ -23,7 +23,7 @@ MANIFEST_FILE, FINDINGS_FILE = "manifest.json", "findings.json"
 """The plan of a sweep, and the numbers of its report."""
 
 PUBLISHED_FILE = "published.json"
-"""The cluster's account of a sweep's jobs, and the list of its copies in MLflow stores."""
+"""The list of a sweep's copies in MLflow stores."""
 
 RUNS_FOLDER, ATTEMPTS_FOLDER = "runs", "attempts"
 """The folder of a sweep's runs, and the one of a run's attempts."""
@@ -257,14 +257,9 @@ class SweepFolder:
         """The output of a block's supervisors."""
         return self.root / "logs" / f"{inside(block)}.log"
 
-    def of_head(self, what: Literal["claim", "order", "handed", "ended"]) -> Path:
-        """A file of the head: its hold, and what a detached one is to do, where it went, how it ended."""
+    def of_head(self, what: str) -> Path:
+        """A file of the driver: `claim` is its hold; features have others."""
         return self.root / f"head.{what}.json"
-
-    @property
-    def head_log(self) -> Path:
-        """The output of the last detached head."""
-        return self.root / "logs" / "head.log"
 
     @property
     def fork_server_log(self) -> Path:

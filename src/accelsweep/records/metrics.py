@@ -1,4 +1,4 @@
-"""Every metric that a record may hold: its unit and its meaning. The documentation's table is made from this one.
+"""Every metric that a record may hold: its unit and its meaning. The documentation's table is made from `metrics()`.
 
 A record's own `unit`, `scope` and `provenance` say how one number came about. `logged.NAME` is not listed: these are
 the values that the user's module logs.
@@ -6,22 +6,28 @@ the values that the user's module logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import NamedTuple
 
+from accelsweep import registry
 from accelsweep.records.run_record import Metric
 
 
 class Meaning(NamedTuple):
-    """A metric's unit, and one sentence about it. The unit `per config` is the name in `measure.quality_metric`."""
+    """A metric's unit, and one sentence about it. The unit `per config` is the name in `measure.quality_metric`.
+
+    With a `title` the report lists it among the readings of a setting, and says why if no setting has it.
+    """
 
     unit: str
     tells: str
+    title: str | None = None
 
 
 _PER_CONFIG = "per config"
 
-METRICS: dict[str, Meaning] = {
+_CORE: dict[str, Meaning] = {
     # the timed window
     "samples_per_second": Meaning("1/s", "The rate: samples of all ranks over the seconds of the slowest rank."),
     "step_seconds": Meaning("s", "Mean time of a step in the window, on the slowest rank."),
@@ -57,29 +63,10 @@ METRICS: dict[str, Meaning] = {
     "results_per_hour": Meaning("results/h", "3600 over `time_to_target_seconds`."),
     "samples_to_target": Meaning("samples", "Training samples until the target was reached, on all ranks."),
     "validations": Meaning("validations", "Validations on the way to the target."),
-    # inference and kernels
-    "query_seconds_p50": Meaning(
-        "s", "Median time of a query, from 20 queries on; under `server` at the highest load."
-    ),
-    "query_seconds_p90": Meaning("s", "90th percentile of the queries' times; from 100 queries on."),
-    "query_seconds_p99": Meaning("s", "99th percentile of the queries' times; from 1000 queries on."),
-    "queries_per_second": Meaning("queries/s", "Highest load whose answers keep `serving.latency_ms`; `server` only."),
-    "batch_samples_per_second": Meaning(
-        "1/s", "Rate of full batches, one after another, before the load; `server` only."
-    ),
-    "answered_together": Meaning("queries", "Mean number of queries in a batch, at the highest load."),
-    "joules_per_query": Meaning("J", "Energy of a query at the highest load, by the counter of `energy_joules`."),
-    "load_tests": Meaning("tests", "LoadGen's tests until the highest load was found."),
-    "half_load_query_seconds_mean": Meaning("s", "Mean time of a query at half of the highest load."),
-    "half_load_query_seconds_p50": Meaning("s", "Median time of a query at half of the highest load."),
-    "half_load_query_seconds_p90": Meaning("s", "90th percentile of the queries' times at half of the highest load."),
-    "half_load_query_seconds_p99": Meaning("s", "99th percentile of the queries' times at half of the highest load."),
-    "loadgen_samples_per_second": Meaning("1/s", "The rate as LoadGen finds it; `serving.generator=loadgen` only."),
-    "loadgen_query_seconds_p50": Meaning("s", "Median time of LoadGen's queries; not in `offline`."),
-    "loadgen_query_seconds_p90": Meaning("s", "90th percentile of LoadGen's queries' times; not in `offline`."),
-    "loadgen_query_seconds_p99": Meaning("s", "99th percentile of LoadGen's queries' times; not in `offline`."),
-    "flops_per_second": Meaning("FLOP/s", "Operations of a kernel per second, counted by its algorithm."),
-    "bytes_per_second": Meaning("B/s", "Bytes that a kernel reads and writes per second, counted by its algorithm."),
+    # inference
+    "query_seconds_p50": Meaning("s", "Median time of a query, from 20 queries on.", "Median latency"),
+    "query_seconds_p90": Meaning("s", "90th percentile of the queries' times; from 100 queries on.", "p90 latency"),
+    "query_seconds_p99": Meaning("s", "99th percentile of the queries' times; from 1000 queries on.", "p99 latency"),
     # the memory frontier
     "largest_batch": Meaning("samples", "Largest batch of a rank whose training fits into the memory, by tries."),
     "too_large_batch": Meaning("samples", "Smallest batch tried that does not fit; absent where none was too large."),
@@ -91,14 +78,6 @@ METRICS: dict[str, Meaning] = {
         "B", "What a rank could take, `measure.headroom` left free; its scope names the limit."
     ),
     "peak_rank_bytes": Meaning("B", "Peak of the fullest rank with the largest batch that fits."),
-    # boosted trees
-    "row_rounds_per_second": Meaning(
-        "row rounds/s", "Rows times rounds of the window's fits, per second; `boosting` only, where each is a sample."
-    ),
-    "boosting_rounds": Meaning("rounds", "Rounds of one fit, as the trained model counts them."),
-    "prepare_seconds": Meaning(
-        "s", "Time in which rows are brought into the library's form, before the window; absent where fits do it."
-    ),
     # memory and energy
     "peak_memory_reserved_bytes": Meaning("B", "Peak of the memory that torch reserved on the fullest device."),
     "peak_memory_allocated_bytes": Meaning("B", "Peak of torch's allocator on the fullest device."),
@@ -109,18 +88,6 @@ METRICS: dict[str, Meaning] = {
     "host_pss_bytes": Meaning("B", "Proportional set size of all ranks when the window closed; no peak."),
     "energy_joules": Meaning("J", "Energy of the window by a counter; its scope says of which parts."),
     "host_energy_joules": Meaning("J", "Energy of the CPU packages during a GPU's window, by RAPL."),
-    # the job of a run, as the cluster accounts for it
-    "job_queue_seconds": Meaning(
-        "s", "Time that the run's Slurm job waited from submission to start, all starts together."
-    ),
-    "job_elapsed_seconds": Meaning("s", "Time that the whole job ran, with all its runs and what is between them."),
-    "job_energy_joules": Meaning(
-        "J", "`ConsumedEnergy` of the whole job on all its nodes; never to be mixed with the window's `energy_joules`."
-    ),
-    "time_to_result_seconds": Meaning(
-        "s", "`time_to_target_wall_seconds`, or one pass over the data at the rate where no target is trained to."
-    ),
-    "time_to_result_with_queue_seconds": Meaning("s", "The same time after `job_queue_seconds`."),
     # operations
     "parameters": Meaning("parameters", "Parameters of the model, counted."),
     "model_flops_per_sample": Meaning("FLOP", "Operations of one sample's training step, or answer; counted."),
@@ -143,7 +110,22 @@ METRICS: dict[str, Meaning] = {
     "overhead_share": Meaning("1", "Share of a step in the loop itself, between the other parts."),
     "device_behind_share": Meaning("1", "Share of steps at whose end the device was still behind the host."),
 }
-"""Name -> meaning, in the order of the documentation's table."""
+"""Name -> meaning, in the order of the documentation's table; those of features follow."""
+
+
+@cache
+def metrics() -> Mapping[str, Meaning]:
+    """Return all metrics by name: the core's, then those of features, which may also describe one of the core's."""
+    found = dict(_CORE)
+    for described in registry.loaded("metrics"):
+        found |= described
+    return found
+
+
+def rate_unit(rate: str) -> str:
+    """Return the unit of a rate that settings are compared by; empty for an unknown one."""
+    return metrics()[rate].unit if rate in metrics() else ""
+
 
 NOT_REACHED = "the run ended before this was measured"
 """The reason of a metric that belongs to a later phase of a run, until that phase is over."""
@@ -154,7 +136,7 @@ def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, M
 
     `quality` is the unit of those whose unit the config decides.
     """
-    units = {name: METRICS[name].unit for name in names}
+    units = {name: metrics()[name].unit for name in names}
     return {
         name: Metric(value=None, unit=quality or "quality" if unit == _PER_CONFIG else unit, reason=NOT_REACHED)
         for name, unit in units.items()

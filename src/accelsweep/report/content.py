@@ -1,10 +1,10 @@
-"""Everything in a report, before it is set as a page or as Markdown: both render this one value."""
+"""Everything in a report, independent of its form: the page and the Markdown report both render this value."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from accelsweep import registry
@@ -29,9 +29,105 @@ from accelsweep.report.figures.tradeoff import tradeoff_figures
 from accelsweep.report.report_tables import build_tables
 from accelsweep.report.setting_table import ENERGY, absent_metrics, cost_of, metric_entry, quality_words
 from accelsweep.report.table_model import ReportTable
-from accelsweep.report.units import printable_findings
+from accelsweep.report.units import capitalized, printable_findings
 
-# All figures of a report, in the order in which a reader meets them.
+FIRST_FIGURE = "speedup"
+"""The figure of the first screen."""
+
+_COSTS = (("usd_per_result", "Cost of a result"), ("usd_per_million_samples", "Cost of 1M samples"), (ENERGY, "Energy"))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure of the first screen: its name, its value, and a smaller line with interval and baseline."""
+
+    name: str
+    value: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class MainDoubt:
+    """The main reason for doubt; `code` is empty where no doubt was found, `minutes` where the time is not known."""
+
+    text: str
+    code: str
+    remedy: str
+    minutes: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """The texts, tables and figures of one report; `method` is the link to `docs/method.md`, if there is one."""
+
+    findings: Findings
+    tiles: tuple[Tile, ...]
+    main_doubt: MainDoubt | None
+    provenance: tuple[str, ...]
+    scope: tuple[str, ...]
+    doubts: tuple[Doubt, ...]
+    absent: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    skipped: tuple[Skipped, ...]
+    tables: tuple[ReportTable, ...]
+    method: str | None
+
+    @property
+    def headline(self) -> str:
+        """The answer in at most twelve words, or the whole sentence where there is no headline."""
+        return self.findings.recommendation.headline or self.findings.recommendation.sentence
+
+    @property
+    def first_figure(self) -> Figure | Skipped:
+        """The figure of the first screen."""
+        figures: tuple[Figure | Skipped, ...] = (*self.figures, *self.skipped)
+        return next(figure for figure in figures if figure.name == FIRST_FIGURE)
+
+    @property
+    def other_figures(self) -> list[Figure]:
+        """The figures below the first screen, except those of tables."""
+        return [figure for figure in self.figures if figure.name != FIRST_FIGURE and figure.name not in TABLE_FIGURES]
+
+    def figure_of(self, table: ReportTable) -> Figure | None:
+        """Return the figure that belongs above a table, or None."""
+        if table.name not in TABLE_FIGURES:
+            return None
+        return next((figure for figure in self.figures if figure.name == table.name), None)
+
+    @property
+    def alternatives(self) -> list[tuple[str, str, str]]:
+        """Title, label and sentence of each alternative; the sentence does not repeat the title."""
+        return [
+            (
+                choice.title,
+                next((cell.label for cell in self.findings.cells if choice.chooses(cell)), choice.cell),
+                fmt.sentence(choice.sentence.removeprefix(f"{choice.title}: ")),
+            )
+            for choice in self.findings.recommendation.alternatives
+        ]
+
+
+def build_content(raw: Findings, folder: RunsPlace, method: str | None = None) -> Content:
+    """Return the content of the report of these findings; of `folder`, only the raw steps of some runs are read."""
+    findings = _with_prose_labels(printable_findings(raw))
+    figures = build_figures(findings, folder)
+    baseline = next((cell for cell in findings.cells if cell.cell == findings.baseline), None)
+    chosen = _chosen(findings, findings.recommendation.choice)
+    judged = chosen or baseline
+    doubts = tuple(dict.fromkeys([*(judged.doubts if judged else ()), *findings.doubts]))
+    return Content(
+        findings=findings,
+        tiles=build_tiles(findings, chosen, baseline),
+        main_doubt=main_doubt(findings.recommendation, doubts),
+        provenance=tuple(_provenance(findings)),
+        scope=tuple(_scope(findings)),
+        doubts=doubts,
+        absent=tuple(absent_metrics(findings)),
+        figures=tuple(figure for figure in figures if isinstance(figure, Figure)),
+        skipped=tuple(figure for figure in figures if isinstance(figure, Skipped)),
+        tables=tuple(build_tables(findings)),
+        method=method,
+    )
 
 
 def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skipped]:
@@ -54,296 +150,154 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
     return sorted(figures, key=lambda figure: order.index(figure.name))
 
 
-# The first screen: four tiles, the main reason for doubt, and a strip that says where the numbers come from.
-
-_RUNS = re.compile(r"(\d+ of \d+ runs): ")
-
-_NO_COST = "add prices=NAME"
-
-_MONEY = (("usd_per_result", "Cost of a result"), ("usd_per_million_samples", "Cost of 1M samples"), (ENERGY, "Energy"))
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One figure of the first screen: its name, its value now, and a smaller line with interval and baseline."""
-
-    name: str
-    value: str
-    detail: str = ""
+def _with_prose_labels(findings: Findings) -> Findings:
+    """Label settings in prose, as the headline does, with the hardware where a setting ran on several kinds."""
+    names = Counter(cell.cell for cell in findings.cells)
+    cells = []
+    for cell in findings.cells:
+        hardware = f", {cell.hardware}" if names[cell.cell] > 1 else ""
+        cells.append(cell.model_copy(update={"label": axes_in_words(cell.axes) + hardware}))
+    return findings.model_copy(update={"cells": tuple(cells)})
 
 
-@dataclass(frozen=True)
-class Amber:
-    """The main reason for doubt: `words` with its `code` (empty without one), the `remedy` and the `minutes` of it."""
-
-    words: str
-    code: str
-    remedy: str
-    minutes: str
+def _chosen(findings: Findings, choice: Choice | None) -> CellFinding | None:
+    return next((cell for cell in findings.cells if choice and choice.chooses(cell)), None)
 
 
-def tiles(findings: Findings, chosen: CellFinding | None) -> tuple[Tile, ...]:
-    """Return rate, memory, quality, and cost or energy of the chosen setting, of the baseline where none is chosen."""
-    base = next((cell for cell in findings.cells if cell.cell == findings.baseline and cell.measured), None)
-    now = chosen or base
-    if now is None:
+def build_tiles(findings: Findings, chosen: CellFinding | None, baseline: CellFinding | None) -> tuple[Tile, ...]:
+    """Return rate, memory, quality, and cost or energy of the chosen setting, or else of the baseline."""
+    baseline = baseline if baseline is not None and baseline.measured else None
+    cell = chosen or baseline
+    if cell is None:
         return ()
-    other = base if base is not None and base is not now else None
-    title = _capital(fmt.rate_title(findings.rate_metric))
-    return (_rate(title, now, other), _memory(now, other), _quality(findings, now, other), _price(findings, now, other))
+    other = baseline if baseline is not cell else None
+    rate = _tile(
+        capitalized(fmt.rate_title(findings.rate_metric)),
+        cell.rate,
+        other.rate if other else None,
+        "" if other else "of the baseline",
+    )
+    return rate, _memory_tile(cell, other), _quality_tile(findings, cell, other), _cost_tile(findings, cell, other)
 
 
-def amber(advice: Recommendation, doubts: Sequence[Doubt]) -> Amber | None:
-    """Return the main reason for doubt, its remedy and the minutes of the advised command; None without any."""
-    minutes = _minutes(advice)
+def _tile(name: str, value: Estimate | None, baseline: Estimate | None, *more: str) -> Tile:
+    """Return a tile of an estimate with its interval, and of the baseline's without."""
+    text, bracket, interval = fmt.estimate_text(value).partition(" [")
+    details = [
+        f"[{interval}" if bracket else "",
+        *more,
+        f"baseline {fmt.estimate_text(baseline).partition(' [')[0]}" if baseline is not None else "",
+    ]
+    return Tile(name, text.partition(" (no interval")[0], ", ".join(filter(None, details)))
+
+
+def _memory_tile(cell: CellFinding, other: CellFinding | None) -> Tile:
+    entry = metric_entry(cell, MEMORY_METRICS)
+    details = [cell.memory_words if entry.order is not None else entry.detail]
+    if other is not None and (baseline := metric_entry(other, MEMORY_METRICS)).order is not None:
+        details.append(f"baseline {baseline.text}")
+    return Tile("Memory", entry.text, ", ".join(filter(None, details)))
+
+
+def _quality_tile(findings: Findings, cell: CellFinding, other: CellFinding | None) -> Tile:
+    title = capitalized((findings.quality_metric or "quality").removeprefix("val_"))
+    if cell.quality is None:
+        return Tile(title, fmt.ABSENT, "" if findings.quality_metric else "set measure.quality_metric")
+    quality, baseline = (
+        finding.quality.model_copy(update={"unit": ""}) if finding and finding.quality else None
+        for finding in (cell, other)
+    )
+    return _tile(title, quality, baseline, quality_words(cell) if other else "")
+
+
+def _cost_tile(findings: Findings, cell: CellFinding, other: CellFinding | None) -> Tile:
+    for name, title in _COSTS:
+        if (cost := cost_of(cell, name)) is not None:
+            return _tile(title, cost, cost_of(other, name) if other else None)
+    note = findings.costs_note if findings.prices else None
+    return Tile("Cost", "not known", note or "add prices=NAME")
+
+
+def main_doubt(advice: Recommendation, doubts: Sequence[Doubt]) -> MainDoubt | None:
+    """Return the main reason for doubt, a disturbance first, and how long the advised command takes."""
+    time = fmt.in_about(advice).removeprefix(", in ")
+    minutes = ""
+    if advice.settle_blocks and time:
+        repeats = fmt.count(advice.settle_blocks, "more repeat")
+        minutes = f"{repeats} take{'s' if advice.settle_blocks == 1 else ''} {time}"
     if doubts:
         main = next((doubt for doubt in doubts if doubt.disturbing), doubts[0])
-        found = _RUNS.match(main.message)
-        return Amber(
-            _capital(doubt_in_words(main)) + (f" in {found[1]}" if found else ""), main.code, main.remedy, minutes
-        )
+        affected = re.match(r"(\d+ of \d+ runs): ", main.message)
+        text = capitalized(doubt_in_words(main)) + (f" in {affected[1]}" if affected else "")
+        return MainDoubt(text, main.code, main.remedy, minutes)
     if advice.certainty is Certainty.sure or not minutes:
         return None
-    return Amber("Something is still open", "", "", minutes)
+    return MainDoubt("Something is still open", "", "", minutes)
 
 
-def strip(findings: Findings) -> tuple[str, ...]:
-    """Return model, data, machine, torch, commit, days and accelsweep's version; an unknown one is left out."""
+def _provenance(findings: Findings) -> Iterator[str]:
+    """Yield model, data, machine, torch, commit, days and accelsweep's version; unknown ones are left out."""
     origin, environment = findings.origin, findings.environment
+    threads = " to ".join(map(str, _range(origin.threads)))
+    memory = " to ".join(fmt.number(size, "B") for size in _range(origin.memory_bytes))
+    names = _first_two([hardware.name for hardware in findings.hardware])
     commits = ", ".join(origin.commits)
-    changes = " with local changes" if origin.changed else ""
-    torch = environment.get("torch")
-    own = environment.get("accelsweep")
-    return tuple(
-        _some(
-            _several(origin.model),
-            _several(origin.data),
-            _machine(findings),
-            f"torch {torch}" if torch else "",
-            f"commit {commits}{changes}" if commits else "no commit known",
-            " to ".join(origin.dates),
-            f"accelsweep {own}" if own else "",
-        )
+    parts = (
+        _first_two(origin.model),
+        _first_two(origin.data),
+        ", ".join(filter(None, (names, f"{threads} threads" if threads else "", memory))),
+        f"torch {environment['torch']}" if "torch" in environment else "",
+        f"commit {commits}{' with local changes' if origin.changed else ''}" if commits else "no commit known",
+        " to ".join(origin.dates),
+        f"accelsweep {environment['accelsweep']}" if "accelsweep" in environment else "",
     )
+    yield from filter(None, parts)
 
 
-def _machine(findings: Findings) -> str:
-    """Return the machines with their threads and memory: `AMD EPYC, 2 threads, 23.5 GiB`."""
-    origin = findings.origin
-    threads = " to ".join(str(count) for count in _ends(origin.threads))
-    memory = " to ".join(fmt.number(size, "B") for size in _ends(origin.memory_bytes))
-    names = _several([hardware.name for hardware in findings.hardware])
-    return ", ".join(_some(names, f"{threads} threads" if threads else "", memory))
-
-
-def _some(*parts: str) -> list[str]:
-    return [part for part in parts if part]
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _several(names: Sequence[str]) -> str:
+def _first_two(names: Sequence[str]) -> str:
     return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
-def _ends(values: Sequence[int]) -> Sequence[int]:
+def _range(values: Sequence[int]) -> Sequence[int]:
+    """Return the first and the last value, or the one that both are."""
     return tuple(dict.fromkeys((values[0], values[-1]))) if values else ()
 
 
-def _minutes(advice: Recommendation) -> str:
-    time = fmt.in_about(advice).removeprefix(", in ")
-    if not advice.settle_blocks or not time:
-        return ""
-    return f"{fmt.count(advice.settle_blocks, 'more repeat')} take{'s' if advice.settle_blocks == 1 else ''} {time}"
-
-
-def _tile(name: str, value: Estimate | None, other: Estimate | None, *more: str) -> Tile:
-    """Return a tile of two estimates; the baseline's interval stands in its row below."""
-    text, bracket, rest = fmt.estimate_text(value).partition(" [")
-    was = f"baseline {fmt.estimate_text(other).partition(' [')[0]}" if other is not None else ""
-    return Tile(name, text.partition(" (no interval")[0], ", ".join(_some(f"[{rest}" if bracket else "", *more, was)))
-
-
-def _rate(title: str, now: CellFinding, other: CellFinding | None) -> Tile:
-    return _tile(title, now.rate, other.rate if other else None, "" if other else "of the baseline")
-
-
-def _memory(now: CellFinding, other: CellFinding | None) -> Tile:
-    entry, was = metric_entry(now, MEMORY_METRICS), metric_entry(other, MEMORY_METRICS) if other else None
-    beside = f"baseline {was.text}" if was is not None and was.order is not None else ""
-    known = entry.order is not None
-    return Tile("Memory", entry.text, ", ".join(_some(now.memory_words if known else entry.detail, beside)))
-
-
-def _quality(findings: Findings, now: CellFinding, other: CellFinding | None) -> Tile:
-    name = (findings.quality_metric or "quality").removeprefix("val_")
-    if now.quality is None:
-        return Tile(_capital(name), fmt.ABSENT, "" if findings.quality_metric else "set measure.quality_metric")
-    bare = now.quality.model_copy(update={"unit": ""})
-    was = other.quality.model_copy(update={"unit": ""}) if other and other.quality else None
-    return _tile(_capital(name), bare, was, quality_words(now) if other else "")
-
-
-def _price(findings: Findings, now: CellFinding, other: CellFinding | None) -> Tile:
-    for name, title in _MONEY:
-        if (own := cost_of(now, name)) is not None:
-            return _tile(title, own, cost_of(other, name) if other else None)
-    return Tile("Cost", "not known", findings.costs_note if findings.prices and findings.costs_note else _NO_COST)
+def _scope(findings: Findings) -> Iterator[str]:
+    yield f"{findings.outcomes.get(Outcome.measured, 0):,} of {fmt.count(findings.planned_runs, 'run')} measured"
+    yield fmt.count(len(findings.cells), "setting")
+    yield f"{fmt.count(findings.repeats, 'repeat')} planned"
+    comparisons = "the comparison" if findings.family == 1 else f"all {findings.family} comparisons at once"
+    yield f"{fmt.share(findings.confidence)} confidence in {comparisons}"
+    yield f"differences below {fmt.share(findings.threshold)} count as none"
+    effect = findings.smallest_visible_effect
+    if effect is not None:  # percentages beyond a doubled rate would say nothing
+        visible = f"differences above {fmt.share(effect)}" if effect < 1.0 else "rates that more than double"
+        yield f"can only detect {visible}"
 
 
 METHOD = (
     "Each run is a process group of its own; the run, not the step, is the unit of every interval.",
     "Runs of one block share an allocation and are measured in random order, the baseline among them.",
-    "Warm-up is a fixed number of steps, cut off before the window opens; loading and the first step are apart.",
-    "The window's length is fixed before it opens; the devices are synchronised before the clock is read at both ends.",
+    "Warm-up is a fixed number of steps before the window; data loading and the first step are reported separately.",
+    "The window's length is fixed before it opens; devices are synchronised before the clock is read at both ends.",
     "A rate is the samples of all ranks over the window's seconds on the slowest rank. Results per hour are one hour "
     "over the time of training to the target.",
     "A speed-up has a paired t-interval on log-ratios to the baseline within blocks, or Welch's where nothing pairs.",
     "All intervals against the baseline are widened (Bonferroni), so that together they hold at the stated confidence.",
     "Faster, slower and same need the whole interval beyond the threshold, or within it; all else is undecided.",
-    "Quality is a phase of its own after a fixed number of samples, with a seed per repeat.",
+    "Quality is measured in a separate phase after a fixed number of samples, with a seed per repeat.",
     "Nothing is dropped: outliers, failures and doubts are shown. Unknown values have their reason.",
 )
 """The method in ten lines; `docs/method.md` has the rest."""
 
 
 def method_of(findings: Findings) -> tuple[str, ...]:
-    """Return the method in lines; one more where looks decided about the number of blocks."""
+    """Return the method in lines, with one more where interim verdicts decided about the number of blocks."""
     if not findings.looks:
         return METHOD
-    looks = ", ".join(map(str, findings.looks))
     line = (
-        f"Verdicts were looked at after {looks} blocks, and what was undecided got more. The intervals are repeated "
-        "confidence intervals, which hold at every look."
+        f"Verdicts were computed after {', '.join(map(str, findings.looks))} blocks, and undecided settings got more. "
+        "The intervals are repeated confidence intervals, which hold at every look."
     )
     return (*METHOD[:7], line, *METHOD[7:])
-
-
-FIRST = "speedup"
-"""The figure of the first screen."""
-
-MUCH = 1.0
-"""An effect of this size doubles the rate; where nothing smaller can be seen, more digits would say nothing."""
-
-
-@dataclass(frozen=True)
-class Content:
-    """The words, tables and figures of one report."""
-
-    findings: Findings
-    tiles: tuple[Tile, ...]
-    amber: Amber | None
-    strip: tuple[str, ...]
-    scope: tuple[str, ...]
-    doubts: tuple[Doubt, ...]
-    absent: tuple[str, ...]
-    figures: tuple[Figure, ...]
-    skipped: tuple[Skipped, ...]
-    tables: tuple[ReportTable, ...]
-    method: str | None
-
-    @property
-    def headline(self) -> str:
-        """The answer in at most twelve words; findings of an older version have a sentence only."""
-        return self.findings.recommendation.headline or self.findings.recommendation.sentence
-
-    @property
-    def first(self) -> Figure | Skipped:
-        """The figure of the first screen."""
-        drawn = (figure for figure in self.figures if figure.name == FIRST)
-        return next(drawn, None) or next(skipped for skipped in self.skipped if skipped.name == FIRST)
-
-    @property
-    def others(self) -> list[Figure]:
-        """The figures below the first screen, save those that belong to a table."""
-        return [figure for figure in self.figures if figure.name != FIRST and figure.name not in TABLE_FIGURES]
-
-    def figure_of(self, table: ReportTable) -> Figure | None:
-        """Return the figure that belongs above a table, or None."""
-        return next((one for one in self.figures if one.name == table.name and one.name in TABLE_FIGURES), None)
-
-    @property
-    def alternatives(self) -> list[tuple[str, str, str]]:
-        """Title, label and sentence of each alternative; the sentence does not begin with the title again."""
-        return [
-            (choice.title, self._label(choice), fmt.sentence(_without_title(choice)))
-            for choice in self.findings.recommendation.alternatives
-        ]
-
-    def _label(self, choice: Choice) -> str:
-        return next((cell.label for cell in self.findings.cells if choice.chooses(cell)), choice.cell)
-
-
-def build_content(raw: Findings, folder: RunsPlace, method: str | None = None) -> Content:
-    """Return the content of the report of these findings; `folder` is only read for the raw steps of some runs.
-
-    `method` is the link to `docs/method.md`, where the report lies beside it.
-    """
-    findings = _told_apart(printable_findings(raw))
-    figures = build_figures(findings, folder)
-    chosen = _chosen(findings)
-    weakening = _weakening(findings, chosen)
-    return Content(
-        findings=findings,
-        tiles=tiles(findings, chosen),
-        amber=amber(findings.recommendation, weakening),
-        strip=strip(findings),
-        scope=tuple(_scope(findings)),
-        doubts=weakening,
-        absent=tuple(absent_metrics(findings)),
-        figures=tuple(figure for figure in figures if isinstance(figure, Figure)),
-        skipped=tuple(figure for figure in figures if isinstance(figure, Skipped)),
-        tables=tuple(build_tables(findings)),
-        method=method,
-    )
-
-
-def _told_apart(findings: Findings) -> Findings:
-    """Return the findings with prose as labels, as in the headline, and the machine where a cell ran on two kinds."""
-    names = Counter(cell.cell for cell in findings.cells)
-    cells = tuple(
-        cell.model_copy(
-            update={"label": axes_in_words(cell.axes) + (f", {cell.hardware}" if names[cell.cell] > 1 else "")}
-        )
-        for cell in findings.cells
-    )
-    return findings.model_copy(update={"cells": cells})
-
-
-def _without_title(choice: Choice) -> str:
-    return choice.sentence.removeprefix(f"{choice.title}: ")
-
-
-def _chosen(findings: Findings) -> CellFinding | None:
-    choice = findings.recommendation.choice
-    return next((cell for cell in findings.cells if choice and choice.chooses(cell)), None)
-
-
-def _scope(findings: Findings) -> Sequence[str]:
-    measured = findings.outcomes.get(Outcome.measured, 0)
-    lines = [
-        f"{measured:,} of {fmt.count(findings.planned_runs, 'run')} measured",
-        fmt.count(len(findings.cells), "setting"),
-        fmt.count(findings.repeats, "repeat") + " planned",
-        f"{fmt.share(findings.confidence)} sure of {_all(findings.family)}",
-        f"differences below {fmt.share(findings.threshold)} count as none",
-    ]
-    if findings.smallest_visible_effect is not None:
-        lines.append(f"can only see {_effect(findings.smallest_visible_effect)}")
-    return lines
-
-
-def _all(comparisons: int) -> str:
-    return "the comparison" if comparisons == 1 else f"all {comparisons} comparisons at once"
-
-
-def _effect(effect: float) -> str:
-    return f"differences above {fmt.share(effect)}" if effect < MUCH else "rates that more than double"
-
-
-def _weakening(findings: Findings, chosen: CellFinding | None) -> tuple[Doubt, ...]:
-    """Return the doubts of the recommended cell, of the baseline where there is none, and of the whole sweep."""
-    told = chosen or next((cell for cell in findings.cells if cell.cell == findings.baseline), None)
-    return tuple(dict.fromkeys([*(told.doubts if told else ()), *findings.doubts]))

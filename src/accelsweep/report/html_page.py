@@ -28,58 +28,15 @@ from accelsweep.records.run_record import doubt_in_words
 from accelsweep.report.content import Content, method_of
 from accelsweep.report.figures.figure import DataRow, Figure
 from accelsweep.report.table_model import Entry, ReportTable
-from accelsweep.report.units import in_about, sentence
-
-# The libraries that draw the page's charts, as one script: bundled once a machine, because that takes seconds.
-
-_EXPORTS = "window.vegaEmbed = vegaEmbed;"
-
-
-@cache
-def chart_libraries() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script that defines `vegaEmbed`; about 0.9 MB, no request."""
-    kept = _place()
-    script = _read(kept) if kept else None
-    if script is None:
-        script = str(vl_convert.javascript_bundle(_EXPORTS, vega_lite_version()))
-        if kept:
-            with contextlib.suppress(OSError):  # a full disk costs the next report some seconds, and this one nothing
-                write_bytes_atomically(kept, f"{_digest(script)}\n{script}".encode())
-    return script
-
-
-def vega_lite_version() -> str:
-    """Return the Vega-Lite version that altair writes, as vl-convert names it: `6.4`."""
-    return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-
-
-def _place() -> Path | None:
-    """Return the file of the bundle; None where this machine has no folder that only we can write to."""
-    try:
-        return lease_folder() / f"charts-{vega_lite_version()}-{version('vl-convert-python')}.js"
-    except (AccelsweepError, OSError):
-        return None
-
-
-def _read(file: Path) -> str | None:
-    """Return the bundle in `file`; None where there is none, or a damaged one."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        digest, _, script = file.read_bytes().decode().partition("\n")
-        return script if digest == _digest(script) else None
-    return None
-
-
-def _digest(script: str) -> str:
-    return hashlib.sha256(script.encode()).hexdigest()
-
+from accelsweep.report.units import capitalized, in_about, sentence
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render_page(content: Content, pictures: dict[str, str]) -> str:
     """Return `index.html`. `pictures` maps a figure's name to its SVG, shown where scripts do not run."""
-    return render_charted(
-        "index.html.j2",
+    return render_interactive(
+        TEMPLATES / "index.html.j2",
         content.figures,
         content.tables,
         pictures,
@@ -90,34 +47,43 @@ def render_page(content: Content, pictures: dict[str, str]) -> str:
     )
 
 
-def render_charted(
-    template: str, figures: Sequence[Figure], tables: Sequence[ReportTable], pictures: dict[str, str], **values: Any
+def render_interactive(
+    template: Path, figures: Sequence[Figure], tables: Sequence[ReportTable], pictures: dict[str, str], **values: Any
 ) -> str:
-    """Return a page with charts and tables that live, from a template with the places for our scripts and data."""
+    """Return a page with interactive charts and tables, from a template with places for our scripts and their data."""
     scripts = [chart_libraries(), (TEMPLATES / "page.js").read_text("utf-8")]
-    return (
-        _environment()
-        .get_template(template)
-        .render(
-            charts=embed_json({figure.name: _chart(figure) for figure in figures}),
-            beyond=embed_json({table.name: _packed_rows(table) for table in tables if table.beyond}),
-            opened=embed_json({table.name: _packed_more(table) for table in tables if table.beyond and table.more}),
-            pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 (made by vl-convert, which escapes)
-            style=_style(),
-            scripts=[Markup(script) for script in scripts],  # noqa: S704 (our own file and the bundled libraries)
-            script_hashes=[_hash(script) for script in scripts],
-            **values,
-        )
+    long_tables = [table for table in tables if table.hidden_rows]
+    charts = {
+        figure.name: {
+            **figure.fluid_specifications(),
+            "columns": list(figure.columns),
+            "rows": pack(figure.drawn),
+        }
+        for figure in figures
+    }
+    details = {
+        table.name: [[asdict(line) for line in lines] for lines in table.details[len(table.visible_rows) :]]
+        for table in long_tables
+        if table.details
+    }
+    return render_static(
+        template,
+        charts=embed_json(charts),
+        beyond=embed_json({table.name: _packed_rows(table) for table in long_tables}),
+        opened=embed_json(details),
+        pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 (made by vl-convert, which escapes)
+        scripts=[Markup(script) for script in scripts],  # noqa: S704 (our own file and the bundled libraries)
+        script_hashes=[
+            "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+        ],
+        **values,
     )
 
 
-def render_static(template: str, **values: Any) -> str:
-    """Return a page without scripts and charts, in the style of `index.html`."""
-    return _environment().get_template(template).render(style=_style(), **values)
-
-
-def _style() -> Markup:
-    return Markup((TEMPLATES / "style.css").read_text("utf-8"))  # noqa: S704 (our own file)
+def render_static(template: Path, **values: Any) -> str:
+    """Return a page in the style of `index.html`, from a template and its values."""
+    style = Markup((TEMPLATES / "style.css").read_text("utf-8"))  # noqa: S704 (our own file)
+    return _environment(template.parent).get_template(template.name).render(style=style, **values)
 
 
 def embed_json(value: Any) -> Markup:
@@ -128,54 +94,70 @@ def embed_json(value: Any) -> Markup:
     return Markup(text)  # noqa: S704 (every character that HTML gives a meaning is escaped above)
 
 
-def _chart(figure: Figure) -> dict[str, Any]:
-    return {**figure.fluid_specifications(), "columns": list(figure.columns), "rows": pack(figure.drawn)}
-
-
 def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
-    """Return the rows that are not set, by column: the fields that any of their entries uses, packed."""
+    """Return the hidden rows by column, packed, with the fields that any entry of the column uses."""
     columns, empty = [], asdict(Entry(""))
-    for entries in zip(*table.beyond, strict=True):
+    for entries in zip(*table.hidden_rows, strict=True):
         fields = [asdict(entry) for entry in entries]
         used = [name for name in empty if name == "text" or any(field[name] != empty[name] for field in fields)]
         columns.append(pack([{name: field[name] for name in used} for field in fields]))
     return columns
 
 
-def _packed_more(table: ReportTable) -> list[list[dict[str, Any]]]:
-    """Return what the rows open to that are not set."""
-    return [[asdict(line) for line in lines] for lines in table.more[len(table.shown) :]]
-
-
 def pack(rows: Sequence[DataRow]) -> dict[str, Any]:
-    """Return rows as columns. A column of texts has its different texts (`of`) and, for each row, an index (`at`)."""
+    """Return rows as columns. A column of texts is its distinct texts (`of`) and an index for each row (`at`)."""
     columns: dict[str, Any] = {}
     for key in rows[0]:
         values = [row[key] for row in rows]
         if all(isinstance(value, str) for value in values):
-            places = {text: place for place, text in enumerate(dict.fromkeys(values))}
-            columns[key] = {"of": list(places), "at": [places[value] for value in values]}
+            indices = {text: index for index, text in enumerate(dict.fromkeys(values))}
+            columns[key] = {"of": list(indices), "at": [indices[value] for value in values]}
         else:
             columns[key] = values
     return columns
 
 
-def _hash(script: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-
-
 @cache
-def _environment() -> jinja2.Environment:
+def _environment(folder: Path) -> jinja2.Environment:
+    """Return the environment of the templates in `folder`, which may use ours."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader((TEMPLATES, folder)),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["sentence"] = sentence
-    environment.filters["in_about"] = in_about
-    environment.filters["in_words"] = doubt_in_words
-    environment.filters["capital"] = lambda text: text[:1].upper() + text[1:]
+    environment.filters |= {
+        "sentence": sentence,
+        "in_about": in_about,
+        "in_words": doubt_in_words,
+        "capital": capitalized,
+    }
     return environment
+
+
+@cache
+def chart_libraries() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script of about 0.9 MB that defines `vegaEmbed`.
+
+    Bundling takes seconds, so the script is cached in a file, where only we can write to the folder. A damaged file is
+    replaced, and without a folder or disk space the script is just not cached.
+    """
+    file = None
+    with contextlib.suppress(AccelsweepError, OSError):
+        file = lease_folder() / f"charts-{vega_lite_version()}-{version('vl-convert-python')}.js"
+        with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
+            digest, _, script = file.read_bytes().decode().partition("\n")
+            if digest == hashlib.sha256(script.encode()).hexdigest():
+                return script
+    script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vega_lite_version()))
+    if file is not None:
+        with contextlib.suppress(OSError):
+            write_bytes_atomically(file, f"{hashlib.sha256(script.encode()).hexdigest()}\n{script}".encode())
+    return script
+
+
+def vega_lite_version() -> str:
+    """Return the Vega-Lite version that altair writes, as vl-convert names it: `6.4`."""
+    return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])

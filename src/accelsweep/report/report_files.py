@@ -1,4 +1,7 @@
-"""The report, made of a sweep's findings: all files are made beside the old ones, then swapped in, the page last."""
+"""Write a sweep's report: all files are built in a temporary folder, then moved into place, the page last.
+
+`python -m accelsweep.report.report_files sweeps/NAME` prints the page's path.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MARKDOWN, PAGE, ReportPlace, SweepFolder, sweep_parser
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import Content, build_content
-from accelsweep.report.figures.figure import Figure, absent_picture
+from accelsweep.report.figures.figure import Figure, placeholder_svg
 from accelsweep.report.html_page import render_page, vega_lite_version
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.table_model import to_csv
@@ -30,11 +33,11 @@ def write_report(folder: ReportPlace) -> Path:
 
 
 def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
-    """Write `reports/NAME/` from the findings of a sweep, or of several, and return the names of its files.
+    """Write `reports/NAME/` from the findings of one or several sweeps, and return the names of its files.
 
-    The same findings and steps, with the same link to the page about the `method`, give the same bytes. Files of others
-    in the folder are left alone. Raises InputError if there are no findings yet, DamagedFile if they are damaged,
-    AccelsweepError if the folder cannot be written.
+    The same findings, steps and link to the `method` give the same bytes. Other files in the folder are left alone.
+    Raises InputError if there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder
+    cannot be written.
     """
     if not folder.findings.exists():
         raise InputError(
@@ -46,21 +49,11 @@ def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
     return list(files)
 
 
-def replace_files(files: dict[str, str], target: Path) -> None:
-    """Put `files` (name -> text) into the folder `target`; raise AccelsweepError if they cannot be written there."""
-    try:
-        _swap(files, target)
-    except OSError as error:
-        where = error.filename or target
-        message = f"cannot write the report: {where}: {error.strerror}; make the folder writable or free some space"
-        raise AccelsweepError(message) from error
-
-
 def render_files(content: Content) -> dict[str, str]:
     """Return every file of the report, name -> text."""
-    pictures = {figure.name: picture_of(figure) for figure in content.figures}
+    pictures = {figure.name: render_svg(figure) for figure in content.figures}
     files = {f"{name}.svg": svg for name, svg in pictures.items()}
-    files |= {f"{skipped.name}.svg": absent_picture(skipped) for skipped in content.skipped}
+    files |= {f"{skipped.name}.svg": placeholder_svg(skipped) for skipped in content.skipped}
     files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
     files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
     files[MARKDOWN] = render_markdown(content)
@@ -68,40 +61,47 @@ def render_files(content: Content) -> dict[str, str]:
     return files
 
 
-def picture_of(figure: Figure) -> str:
+def render_svg(figure: Figure) -> str:
     """Return a figure as SVG."""
     return str(vl_convert.vegalite_to_svg(figure.static_specification(), vega_lite_version())) + "\n"
 
 
-def _swap(files: dict[str, str], target: Path) -> None:
-    """Put `files` into `target`, so that a reader never sees half a file and the page never names a missing one."""
-    target.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+def replace_files(files: dict[str, str], target: Path) -> None:
+    """Put `files` (name -> text) into the folder `target`; raise AccelsweepError if they cannot be written there.
+
+    A reader never sees half a file, and the page never links to a missing one. CSVs of figures that are no longer drawn
+    are removed.
+    """
     try:
-        for name, text in files.items():
-            (building / name).write_bytes(text.encode("utf-8"))
-        for name in sorted(files, key=lambda name: name == PAGE):
-            set_aside_non_file(target / name)
-            (building / name).replace(target / name)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-    for stale in {f"{name}.csv" for name in CAPTIONS} - files.keys():
-        (target / stale).unlink(missing_ok=True)
-
-
-# `python -m accelsweep.report.report_files sweeps/NAME`: write the report of a sweep and print the page's path.
+        target.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+        try:
+            for name, text in files.items():
+                (building / name).write_bytes(text.encode("utf-8"))
+            for name in sorted(files, key=lambda name: name == PAGE):
+                set_aside_non_file(target / name)
+                (building / name).replace(target / name)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+        for stale in {f"{name}.csv" for name in CAPTIONS} - files.keys():
+            (target / stale).unlink(missing_ok=True)
+    except OSError as error:
+        where = error.filename or target
+        message = f"cannot write the report: {where}: {error.strerror}; make the folder writable or free some space"
+        raise AccelsweepError(message) from error
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the report, which needs the findings alone, and return the exit code."""
+    """Write the report from the sweep's findings and return the exit code."""
     description = "Write the report of the sweep in this folder and print the page's path."
     root = sweep_parser("report.report_files", description).parse_args(arguments).sweep
-    return exit_code_of(lambda: _write(SweepFolder.of(root)))
 
+    def write() -> None:
+        folder = SweepFolder.of(root)
+        print(write_report(folder))  # noqa: T201 - a command's answer
+        bring_all_back(folder)
 
-def _write(folder: SweepFolder) -> None:
-    print(write_report(folder))  # noqa: T201 - a command's answer
-    bring_all_back(folder)
+    return exit_code_of(write)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A table as frozen values: its content is decided apart from its rendering in the page or in Markdown."""
+"""Tables of a report as values, independent of the page and of Markdown; and rows as CSV."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MOST_ROWS = 200
-"""So many rows of a longer table are set in the page and in Markdown; the page's filter and sort reach all of them."""
+MAX_ROWS = 200
+"""Rows of a longer table that are in the page's HTML and in Markdown; the page's filter and sort reach all of them."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column's heading; numbers are set right and in figures of equal width."""
+    """A column's heading; numeric columns are right-aligned with tabular figures."""
 
     title: str
     numeric: bool = False
@@ -22,7 +22,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Entry:
-    """One table cell: its words, a smaller second line, a `tone` (a verdict's or an outcome's name), a sort key."""
+    """One entry of a table: its text, a smaller second line, a `tone` (verdict or outcome), and a sort key."""
 
     text: str
     detail: str = ""
@@ -32,11 +32,8 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class More:
-    """One line of what a row opens to: its name and its words, which are set as they are typed if `code`.
-
-    `href` is a path from the page to a file that the words name, empty for none.
-    """
+class Detail:
+    """A line of what a row expands to. `code` is something to type; `href` is a path from the page to a file."""
 
     name: str
     text: str
@@ -46,9 +43,9 @@ class More:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table with its caption and, for the CSV `NAME.csv`, its raw rows; `empty` are its words if it has none.
+    """A table with its caption; `data` are the raw rows of `NAME.csv`, `empty` the sentence for a table without rows.
 
-    `more` has, for each row, the lines that the row opens to; it is empty if the rows do not open.
+    `details` has the lines that each row expands to, or is empty if rows do not expand.
     """
 
     name: str
@@ -58,52 +55,42 @@ class ReportTable:
     rows: tuple[tuple[Entry, ...], ...]
     data: Sequence[Mapping[str, Any]]
     empty: str
-    more: tuple[tuple[More, ...], ...] = ()
+    details: tuple[tuple[Detail, ...], ...] = ()
 
     @property
-    def shown(self) -> tuple[tuple[Entry, ...], ...]:
-        """The rows that are set in the page and in Markdown."""
-        return self.rows[:MOST_ROWS]
+    def visible_rows(self) -> tuple[tuple[Entry, ...], ...]:
+        """The rows that are in the page's HTML and in Markdown."""
+        return self.rows[:MAX_ROWS]
 
     @property
-    def opened(self) -> tuple[tuple[More, ...], ...]:
-        """The opened part of each row that is set."""
-        return self.more[:MOST_ROWS]
-
-    @property
-    def beyond(self) -> tuple[tuple[Entry, ...], ...]:
-        """The rows that are not."""
-        return self.rows[MOST_ROWS:]
+    def hidden_rows(self) -> tuple[tuple[Entry, ...], ...]:
+        """The rows that the page has as data only."""
+        return self.rows[MAX_ROWS:]
 
     @property
     def extent(self) -> str:
-        """The sentence that tells how many rows are set of how many; empty where they are all."""
-        return f"The first {MOST_ROWS} of {len(self.rows):,} rows; the CSV has them all." if self.beyond else ""
-
-
-# Rows of findings as CSV: the same numbers, unformatted, one header line, Unix line ends, UTF-8.
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+        """How many rows are visible, as a sentence; empty if all are."""
+        return f"The first {MAX_ROWS} of {len(self.rows):,} rows; the CSV has all." if self.hidden_rows else ""
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    """Return `rows` as CSV. Without `columns`, every key that occurs makes one, in order of first appearance.
+    r"""Return `rows` as CSV with `\n` line ends. Without `columns`, every key makes one, in order of first appearance.
 
-    None is an empty field. A text that a spreadsheet would run as a formula gets a leading apostrophe.
+    None is an empty field. Text that a spreadsheet would run as a formula gets a leading apostrophe.
     """
-    kept = list(rows)
-    names = list(columns) if columns is not None else list(dict.fromkeys(key for row in kept for key in row))
+    rows = list(rows)
+    names = list(columns) if columns is not None else list(dict.fromkeys(key for row in rows for key in row))
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([_plain(name) for name in names])
-    writer.writerows([_plain(row.get(name)) for name in names] for row in kept)
+    writer.writerow([_csv_value(name) for name in names])
+    writer.writerows([_csv_value(row.get(name)) for name in names] for row in rows)
     return buffer.getvalue()
 
 
-def _plain(value: Any) -> Any:
+def _csv_value(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str) and value.startswith(_FORMULA):
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return f"'{value}"
     if isinstance(value, Mapping | list | tuple):
         return str(value)

@@ -1,4 +1,4 @@
-"""The interface of an engine: how its jobs are asked for, listed, set going again, cancelled, and how they ended."""
+"""The interface of a scheduler: submit, list, requeue and cancel jobs, and read how they ended."""
 
 from __future__ import annotations
 
@@ -10,23 +10,18 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
-
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from typing import NamedTuple, Protocol
 
 from accelsweep.config.site import JobSettings, Site
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.json_documents import Frozen
 from accelsweep.schedulers.job_environment import for_commands
 
-# The needs of a job.
-
 
 class Resources(Frozen):
     """The needs of a block's allocation. `minutes` is the sum of its runs' time limits plus start-up.
 
-    `node_kind` is the kind of node where a site has several, and `node` the very node of a fleet's block; other blocks
-    hold neither.
+    `node_kind` is the kind of node where a site has several, `node` the node that a block is pinned to.
     """
 
     nodes: int = 1
@@ -39,21 +34,14 @@ class Resources(Frozen):
     node_kind: str | None = None
     node: str | None = None
 
-    @model_serializer(mode="wrap")
-    def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found: dict[str, Any] = written(self)
-        return {name: value for name, value in found.items() if name not in _LATE or value is not None}
-
-
-_LATE = ("node_kind", "node")
-"""Fields that came later: a block's file from before is written back byte for byte."""
 
 Value = str | int | None
+"""The value of a resource of Snakemake's rule."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One of the sweep's jobs as its engine sees it; `reason` is why it waits, `nodes` are empty until it runs."""
+    """One of the sweep's jobs in the queue; `reason` is why it waits, `nodes` is empty until it runs."""
 
     number: str
     block: str
@@ -69,18 +57,18 @@ class Job:
 
 
 class Remedy(NamedTuple):
-    """The command that a job needs, with words for the user."""
+    """A command that a stuck job needs, with a message for the user."""
 
     command: tuple[str, ...]
     said: str
 
 
 class JobOffer(NamedTuple):
-    """Whether an engine would take a job, what it said, and the `command` that asks it.
+    """Whether a scheduler would accept a job, its message, and the `command` that asks.
 
-    A refusal names the `keys` of the site's words on jobs that it is about, where they are known. `passing` refusals
-    end without a change: the engine did not answer, or its limit on jobs in the queue is reached. `nodes` is where a
-    job that is taken would start, as far as the engine says it.
+    A refusal has the `keys` of the site's job settings that it is about, where they are known. `passing` refusals are
+    temporary: the scheduler did not answer, or its limit on queued jobs is reached. `nodes` is where an accepted job
+    would start, if the scheduler says so.
     """
 
     taken: bool
@@ -92,9 +80,9 @@ class JobOffer(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """A job that failed, by a paragraph of Snakemake's log: the engine's `refusal`, or its number, state and log.
+    """A failed job in Snakemake's log: the scheduler's `refusal`, or its number, state and log.
 
-    A log that was named but is not there means that the job never reached a node.
+    A log that is named but missing means that the job never reached a node.
     """
 
     refusal: str | None = None
@@ -104,11 +92,11 @@ class JobEnd(NamedTuple):
 
 
 class Engine(Protocol):
-    """An engine, for one site. Its commands raise AccelsweepError where it does not answer."""
+    """A scheduler, for one site. Its commands raise AccelsweepError if it does not answer."""
 
     @property
     def site(self) -> Site:
-        """The site whose jobs it takes."""
+        """The site whose jobs it runs."""
 
     @property
     def name(self) -> str:
@@ -116,11 +104,11 @@ class Engine(Protocol):
 
     @property
     def executor(self) -> str:
-        """The plugin of Snakemake that submits to it."""
+        """Snakemake's executor plugin for it."""
 
     @property
     def profile(self) -> str:
-        """The profile of Snakemake that is shipped for it."""
+        """The Snakemake profile that we ship for it."""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -128,10 +116,10 @@ class Engine(Protocol):
 
     @property
     def starts_ranks(self) -> bool:
-        """Whether it starts a run's ranks on several nodes."""
+        """Whether it can start a run's ranks on several nodes."""
 
     def resources(self, needs: Resources) -> dict[str, Value]:
-        """Return the resources of Snakemake's rule for a block with these `needs`: names depend on `nodes` alone."""
+        """Return the resources of Snakemake's rule for a block; their names depend on `needs.nodes` alone."""
 
     def in_words(self, needs: Resources) -> str:
         """Return one job's size for a reader."""
@@ -143,30 +131,30 @@ class Engine(Protocol):
         """Return the shell commands that prepare a node for a block, each followed by ` && `."""
 
     def options(self, sweep: str) -> list[str]:
-        """Return options of Snakemake for this sweep, which a command of ours adds."""
+        """Return further options of Snakemake for this sweep."""
 
     def version(self) -> str:
-        """Return the engine's name and version, as it says itself."""
+        """Return the scheduler's name and version, as it prints them."""
 
     def offer(self, needs: Resources) -> JobOffer:
-        """Return whether the engine would take such a job. Nothing is submitted."""
+        """Return whether the scheduler would accept such a job. Nothing is submitted."""
 
     def default_memory_mb(self, needs: Resources) -> int | None:
-        """Return the MB per node of a job for which the site states none; None for no bound, or one not known."""
+        """Return the MB per node of a job for which the site states none; None if unlimited or not known."""
 
     def submit(self, needs: Resources, command: str, log: Path) -> str:
-        """Submit a job that does one shell `command`, whose words go to `log`; return its number."""
+        """Submit a job that runs a shell `command` and writes to `log`; return its number."""
 
     def state(self, number: str) -> str | None:
-        """Return the state of a job that waits or runs, with the reason, in words; None once it has ended."""
+        """Return state and reason of a job that waits or runs, as text; None once it has ended."""
 
     def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
         """Return the jobs of these blocks that wait or run, submitted from the folder `home`."""
 
     def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job] | None:
-        """Return the jobs of the Snakemake that writes `log`, ended ones too where they are known.
+        """Return the jobs of the Snakemake process that wrote `log`, including ended ones if they are known.
 
-        None where it has submitted none, or not begun to.
+        None if it has not submitted any.
         """
 
     def waits(self, job: Job) -> bool:
@@ -176,45 +164,43 @@ class Engine(Protocol):
         """Return what a job needs to run again, which Snakemake would not do, after `tried` remedies."""
 
     def cancel(self, numbers: Sequence[str]) -> tuple[str, ...]:
-        """Return the command that ends these jobs."""
+        """Return the command that cancels these jobs."""
 
     def keys_for(self, words: str) -> tuple[str, ...]:
-        """Return the keys of the site's words on jobs that a refusal, or the reason of a job that waits, is about."""
+        """Return the keys of the site's job settings that a refusal, or the reason of a waiting job, is about."""
 
-    def full(self, refusal: str) -> str | None:
-        """Return the limit on jobs in the queue for which it refused one that it takes when another has ended."""
+    def queue_limit(self, refusal: str) -> str | None:
+        """Return the limit on queued jobs behind a refusal that passes when another job ends; None for others."""
 
-    def away(self, refusal: str) -> bool:
-        """Return whether it did not refuse a job but could not be asked."""
+    def is_unreachable(self, refusal: str) -> bool:
+        """Return whether the scheduler could not be reached, rather than refused a job."""
 
     def in_queue(self) -> int:
-        """Return the number of the user's jobs that wait or run, whatever submitted them."""
+        """Return the number of the user's jobs that wait or run, including those of other programs."""
 
-    def hopeless(self, reason: str) -> bool:
-        """Return whether no waiting ends this reason. It may be asked what else the user runs."""
+    def never_starts(self, reason: str) -> bool:
+        """Return whether a job with this reason will never start. It may query the user's other jobs."""
 
     def advice(self, reason: str) -> str | None:
-        """Return what the user can do about this reason, in a sentence; None where a job waits for its turn."""
+        """Return what the user can do about this reason, in a sentence; None if the job just waits for its turn."""
 
-    def ended(self, paragraph: str, home: Path) -> JobEnd | None:
-        """Return how a job ended, by a paragraph of Snakemake's log on a failed job, submitted from `home`."""
+    def job_end(self, paragraph: str, home: Path) -> JobEnd | None:
+        """Return how a job submitted from `home` failed, from a paragraph of Snakemake's log."""
 
-    def own_words(self, lines: Sequence[str]) -> list[str]:
-        """Return what the engine itself says in these lines of a job's log."""
+    def own_messages(self, lines: Sequence[str]) -> list[str]:
+        """Return the scheduler's own messages among these lines of a job's log."""
 
 
-# Commands of an engine, and words for a machine that has none.
-
-_PATIENCE_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 
 
 def missing_programs(engine: Engine) -> list[str]:
-    """Return the commands of this engine that a sweep needs and that this machine lacks."""
+    """Return the scheduler's commands that a sweep needs and that this machine lacks."""
     return [name for name in engine.programs if shutil.which(name) is None]
 
 
 def refuse_without(engine: Engine, asked: str) -> None:
-    """Raise InputError where a command that a sweep needs is missing; `asked` is who submits to this engine."""
+    """Raise InputError if a command that a sweep needs is missing; `asked` is what submits to this scheduler."""
     if missing := missing_programs(engine):
         raise InputError(
             f"{asked} submits to {engine.name}, and this machine has no {missing[0]}: "
@@ -224,52 +210,52 @@ def refuse_without(engine: Engine, asked: str) -> None:
 
 def ask(
     *command: str,
-    patience_seconds: float = _PATIENCE_SECONDS,
+    timeout_seconds: float = _TIMEOUT_SECONDS,
     environment: Mapping[str, str] | None = None,
     base: Mapping[str, str] | None = None,
 ) -> str:
-    """Return what an engine's command prints; `environment` are further variables, `base` stands in place of ours.
+    """Return the output of a scheduler's command; `environment` adds variables, `base` replaces our own.
 
-    It heeds none of the variables by which a user changes what Slurm's commands do or print.
-    Raises AccelsweepError where it fails, is missing, or does not answer.
+    Variables with which users change the behaviour or output of Slurm's commands are left out.
+    Raises AccelsweepError if it fails, is missing, or does not answer in time.
     """
-    answer = _answer(
-        command, patience_seconds, {**for_commands(os.environ if base is None else base), **(environment or {})}
-    )
-    if answer.returncode != 0:
-        raise AccelsweepError(f"{command[0]} failed: {answer.stderr.strip() or answer.stdout.strip()}")
-    return answer.stdout
+    variables = for_commands(os.environ if base is None else base) | dict(environment or {})
+    result = _run(command, timeout_seconds, variables)
+    if result.returncode != 0:
+        raise AccelsweepError(f"{command[0]} failed: {result.stderr.strip() or result.stdout.strip()}")
+    return result.stdout
 
 
 def answered(*command: str) -> tuple[bool, str]:
-    """Return whether an engine's command said yes, and all that it said.
+    """Return whether a scheduler's command succeeded, and all its output.
 
-    Raises AccelsweepError where it is missing, or does not answer.
+    Raises AccelsweepError if it is missing or does not answer in time.
     """
-    answer = _answer(command, _PATIENCE_SECONDS, for_commands(os.environ))
-    return answer.returncode == 0, f"{answer.stdout}\n{answer.stderr}"
+    result = _run(command, _TIMEOUT_SECONDS, for_commands(os.environ))
+    return result.returncode == 0, f"{result.stdout}\n{result.stderr}"
 
 
-def _answer(
-    command: Sequence[str], patience_seconds: float, variables: Mapping[str, str]
+def _run(
+    command: Sequence[str], timeout_seconds: float, variables: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=patience_seconds, env=variables
+            command, capture_output=True, text=True, check=False, timeout=timeout_seconds, env=variables
         )
     except FileNotFoundError:
         raise AccelsweepError(f"there is no {command[0]} here: run this on a login node of the cluster") from None
     except subprocess.TimeoutExpired:
-        raise AccelsweepError(f"{command[0]} did not answer within {patience_seconds:.0f} s") from None
+        raise AccelsweepError(f"{command[0]} did not answer within {timeout_seconds:.0f} s") from None
 
-
-# The preparation of a node for a block, in shell commands that every engine's jobs begin with.
 
 INTERFACE_VARIABLE = "ACCELSWEEP_INTERFACE"
-"""Names the network interface between nodes, for runs of several."""
+"""The network interface between nodes, for runs on several."""
 
 SCRATCH_VARIABLE = "ACCELSWEEP_SCRATCH"
-"""Names the scratch folder of one job, which ends with it: one whose name holds the job's number."""
+"""The scratch folder of one job, deleted when it ends: one whose name contains the job's number."""
+
+_SPECIAL = re.compile(r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})')
+"""Characters with a meaning between double quotes, except those of variables."""
 
 
 def prepared(settings: JobSettings, job_id: str) -> list[str]:
@@ -278,28 +264,20 @@ def prepared(settings: JobSettings, job_id: str) -> list[str]:
     if settings.interface:
         commands.append(f"export {INTERFACE_VARIABLE}={shlex.quote(settings.interface)}")
     if settings.scratch:
-        folder = _with_variables(settings.scratch)
+        # One shell word in which only `$NAME` and `${NAME}` are expanded, on the node.
+        folder = '"' + _SPECIAL.sub(r"\\\g<0>", settings.scratch) + '"'
         commands += [f"mkdir -p {folder}", f"export TMPDIR={folder}"]
         if re.search(rf"\$({job_id}(?![A-Za-z0-9_])|\{{{job_id}\}})", settings.scratch):
-            own = f'"${SCRATCH_VARIABLE}"'
             commands.insert(0, f': "${{{job_id}:?}}"')  # without a number the name would be that of another folder
-            commands += [f"export {SCRATCH_VARIABLE}={folder}", f"trap 'rm -rf -- {own}' EXIT"]
+            cleanup = f"""trap 'rm -rf -- "${SCRATCH_VARIABLE}"' EXIT"""
+            commands += [f"export {SCRATCH_VARIABLE}={folder}", cleanup]
     return commands
-
-
-def _with_variables(text: str) -> str:
-    """Return `text` as one shell word in which only `$NAME` and `${NAME}` are expanded, on the node."""
-    return '"' + _SPECIAL.sub(r"\\\g<0>", text) + '"'
-
-
-_SPECIAL = re.compile(r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})')
-"""Characters with a meaning between double quotes, variables apart."""
 
 
 def python(settings: JobSettings, own: str, nodes: int = 1) -> str:
     """Return the shell words that start Python for a block: our `own` interpreter, or the one inside the container.
 
-    A block of several `nodes` leaves a process of ours outside the container, because srun is there.
+    A block on several `nodes` starts our own interpreter outside the container first, because srun is there.
     """
     if settings.container is None:
         return shlex.quote(own)

@@ -1,4 +1,4 @@
-"""The nodes of a cluster by name: which a partition has, which can be measured now, and which the user meant."""
+"""Slurm: sbatch options, what it refuses, its queue and nodes, how jobs end, and the job that this process is in."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ import subprocess
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from accelsweep.config.site import Site, Slurm
 from accelsweep.errors import AccelsweepError, InputError, nearest
 from accelsweep.schedulers.protocol import Job, JobEnd, JobOffer, Remedy, Resources, Value, answered, ask, prepared
 
-# A block's resources in the words of Snakemake's slurm executor plugin (2.8), which turns them into sbatch options.
-
 RESTARTS_VARIABLE = "ACCELSWEEP_RESTARTS"
-"""Carries SLURM_RESTART_COUNT past the jobstep plugin, which removes SLURM_* from its child's environment."""
+"""Carries SLURM_RESTART_COUNT past Snakemake's jobstep plugin, which removes SLURM_* from its child's environment."""
 
 _ONE_AT_A_TIME = "--dependency=singleton"
-"""Of jobs of one name, such as those of a command, one runs. On a shared node they would wait for each other."""
+"""Run one job of a name at a time: on a shared node, the sweep's jobs would disturb each other."""
 
 
 def keep_restarts() -> None:
-    """Keep the number of a job's restarts for what Snakemake's jobstep plugin starts without it."""
+    """Copy the number of restarts to `RESTARTS_VARIABLE`."""
     if restarts := os.environ.get("SLURM_RESTART_COUNT"):
         os.environ[RESTARTS_VARIABLE] = restarts
 
 
 def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
-    """Return the resources in Snakemake's rule for a block with these `needs`; None leaves out an option of sbatch.
+    """Return a block's resources for Snakemake's slurm executor plugin (2.8), which makes sbatch options of them.
 
-    For `mem_mb` that is 0, because Snakemake refuses None there; the partition's default memory then holds.
-    `runtime` is in minutes, `mem_mb` per node, `gpu` the sum over all nodes (or 0), and `gres` of one node. See
-    `across_nodes` for more.
+    None leaves an option out; for `mem_mb` it is 0, because Snakemake refuses None there. `runtime` is in minutes,
+    `mem_mb` per node, `gpu` the sum over all nodes (or 0), and `gres` of one node. See also `across_nodes`.
     """
-    extra = ["--exclusive" if slurm.exclusive else _ONE_AT_A_TIME, *_gpus_per_node(needs, slurm)]
+    extra = ["--exclusive" if slurm.exclusive else _ONE_AT_A_TIME]
+    if needs.gpus and (slurm.gpu_request == "per_node" or (slurm.gpu_request == "gpus" and needs.nodes > 1)):
+        # The sum over several nodes alone could be distributed unevenly.
+        extra.append(shlex.quote(f"--gpus-per-node={_gpus_of_node(needs)}"))
     extra += [slurm.extra] if slurm.extra else []
-    # At the end: the plugin would take `rack-c ` within the options for its own `-c `.
+    # Last, because the plugin would take `rack-c ` in the middle for its own `-c `.
     extra += [f"--nodelist={needs.node}"] if needs.node else []
     summed = needs.gpus > 0 and slurm.gpu_request == "gpus"
     return {
@@ -53,28 +54,20 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
         "cpus_per_task": needs.cpus,
         "gpu": needs.gpus if summed else 0,
         "gpu_model": needs.gpu_model if summed else None,
-        "gres": f"gpu:{_of_one_node(needs)}" if needs.gpus and slurm.gpu_request == "gres" else "",
+        "gres": f"gpu:{_gpus_of_node(needs)}" if needs.gpus and slurm.gpu_request == "gres" else "",
         "slurm_extra": " ".join(extra).strip(),
     }
 
 
 def across_nodes(needs: Resources) -> dict[str, Value]:
-    """Return the resources that the rule for blocks of several nodes adds to `job_resources`: one task per node.
+    """Return what the rule for blocks of several nodes adds to `job_resources`: one task per node.
 
-    `mpi` keeps the plugin from wrapping the job in `srun -n1`; `tasks_per_gpu: 0` keeps it from taking `tasks` for the
-    tasks of each GPU.
+    `mpi` keeps the plugin from wrapping the job in `srun -n1`, `tasks_per_gpu: 0` from reading `tasks` as per GPU.
     """
     return {"mpi": "srun", "tasks": needs.tasks, "tasks_per_gpu": 0}
 
 
-def _gpus_per_node(needs: Resources, slurm: Slurm) -> list[str]:
-    """Return the option that asks for GPUs by node; the sum over several nodes alone could be shared out unevenly."""
-    if not needs.gpus or slurm.gpu_request == "gres" or (slurm.gpu_request == "gpus" and needs.nodes == 1):
-        return []
-    return [shlex.quote(f"--gpus-per-node={_of_one_node(needs)}")]
-
-
-def _of_one_node(needs: Resources) -> str:
+def _gpus_of_node(needs: Resources) -> str:
     return f"{needs.gpu_model}:{needs.gpus // needs.nodes}" if needs.gpu_model else str(needs.gpus // needs.nodes)
 
 
@@ -96,7 +89,7 @@ def in_words(needs: Resources, slurm: Slurm) -> str:
 
 
 def partition_of(needs: Resources, slurm: Slurm) -> str | None:
-    """Return the partition that takes such a job; None for the cluster's default."""
+    """Return the partition of such a job; None for the cluster's default."""
     return slurm.partition if needs.gpus else slurm.cpu_partition or slurm.partition
 
 
@@ -105,7 +98,7 @@ def _count(number: int, word: str) -> str:
 
 
 def sbatch_options(needs: Resources, slurm: Slurm) -> str:
-    """Return the options of sbatch that ask for a block's job, quoted for a shell; `extra` is there as it stands."""
+    """Return the sbatch options of a block's job, quoted for a shell; `extra` is copied verbatim."""
     asked = job_resources(needs, slurm)
     gpus = f"{needs.gpu_model}:{needs.gpus}" if needs.gpu_model else str(needs.gpus)
     summed = needs.gpus > 0 and slurm.gpu_request == "gpus"
@@ -126,13 +119,10 @@ def sbatch_options(needs: Resources, slurm: Slurm) -> str:
     return " ".join([*stated, str(asked["slurm_extra"])]).strip()
 
 
-# What Slurm, or Snakemake's plugin for it, refuses at submission, and the keys that its words are about.
-
-
 def refuse_unfit_slurm(slurm: Slurm, where: str, file_of: Callable[[str], str]) -> None:
-    """Raise InputError for values that no job could be submitted with.
+    """Raise InputError for values with which no job could be submitted.
 
-    `where` is the key of these settings, the site's or a kind's, and `file_of` names the file of a key.
+    `where` is the key of these settings, of the site or of a kind; `file_of` returns the file of a key.
     """
     model = slurm.gpu_model
     allowed = r"[A-Za-z0-9_.-]+" if slurm.gpu_request == "per_node" else r"[A-Za-z0-9_.]+"
@@ -143,13 +133,9 @@ def refuse_unfit_slurm(slurm: Slurm, where: str, file_of: Callable[[str], str]) 
             f"{where}.gpu_request to per_node. Or set gpu_model to null, and name its nodes by "
             f"{where}.constraint or {where}.partition; look in {file_of(f'{where}.gpu_model')}"
         )
-    _refuse_extra(slurm, where, file_of)
-
-
-def _refuse_extra(slurm: Slurm, where: str, file_of: Callable[[str], str]) -> None:
-    """Raise InputError for options that the executor plugin sets itself. It would refuse them only at submission."""
     if not slurm.extra:
         return
+    # The plugin refuses options that it sets itself, but only at submission.
     from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
 
     for pattern, what in get_forbidden_slurm_options().items():
@@ -175,10 +161,10 @@ _KEYS_FOR = {
     "generic resources (GRES)": "devices, and site.slurm.gpu_model",
     "GPU allocation": "devices, and site.slurm.gpu_model",
 }
-"""The keys of ours for what the plugin calls so."""
+"""Our config keys by the plugin's names."""
 
 _FULL = re.compile(r"\b(?:Assoc|QOS)\w*(?:Max|Grp)Submit\w*")
-"""Reasons for a job too many in the queue: AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit and their like."""
+"""Limits on queued jobs, such as AssocMaxSubmitJobLimit and QOSMaxSubmitJobPerUserLimit."""
 
 _NO_ANSWER = re.compile(
     r"Unable to contact|[Tt]imed out|did not answer|Connection refused|[Cc]ommunication|[Tt]emporarily|"
@@ -186,7 +172,7 @@ _NO_ANSWER = re.compile(
 )
 
 _POLICY = re.compile(r"Job violates accounting/QOS policy \([^)]*\)")
-"""Slurm's sentence about any limit of accounts. The word of the limit itself precedes it since Slurm 22.05."""
+"""Slurm's sentence about any limit of accounts; since Slurm 22.05 the limit's name precedes it."""
 
 _KEYS = (
     (_FULL, ("max_jobs",)),
@@ -206,115 +192,91 @@ _KEYS = (
 )
 
 
-def full(words: str) -> str | None:
-    """Return the limit on submitted jobs, of a user, account or QOS, for which Slurm refused one; None for others."""
-    found = _FULL.search(words)
-    return found[0] if found else None
+def queue_limit(words: str) -> str | None:
+    """Return the limit on queued jobs, of a user, account or QOS, that a refusal names; None for other refusals."""
+    match = _FULL.search(words)
+    return match[0] if match else None
 
 
-def no_answer(words: str) -> bool:
-    """Return whether Slurm did not refuse a job but could not be asked."""
+def is_unreachable(words: str) -> bool:
+    """Return whether a message means that Slurm could not be reached, rather than refused a job."""
     return _NO_ANSWER.search(words) is not None
 
 
 def keys_for(words: str) -> tuple[str, ...]:
-    """Return the keys of `Slurm` that a refusal, or the reason of a job that waits, is about; none where none fits."""
+    """Return the keys of `Slurm` that a refusal, or the reason of a waiting job, is about."""
     words = _POLICY.sub("", words).strip(" ;") or words
     return tuple(dict.fromkeys(key for pattern, keys in _KEYS if pattern.search(words) for key in keys))
 
-
-# One job offered to Slurm, or submitted and followed, beside all sweeps.
 
 _REFUSAL_PREFIX = re.compile(r"^(?:sbatch: (?:error: )?|allocation failure: )+", re.MULTILINE)
 
 _STARTS = re.compile(r"to start at (\S+) using .* on nodes? (\S+)")
 
-_NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE")
+_ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE")
 
 
 def offer(options: str) -> JobOffer:
-    """Return whether Slurm would take a job with these `options` of sbatch, in its own words."""
-    asked = ["sbatch", "--test-only", *shlex.split(options), "--wrap=true"]
-    taken, words = answered(*asked)
+    """Return whether Slurm would accept a job with these sbatch `options`, with its own message."""
+    taken, words = answered("sbatch", "--test-only", *shlex.split(options), "--wrap=true")
     command = f"sbatch --test-only {options} --wrap=true"
     if taken:
         starts = _STARTS.search(" ".join(words.split()))
-        said = f"Slurm would take it, and start it at {starts[1]} on {starts[2]}" if starts else " ".join(words.split())
+        said = (
+            f"Slurm would accept it, and start it at {starts[1]} on {starts[2]}" if starts else " ".join(words.split())
+        )
         return JobOffer(taken, said, command, nodes=starts[2] if starts else "")
     said = "; ".join(
         dict.fromkeys(" ".join(line.split()) for line in _REFUSAL_PREFIX.sub("", words).splitlines() if line.strip())
     )
-    return JobOffer(taken, said, command, keys_for(said), passing=full(said) is not None or no_answer(said))
-
-
-def submit(options: str, command: str, log: Path) -> str:
-    """Submit a job with these `options`; return its number."""
-    asked = ["sbatch", "--parsable", *shlex.split(options), f"--output={log}", "--job-name=accelsweep-doctor"]
-    return ask(*asked, f"--wrap={command}").strip().partition(";")[0]
-
-
-def state(number: str) -> str | None:
-    """Return `STATE (REASON)` of a job that has not ended; None once it has."""
-    told = ask("squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T|%r").strip()
-    words, _, reason = told.partition("|")
-    return f"{words} ({reason})" if words.startswith(_NOT_ENDED) else None
+    return JobOffer(taken, said, command, keys_for(said), passing=queue_limit(said) is not None or is_unreachable(said))
 
 
 _SINFO_FORMAT = "%N|%P|%a|%T|%E"
-"""sinfo: node, partition, up or down, the node's state, and the reason for it, which may hold anything."""
+"""sinfo: node, partition, up or down, the node's state, and its reason, which may contain `|`."""
 
-_AWAY = ("down", "drain", "fail", "error", "inval", "unknown", "maint", "future", "reboot")
-"""Beginnings of the states in which a node takes no job, see sinfo(1)."""
+_UNAVAILABLE = ("down", "drain", "fail", "error", "inval", "unknown", "maint", "future", "reboot")
+"""Prefixes of the states in which a node takes no job, see sinfo(1)."""
 
-_MOST_NAMES = 8
-
+_MAX_NAMES = 8
 
 LITTLE_MEMORY_MB = 1024
-"""A job with less dies: it holds Snakemake twice, a supervisor, and torch."""
+"""A job with less runs out of memory: it holds two Snakemake processes, an executor, and torch."""
 
 
 @dataclass(frozen=True)
 class DefaultMemory:
-    """The MB that a job gets which asks for none: of a node, or for each of its CPUs. Without either it gets all."""
+    """The MB of a job that requests none, per node or per CPU; without either it gets all."""
 
     per_node: int | None = None
     per_cpu: int | None = None
 
     def of(self, cpus: int) -> int | None:
-        """Return the MB of a job that holds so many CPUs of a node; None for all that the node has."""
+        """Return the MB of a job with this many CPUs of a node; None for all that the node has."""
         return self.per_node if self.per_cpu is None else self.per_cpu * cpus
 
 
 def default_memory(partitions: Iterable[str]) -> dict[str, DefaultMemory]:
-    """Return what these partitions, or else the whole cluster, grant; nothing where Slurm does not answer."""
+    """Return the defaults of these partitions, or else of the cluster; empty if Slurm does not answer."""
     try:
         cluster = read_default_memory(ask("scontrol", "show", "config"))
         lines = ask("scontrol", "show", "partition", "--oneliner").splitlines()
     except AccelsweepError:
         return {}
     named = {found[1]: line for line in lines if (found := re.match(r"PartitionName=(\S+)", line))}
-    own = {name: read_default_memory(named.get(name, "")) for name in partitions}
-    return {name: cluster if found == DefaultMemory() else found for name, found in own.items()}
+    defaults = {name: read_default_memory(named.get(name, "")) for name in partitions}
+    return {name: cluster if default == DefaultMemory() else default for name, default in defaults.items()}
 
 
-def read_default_memory(told: str) -> DefaultMemory:
-    """Return the default that scontrol tells of a partition or of the cluster."""
-    found = {key: int(number) for key, number in re.findall(r"\bDefMemPer(Node|CPU)\s*=\s*(\d+)", told)}
-    return DefaultMemory(found.get("Node"), found.get("CPU"))
-
-
-def default_memory_mb(needs: Resources, slurm: Slurm, cores: int) -> int | None:
-    """Return the MB per node of a job that states none, on nodes with so many `cores`; None for all, or unknown."""
-    partition = partition_of(needs, slurm)
-    if partition is None:
-        partition = next((row.partition for row in _rows() if row.default), "")
-    found = [one.of(cores if slurm.exclusive else needs.cpus) for one in default_memory(partition.split(",")).values()]
-    return min((one for one in found if one is not None), default=None)
+def read_default_memory(output: str) -> DefaultMemory:
+    """Return the default in scontrol's output on a partition or on the cluster."""
+    values = {key: int(number) for key, number in re.findall(r"\bDefMemPer(Node|CPU)\s*=\s*(\d+)", output)}
+    return DefaultMemory(values.get("Node"), values.get("CPU"))
 
 
 @dataclass(frozen=True)
 class NodeRow:
-    """A node in one partition, as sinfo lists it. `partition` has no mark of the default one, which `default` is."""
+    """A node in one partition, as sinfo lists it; `default` says whether that is the default partition."""
 
     name: str
     partition: str
@@ -323,24 +285,18 @@ class NodeRow:
     state: str
     reason: str
 
-    @classmethod
-    def of(cls, line: str) -> NodeRow:
-        """Return the row of a line of sinfo."""
-        name, partition, available, state, reason = line.split("|", 4)
-        return cls(name, partition.rstrip("*"), partition.endswith("*"), available == "up", state, reason.strip())
-
     @property
-    def why_not(self) -> str | None:
-        """The reason why the node takes no job now; None where it takes one, if only later."""
-        if not self.state.startswith(_AWAY) and not self.state.endswith("*"):  # `*` does not answer
+    def unavailable(self) -> str | None:
+        """Why the node takes no job now; None if it does, even if only later."""
+        if not self.state.startswith(_UNAVAILABLE) and not self.state.endswith("*"):  # `*` does not respond
             return None
-        told = "" if self.reason in ("none", "(null)", "") else f": {self.reason}"
-        return f"{self.state.rstrip('*~#!%$@^-')}{told}"
+        reason = "" if self.reason in ("none", "(null)", "") else f": {self.reason}"
+        return f"{self.state.rstrip('*~#!%$@^-')}{reason}"
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The names of the nodes to measure, in Slurm's order, and sentences about those that are left out."""
+    """The nodes to measure, in Slurm's order, and sentences about those that are left out."""
 
     names: tuple[str, ...]
     left_out: tuple[str, ...] = ()
@@ -349,43 +305,50 @@ class Chosen:
 def chosen_nodes(asked: str, needs: Resources, slurm: Slurm) -> Chosen:
     """Return the nodes that `asked` names: `all` of the partition, or a list such as `gpu[1-3],gpu7`.
 
-    `needs` is a block's job. Of `all`, the nodes that are down, or to which Slurm would not send such a job, are left
-    out. Raises InputError for a partition that is unknown or down and for a node that cannot be measured, and
-    AccelsweepError where Slurm does not answer.
+    `needs` is a block's job. `all` leaves out nodes that are down, or to which Slurm would not send such a job.
+    Raises InputError for a partition that is unknown or down and for a listed node that cannot be measured, and
+    AccelsweepError if Slurm does not answer.
     """
-    rows = _rows()
-    here = _of_partition(rows, partition_of(needs, slurm))
+    rows = _node_rows()
+    selected = _in_partition(rows, partition_of(needs, slurm))
     if asked != "all":
-        here = [_named(name, here, rows) for name in dict.fromkeys(_expanded(asked))]
-    away = {row.name: why for row in here if (why := row.why_not or _refused(row.name, needs, slurm)) is not None}
-    if asked != "all":
-        for name, why in away.items():
-            raise InputError(f"--nodes: {name} cannot be measured ({why}): leave it out, or give `--nodes all`")
-    names = tuple(row.name for row in here if row.name not in away)
+        selected = [_named(name, selected, rows) for name in dict.fromkeys(_expanded(asked))]
+    unavailable = {}
+    for row in selected:
+        if (why := row.unavailable or _refused(row.name, needs, slurm)) is not None:
+            if asked != "all":
+                raise InputError(f"--nodes: {row.name} cannot be measured ({why}): leave it out, or give `--nodes all`")
+            unavailable[row.name] = why
+    names = tuple(row.name for row in selected if row.name not in unavailable)
     if not names:
-        told = _listed(f"{name} ({why})" for name, why in away.items())
-        raise InputError(f"no node of {_words(here)} can be measured: {told}")
-    return Chosen(names, tuple(f"node {name} is left out: {why}" for name, why in away.items()))
+        reasons = _shortened([f"{name} ({why})" for name, why in unavailable.items()])
+        raise InputError(f"no node of {_partition_name(selected)} can be measured: {reasons}")
+    return Chosen(names, tuple(f"node {name} is left out: {why}" for name, why in unavailable.items()))
 
 
 def refuse_unknown_partition(needs: Resources, slurm: Slurm) -> None:
-    """Raise InputError where the cluster has no such partition, or it is down, with the nearest name that there is."""
-    _of_partition(_rows(), partition_of(needs, slurm))
+    """Raise InputError if the cluster has no such partition, with the nearest name that it has, or if it is down."""
+    _in_partition(_node_rows(), partition_of(needs, slurm))
 
 
 def _refused(node: str, needs: Resources, slurm: Slurm) -> str | None:
-    """Return why Slurm would not send a block to this node, in its own words; None where it would, if only later."""
+    """Return Slurm's reason for not sending a block to this node; None if it would, even if only later."""
     offered = offer(sbatch_options(needs.model_copy(update={"node": node}), slurm))
     return None if offered.taken or offered.passing else offered.said
 
 
-def _rows() -> list[NodeRow]:
-    listing = ask("sinfo", "--noheader", "--Node", "--all", f"--format={_SINFO_FORMAT}")
-    return [NodeRow.of(line) for line in listing.splitlines() if line.strip()]
+def _node_rows() -> list[NodeRow]:
+    rows = []
+    for line in ask("sinfo", "--noheader", "--Node", "--all", f"--format={_SINFO_FORMAT}").splitlines():
+        if line.strip():
+            name, partition, up, state, reason = line.split("|", 4)
+            default = partition.endswith("*")
+            rows.append(NodeRow(name, partition.rstrip("*"), default, up == "up", state, reason.strip()))
+    return rows
 
 
-def _of_partition(rows: Sequence[NodeRow], partition: str | None) -> list[NodeRow]:
-    """Return the nodes of a partition, or of several that commas separate, each once."""
+def _in_partition(rows: Sequence[NodeRow], partition: str | None) -> list[NodeRow]:
+    """Return the nodes of a partition, or of several separated by commas, each once."""
     wanted = partition.split(",") if partition is not None else [row.partition for row in rows if row.default]
     known = dict.fromkeys(row.partition for row in rows)
     for name in wanted:
@@ -396,50 +359,47 @@ def _of_partition(rows: Sequence[NodeRow], partition: str | None) -> list[NodeRo
             )
     if not wanted:
         raise InputError("the cluster has no default partition: name one in site.slurm.partition")
-    here = [row for row in rows if row.partition in wanted]
-    up = [row for row in here if row.open]
+    listed = [row for row in rows if row.partition in wanted]
+    up = [row for row in listed if row.open]
     if not up:
-        raise InputError(f"{_words(here)} is down and takes no job: name another one in site.slurm.partition")
+        raise InputError(f"{_partition_name(listed)} is down: name another one in site.slurm.partition")
     return list({row.name: row for row in up}.values())
 
 
 def _expanded(asked: str) -> list[str]:
     """Return the single names of a list in Slurm's notation."""
     try:
-        found = ask("scontrol", "show", "hostnames", asked).split()
+        names = ask("scontrol", "show", "hostnames", asked).split()
     except AccelsweepError as error:
         raise InputError(f"--nodes {asked} is no list of nodes such as gpu[1-3],gpu7 ({error})") from None
-    if not found:
+    if not names:
         raise InputError("--nodes names no node: give `all`, or a list such as gpu[1-3],gpu7")
-    return found
+    return names
 
 
-def _named(name: str, here: Sequence[NodeRow], rows: Sequence[NodeRow]) -> NodeRow:
-    """Return the row of a node that the user named. Raises InputError where the partition has none of this name."""
-    row = next((row for row in here if row.name == name), None)
-    if row is not None:
-        return row
-    where, elsewhere = _words(here), [row.partition for row in rows if row.name == name]
+def _named(name: str, selected: Sequence[NodeRow], rows: Sequence[NodeRow]) -> NodeRow:
+    """Return the row of a node that the user named. Raises InputError if the partition has none of this name."""
+    for row in selected:
+        if row.name == name:
+            return row
+    partition, elsewhere = _partition_name(selected), [row.partition for row in rows if row.name == name]
     if elsewhere:
         raise InputError(
-            f"--nodes: {name} is not in {where} but in {', '.join(elsewhere)}: leave it out, or change "
+            f"--nodes: {name} is not in {partition} but in {', '.join(elsewhere)}: leave it out, or change "
             "site.slurm.partition"
         )
-    names = [row.name for row in here]
-    raise InputError(f"--nodes: there is no node '{name}'{nearest(name, names)}; {where} has {_listed(names)}")
+    names = [row.name for row in selected]
+    raise InputError(f"--nodes: there is no node '{name}'{nearest(name, names)}; {partition} has {_shortened(names)}")
 
 
-def _words(rows: Sequence[NodeRow]) -> str:
+def _partition_name(rows: Sequence[NodeRow]) -> str:
     return f"partition {','.join(dict.fromkeys(row.partition for row in rows))}"
 
 
-def _listed(words: Iterable[str]) -> str:
-    found = list(words)
-    more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-    return ", ".join(found[:_MOST_NAMES]) + more
+def _shortened(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
-
-# Slurm's refusals and ends of jobs: its words in Snakemake's log and in the logs of jobs.
 
 _REFUSED = re.compile(
     r"message: SLURM (?:sbatch|job submission) failed\. The error message was '?(.*?)'?\.?\n    \w", re.S
@@ -455,50 +415,31 @@ _JOB_LOG = re.compile(r"^    log: .*?(\S+/\d+\.log)", re.MULTILINE)
 
 _SAYS = re.compile(r"(?:slurmstepd|slurmd|srun): (?:error|fatal): (?!.*[Ee]xited with exit code)(.+)")
 
-_CHATTER = re.compile(r"^(?:sbatch|slurmstepd): (?:error|fatal): ")
+_MESSAGE_PREFIX = re.compile(r"^(?:sbatch|slurmstepd): (?:error|fatal): ")
 
 _WHOLE_JOB = re.compile(r"exceeded .*memory limit(?! at some point)", re.IGNORECASE)
 
 _MEMORY = re.compile(rf"{_WHOLE_JOB.pattern}|oom[-_ ]?kill|out of memory", re.IGNORECASE)
 
 
-def ended(paragraph: str) -> JobEnd | None:
-    """Return how a job ended, by a paragraph of Snakemake's log; None where it is about no job of Slurm's."""
-    if refused := _REFUSED.search(paragraph) or _NOT_SUBMITTED.search(paragraph):
-        return JobEnd(refusal="\n".join(_CHATTER.sub("", line.strip()) for line in refused[1].splitlines()))
-    if (end := _ENDED.search(paragraph)) is None:
+def out_of_memory_scope(line: str) -> Literal["job", "process"] | None:
+    """Return what Slurm killed for lack of memory according to a line of a log; None for any other line."""
+    if not line.startswith(("slurm", "srun:")) or not _MEMORY.search(line):
         return None
-    log = _JOB_LOG.search(paragraph)
-    return JobEnd(number=end[1], state=end[2], log=Path(log[1]) if log else None)
+    return "job" if _WHOLE_JOB.search(line) else "process"
 
-
-def own_words(lines: Sequence[str]) -> list[str]:
-    """Return what Slurm itself says in these lines of a job's log."""
-    return [said[1] for line in lines if (said := _SAYS.search(line))]
-
-
-def tells_of_memory(line: str) -> bool:
-    """Return whether Slurm tells in this line that a job, or a process of it, was ended for lack of memory."""
-    return line.startswith(("slurm", "srun:")) and _MEMORY.search(line) is not None
-
-
-def of_the_whole_job(line: str) -> bool:
-    """Return whether such a line is about a whole job, which ended with it."""
-    return _WHOLE_JOB.search(line) is not None
-
-
-# The jobs of a sweep in Slurm's queue, found by their comments, where the executor plugin writes the block's name.
 
 _FIELDS = "%i|%T|%r|%P|%N|%M|%Z|%k"  # id, state, reason, partition, nodes, elapsed, working directory, comment
 
 _BLOCK = re.compile(r"_(b[0-9a-f]{12})$")
+"""The block's name at the end of a job's comment, where the executor plugin writes it."""
 
-_COULD_NOT_START = "launch fail"  # "launch failed requeued held", "launch failure limit exceeded requeued held"
+_LAUNCH_FAILED = "launch fail"  # "launch failed requeued held", "launch failure limit exceeded requeued held"
 
-_MOST_RELEASES = 3
+_MAX_RELEASES = 3
 
-_OVER_FOR_GOOD = {"PREEMPTED": "was preempted", "NODE_FAIL": "lost its node"}
-"""States that the plugin takes for temporary ones, with words for them."""
+_NEEDS_REQUEUE = {"PREEMPTED": "was preempted", "NODE_FAIL": "lost its node"}
+"""Final states that the plugin takes for temporary ones."""
 
 HOLDING = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED"
 """The states in which a job counts against what its user may hold at once."""
@@ -507,94 +448,59 @@ _NEVER = re.compile(
     r"PartitionTimeLimit|BadConstraints|Invalid(Account|QOS)|DependencyNeverSatisfied|(Assoc|QOS)\w*PerJob\w*"
     r"|QOSMin\w+|\w*NotAllowed"
 )
-"""Slurm's reasons, see squeue(1), for which a job waits until its request or the cluster's limits are changed."""
+"""Reasons, see squeue(1), for which a job waits until its request or the cluster's limits are changed."""
 
 _FEW_NODES = "PartitionNodeLimit"
-"""A reason that an ask for too many nodes has, but nodes that are down, too."""
+"""The reason both for a request of too many nodes and for nodes that are down."""
 
 _OF_ONE_USER = re.compile(r"QOSMax\w*PerUser\w*|AssocMaxJobsLimit")
-"""Reasons about what one user holds at once: where he holds nothing, the job alone exceeds it."""
+"""Limits on what one user holds at once: if the user holds nothing, the job alone exceeds them."""
 
 _SPENT = re.compile(r"(?:Assoc|QOS)Grp\w*Minutes\w*|QOSUsageThreshold")
-"""Reasons about the hours that an account, or a QOS, may use in a period."""
+"""Limits on the hours that an account, or a QOS, may use in a period."""
 
 _CLOSED = re.compile(r"(Partition(?:Down|Inactive)) of (.+)")
-"""Reasons that the cluster's staff end, or another partition in the site file; ours name the partition."""
+"""Reasons that only the cluster's staff can end, with the partition, which we add."""
 
 
 def job_name_prefix(sweep: str) -> str:
-    """Return the beginning of the names of a sweep's jobs, in the at most 50 characters that the plugin takes."""
+    """Return the prefix of the names of a sweep's jobs, in the 50 characters that the plugin allows."""
     return f"accelsweep-{re.sub(r'[^A-Za-z0-9_-]', '-', sweep)}"[:50]
-
-
-def listed(home: Path, blocks: Collection[str]) -> list[Job]:
-    """Return the user's jobs that wait or run for one of these `blocks`, submitted from the folder `home`."""
-    return read_jobs(ask("squeue", "--me", "--noheader", f"--format={_FIELDS}"), home, blocks)
 
 
 def read_jobs(listing: str, home: Path, blocks: Collection[str]) -> list[Job]:
     """Return the jobs in squeue's `listing` that were submitted from `home` for one of these `blocks`."""
-    found = []
-    for line in listing.splitlines():
-        job, directory = _read(line)
-        if job.block in blocks and Path(directory).resolve() == home.resolve():
-            found.append(job)
-    return found
+    jobs = map(_read_job, listing.splitlines())
+    return [job for job, folder in jobs if job.block in blocks and Path(folder).resolve() == home.resolve()]
 
 
-def of_snakemake(log: str) -> list[Job] | None:
-    """Return the jobs of the Snakemake that writes `log`, ended ones too; None where it has submitted none."""
-    name = re.search(r"^SLURM run ID: (\S+)", log, re.MULTILINE)
-    if name is None:
-        return None
-    listing = ask("squeue", "--noheader", "--states=all", f"--format={_FIELDS}", "--name", name[1])
-    return [_read(line)[0] for line in listing.splitlines()]
-
-
-def _read(line: str) -> tuple[Job, str]:
-    """Return the job of a line, with its working directory. A job without a block's name in its comment has none."""
+def _read_job(line: str) -> tuple[Job, str]:
+    """Return the job in a line of squeue, with its working directory; its block is "" if its comment names none."""
     number, state, reason, partition, nodes, elapsed, directory, comment = line.split("|", 7)
-    block, named = _BLOCK.search(comment), f"{reason} of {partition}"
-    reason = named if _CLOSED.fullmatch(named) else reason
+    block, with_partition = _BLOCK.search(comment), f"{reason} of {partition}"
+    reason = with_partition if _CLOSED.fullmatch(with_partition) else reason
     return Job(number, block[1] if block else "", state, reason, nodes, elapsed), directory
 
 
-def remedy(job: Job, tried: int) -> Remedy | None:
-    """Return what a job needs to run again.
-
-    Some jobs were preempted for good, or Slurm holds them because a node could not start them. The executor plugin
-    (2.8) would ask after them for ever.
-    """
-    if job.state in _OVER_FOR_GOOD:
-        said = f"job {job.number} {_OVER_FOR_GOOD[job.state]}; it is queued again and goes on where it was"
-        return Remedy(("scontrol", "requeue", job.number), said)
-    if not job.reason.startswith(_COULD_NOT_START):
-        return None
-    said = f"job {job.number} could not be started ({job.reason})"
-    if tried < _MOST_RELEASES:
-        return Remedy(("scontrol", "release", job.number), f"{said}; released, so that Slurm tries again")
-    return Remedy(("scancel", job.number), f"{said} for the {tried + 1}th time; cancelled")
-
-
-def hopeless(reason: str) -> bool:
-    """Return whether no waiting ends this reason."""
+def never_starts(reason: str) -> bool:
+    """Return whether a job that waits for this reason will never start."""
     return _NEVER.fullmatch(reason) is not None
 
 
-def hopeless_alone(reason: str) -> bool:
-    """Return whether no waiting ends this reason where none of the user's jobs holds anything."""
+def never_starts_alone(reason: str) -> bool:
+    """Return whether a job that waits for this reason will never start if the user holds nothing."""
     return _OF_ONE_USER.fullmatch(reason) is not None
 
 
 def of_user(states: str = "") -> list[str]:
-    """Return the numbers of the user's jobs in these states (none: all that wait or run), our own job apart."""
+    """Return the numbers of the user's jobs in these states (default: all that wait or run), except our own job."""
     wanted = (f"--states={states}",) if states else ()
     listing = ask("squeue", "--me", "--noheader", *wanted, "--format=%A")
     return [number for number in listing.split() if number != os.environ.get("SLURM_JOB_ID")]
 
 
 def advice(reason: str) -> str | None:
-    """Return what the user can do about a reason that others can end; None where a job waits for its turn."""
+    """Return what the user can do about a reason that only others can end; None if the job waits for its turn."""
     if _SPENT.fullmatch(reason):
         return (
             f"the hours of the account, or of the QOS, are spent ({reason}): jobs start when the cluster's staff grant "
@@ -613,12 +519,9 @@ def advice(reason: str) -> str | None:
     return None
 
 
-# Slurm behind the interface of all engines.
-
-
 @dataclass(frozen=True)
 class SlurmEngine:
-    """Slurm at a `site`."""
+    """Slurm at a `site`; see `protocol.Engine`."""
 
     site: Site
     name: str = "Slurm"
@@ -627,111 +530,139 @@ class SlurmEngine:
     programs: tuple[str, ...] = ("sbatch", "squeue", "scancel", "scontrol")
     starts_ranks: bool = True
 
-    def _of(self, needs: Resources) -> Slurm:
+    def _settings(self, needs: Resources) -> Slurm:
         return self.site.of_kind(needs.node_kind).slurm
 
     def resources(self, needs: Resources) -> dict[str, Value]:
-        """Return the executor plugin's resources; those of several nodes are more."""
-        wide = across_nodes(needs) if needs.nodes > 1 else {}
-        return {**job_resources(needs, self._of(needs)), **wide}
+        """Return the executor plugin's resources; blocks of several nodes have more."""
+        return {**job_resources(needs, self._settings(needs)), **(across_nodes(needs) if needs.nodes > 1 else {})}
 
     def in_words(self, needs: Resources) -> str:
         """Return one job's size for a reader."""
-        return in_words(needs, self._of(needs))
+        return in_words(needs, self._settings(needs))
 
     def command(self, needs: Resources) -> str:
         """Return sbatch with its options."""
-        return f"sbatch {sbatch_options(needs, self._of(needs))}"
+        return f"sbatch {sbatch_options(needs, self._settings(needs))}"
 
     def before_block(self, needs: Resources) -> str:
         """Return the shell commands that prepare a node."""
-        return before_block(self._of(needs))
+        return before_block(self._settings(needs))
 
     def options(self, sweep: str) -> list[str]:
         """Return the option that names the jobs."""
         return ["--slurm-jobname-prefix", job_name_prefix(sweep)]
 
     def version(self) -> str:
-        """Return what sbatch says of itself."""
+        """Return the output of `sbatch --version`."""
         return ask("sbatch", "--version").strip()
 
     def offer(self, needs: Resources) -> JobOffer:
-        """Return what `sbatch --test-only` says."""
-        return offer(sbatch_options(needs, self._of(needs)))
+        """Return the answer of `sbatch --test-only`."""
+        return offer(sbatch_options(needs, self._settings(needs)))
 
     def default_memory_mb(self, needs: Resources) -> int | None:
-        """Return the default of the job's partition, or else of the cluster."""
-        return default_memory_mb(needs, self._of(needs), self.site.of_kind(needs.node_kind).count("cpu"))
+        """Return the default of the job's partition, or else of the cluster; the least of several partitions."""
+        slurm = self._settings(needs)
+        partition = partition_of(needs, slurm)
+        if partition is None:
+            partition = next((row.partition for row in _node_rows() if row.default), "")
+        cpus = self.site.of_kind(needs.node_kind).count("cpu") if slurm.exclusive else needs.cpus
+        defaults = [default.of(cpus) for default in default_memory(partition.split(",")).values()]
+        return min((memory for memory in defaults if memory is not None), default=None)
 
     def submit(self, needs: Resources, command: str, log: Path) -> str:
-        """Submit a job; return its number."""
-        return submit(sbatch_options(needs, self._of(needs)), command, log)
+        """Submit a job of `accelsweep doctor`; return its number."""
+        options = [*shlex.split(sbatch_options(needs, self._settings(needs))), f"--output={log}"]
+        output = ask("sbatch", "--parsable", *options, "--job-name=accelsweep-doctor", f"--wrap={command}")
+        return output.strip().partition(";")[0]
 
     def state(self, number: str) -> str | None:
         """Return `STATE (REASON)` of a job that has not ended."""
-        return state(number)
+        output = ask("squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T|%r").strip()
+        state, _, reason = output.partition("|")
+        return f"{state} ({reason})" if state.startswith(_ACTIVE) else None
 
     def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
-        """Return the jobs of these blocks that wait or run."""
-        return listed(home, blocks)
+        """Return the user's jobs of these blocks that wait or run."""
+        return read_jobs(ask("squeue", "--me", "--noheader", f"--format={_FIELDS}"), home, blocks)
 
     def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job] | None:
         """Return all jobs that have the name of the run in `log`."""
         del home, blocks
-        return of_snakemake(log)
+        name = re.search(r"^SLURM run ID: (\S+)", log, re.MULTILINE)
+        if name is None:
+            return None
+        listing = ask("squeue", "--noheader", "--states=all", f"--format={_FIELDS}", "--name", name[1])
+        return [_read_job(line)[0] for line in listing.splitlines()]
 
     def waits(self, job: Job) -> bool:
         """Return whether a job is pending."""
         return job.state == "PENDING"
 
     def remedy(self, job: Job, tried: int) -> Remedy | None:
-        """Return what a job needs to run again."""
-        return remedy(job, tried)
+        """Requeue a job that was preempted or lost its node; release one that Slurm holds after a failed launch.
+
+        The executor plugin (2.8) would poll both for ever.
+        """
+        if job.state in _NEEDS_REQUEUE:
+            message = f"job {job.number} {_NEEDS_REQUEUE[job.state]}; it is queued again and goes on where it was"
+            return Remedy(("scontrol", "requeue", job.number), message)
+        if not job.reason.startswith(_LAUNCH_FAILED):
+            return None
+        message = f"job {job.number} could not be started ({job.reason})"
+        if tried < _MAX_RELEASES:
+            return Remedy(("scontrol", "release", job.number), f"{message}; released, so that Slurm tries again")
+        return Remedy(("scancel", job.number), f"{message} for the {tried + 1}th time; cancelled")
 
     def cancel(self, numbers: Sequence[str]) -> tuple[str, ...]:
-        """Return the command that ends these jobs."""
+        """Return the command that cancels these jobs."""
         return ("scancel", *numbers)
 
     def keys_for(self, words: str) -> tuple[str, ...]:
-        """Return the keys that Slurm's words are about."""
+        """Return the keys that Slurm's message is about."""
         return keys_for(words)
 
-    def full(self, refusal: str) -> str | None:
-        """Return the limit on submitted jobs that Slurm names."""
-        return full(refusal)
+    def queue_limit(self, refusal: str) -> str | None:
+        """Return the limit on queued jobs that Slurm names."""
+        return queue_limit(refusal)
 
-    def away(self, refusal: str) -> bool:
+    def is_unreachable(self, refusal: str) -> bool:
         """Return whether the controller did not answer."""
-        return no_answer(refusal)
+        return is_unreachable(refusal)
 
     def in_queue(self) -> int:
-        """Return the number of the user's jobs that wait or run, our own job apart where we are in one."""
+        """Return the number of the user's jobs that wait or run, except our own job."""
         return len(of_user())
 
-    def hopeless(self, reason: str) -> bool:
-        """Return whether no waiting ends this reason; a limit on what one user holds, where he holds nothing."""
-        return hopeless(reason) or (hopeless_alone(reason) and not of_user(HOLDING))
+    def never_starts(self, reason: str) -> bool:
+        """Return whether a job with this reason will never start, also because it alone exceeds the user's limit."""
+        return never_starts(reason) or (never_starts_alone(reason) and not of_user(HOLDING))
 
     def advice(self, reason: str) -> str | None:
         """Return what the user can do about this reason."""
-        if self.hopeless(reason):
+        if self.never_starts(reason):
             keys = " or ".join(f"site.slurm.{key}" for key in keys_for(reason)) or "the site file"
             return f"no waiting ends {reason}: change {keys}. If it stands at the next look, the block is left out"
         return advice(reason)
 
-    def ended(self, paragraph: str, home: Path) -> JobEnd | None:
-        """Return how a job ended, by a paragraph of Snakemake's log."""
+    def job_end(self, paragraph: str, home: Path) -> JobEnd | None:
+        """Return how a job failed, from a paragraph of Snakemake's log; None if it is not about a Slurm job."""
         del home
-        return ended(paragraph)
+        if refused := _REFUSED.search(paragraph) or _NOT_SUBMITTED.search(paragraph):
+            lines = (_MESSAGE_PREFIX.sub("", line.strip()) for line in refused[1].splitlines())
+            return JobEnd(refusal="\n".join(lines))
+        if (end := _ENDED.search(paragraph)) is None:
+            return None
+        log = _JOB_LOG.search(paragraph)
+        return JobEnd(number=end[1], state=end[2], log=Path(log[1]) if log else None)
 
-    def own_words(self, lines: Sequence[str]) -> list[str]:
-        """Return what Slurm itself says in a job's log."""
-        return own_words(lines)
+    def own_messages(self, lines: Sequence[str]) -> list[str]:
+        """Return Slurm's own error messages in a job's log."""
+        return [message[1] for line in lines if (message := _SAYS.search(line))]
 
 
-# The Slurm job that this process is in, by its environment.
-
-_PATIENCE_SECONDS = 20.0
+_TIMEOUT_SECONDS = 20.0
 
 SLURM_VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURMD_NODENAME")
 """The variables of a job's environment that a record keeps."""
@@ -753,20 +684,20 @@ class SlurmJob:
         return None if number is None else cls(number, int(restarts) if restarts.isdigit() else 0)
 
     def log(self) -> str | None:
-        """Return the path of the job's log, if Slurm says it."""
+        """Return the path of the job's log, if Slurm knows it."""
         command = ("scontrol", "show", "job", "--oneliner", self.number)
         try:
-            answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_SECONDS)
+            result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_TIMEOUT_SECONDS)
         except (OSError, subprocess.SubprocessError):
             return None  # inside a container, for example
-        found = re.search(r"\bStdErr=(\S+)", answer.stdout)
-        return found[1] if found else None
+        path = re.search(r"\bStdErr=(\S+)", result.stdout)
+        return path[1] if path else None
 
     def across_nodes(self, nodes: int, cpus: int, python: Sequence[str]) -> tuple[str, ...] | None:
         """Return the command that starts `python` on each of `nodes` nodes, with `cpus` CPU cores.
 
-        Where srun itself starts the container (pyxis), its options join ours: an srun in each process of another would
-        number the nodes anew. The supervisor's step overlaps with this one, which is refused if it overlaps too.
+        If srun itself starts the container (pyxis), its options are merged with ours, because a nested srun would
+        renumber the nodes. The executor's step has `--overlap`; this one is refused if it has it too.
         """
         own = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
         step = (*own, "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "--quit-on-interrupt")
@@ -776,16 +707,16 @@ class SlurmJob:
 
 
 def node_name() -> str:
-    """Return this node's name, by which others reach it."""
+    """Return the name by which other nodes reach this one."""
     return os.environ.get("SLURMD_NODENAME", socket.gethostname())
 
 
 def node_number() -> int:
-    """Return the number of this node in a run across nodes, as srun has set it."""
+    """Return the number of this node in a run on several nodes, as set by srun."""
     number = os.environ.get("SLURM_NODEID")
     if number is None:
         raise AccelsweepError(
-            "SLURM_NODEID, which srun sets, is not set here: site.slurm.container has to hand the job's variables on "
+            "SLURM_NODEID, which srun sets, is not set here: site.slurm.container has to pass the job's variables on "
             "(podman: --env-host)"
         )
     return int(number)

@@ -1,8 +1,7 @@
-"""A draft of a site file from what Slurm says of its nodes: text with comments, to be read and completed.
+"""Draft a site file from what Slurm knows of its nodes and accounts: YAML with comments, to be completed.
 
-Slurm knows partitions, cores, memory and the names of GPUs. Where it keeps accounts, it knows the user's. It does not
-know what processors and GPUs are called by their makers, nor the network or the scratch folder. The draft says where
-these go.
+Slurm knows partitions, cores, memory and the names of GPUs, and the user's accounts if it keeps any. It knows neither
+the vendors' names of processors and GPUs, nor the network or the scratch folder; the draft says where these go.
 """
 
 from __future__ import annotations
@@ -21,15 +20,13 @@ from accelsweep.errors import AccelsweepError
 from accelsweep.schedulers.protocol import ask
 from accelsweep.schedulers.slurm import LITTLE_MEMORY_MB, DefaultMemory, default_memory, offer
 
-# The text of a drafted site file: what an engine says of its nodes, with comments on what it does not know.
-
 
 @dataclass(frozen=True)
 class DraftedKind:
-    """Alike nodes. `called` is the name that they get if it is free, and `nodes` how many there are.
+    """Nodes of one kind: `called` is their name if it is free, `listed` what the comment says, `nodes` their number.
 
-    `gpus` are of one node, `gpu_model` is the cluster's name of them. `words` are lines below the engine's key,
-    `comments` follow them.
+    `gpus` are per node, `gpu_model` is the cluster's name of them. `words` are lines below the scheduler's key,
+    followed by `comments`.
     """
 
     called: str
@@ -44,10 +41,10 @@ class DraftedKind:
 
 
 def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kinds: Sequence[DraftedKind]) -> str:
-    """Return the site file of a cluster. `words` are lines below the engine's key, `source` the command asked."""
+    """Return the text of a site file. `words` are lines below the scheduler's key, `source` the commands queried."""
     lines = [
         f"# A draft from {source}, which runs as it is: accelsweep doctor site={name} tries it.",
-        "# Complete what the cluster does not tell: the makers' names of processors and GPUs, the scratch folder.",
+        "# Complete what the cluster does not know: the vendors' names of processors and GPUs, the scratch folder.",
         f"name: {plain(name)}",
         f"scheduler: {scheduler}",
         "probe: false",
@@ -55,114 +52,100 @@ def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kind
         *(f"  {line}" for line in words),
         "kinds:",
     ]
-    taken: set[str] = set()
+    names: set[str] = set()
     for kind in kinds:
-        lines += _kind(kind, _unused(kind.called, taken), scheduler)
+        unique = (kind.called if number == 1 else f"{kind.called}-{number}" for number in itertools.count(1))
+        name = next(candidate for candidate in unique if candidate not in names)
+        names.add(name)
+        lines += [
+            f"  - name: {plain(name)}               # {kind.listed}",
+            f"    nodes: {kind.nodes}",
+            "    inventory:                # models as lscpu and nvidia-smi -L name them: prices go by these names",
+            f"      - {{accelerator: cpu, model: CPU, count: {kind.cores}, memory_bytes: {kind.memory_bytes}}}",
+        ]
+        if kind.gpus:
+            lines.append(f"      - {{accelerator: cuda, model: {plain(kind.gpu_model or 'GPU')}, count: {kind.gpus}}}")
+        lines += [f"    {scheduler}:", *(f"      {line}" for line in kind.words)]
+        lines += [f"    # {comment}" for comment in kind.comments]
     return "\n".join(lines) + "\n"
 
 
-def _kind(kind: DraftedKind, name: str, scheduler: str) -> list[str]:
-    cpu = f"{{accelerator: cpu, model: CPU, count: {kind.cores}, memory_bytes: {kind.memory_bytes}}}"
-    lines = [
-        f"  - name: {plain(name)}               # {kind.listed}",
-        f"    nodes: {kind.nodes}",
-        "    inventory:                # models as lscpu and nvidia-smi -L name them: prices go by these names",
-        f"      - {cpu}",
-    ]
-    if kind.gpus:
-        lines.append(f"      - {{accelerator: cuda, model: {plain(kind.gpu_model or 'GPU')}, count: {kind.gpus}}}")
-    lines += [f"    {scheduler}:", *(f"      {line}" for line in kind.words)]
-    return [*lines, *(f"    # {comment}" for comment in kind.comments)]
-
-
 def plain(text: str) -> str:
-    """Return a text as YAML takes it for one, in quotes where it might be taken for a number, a truth or nothing."""
-    word = re.fullmatch(r"[A-Za-z_][\w.-]*", text) is not None
-    return text if word and text.lower() not in _NO_TEXTS else json.dumps(text)
+    """Return a YAML string, quoted where YAML might read it as a number, a boolean or null."""
+    is_word = re.fullmatch(r"[A-Za-z_][\w.-]*", text) is not None
+    return text if is_word and text.lower() not in _YAML_CONSTANTS else json.dumps(text)
 
 
-_NO_TEXTS = ("true", "false", "yes", "no", "on", "off", "y", "n", "null", "none", "nan", "inf")
+_YAML_CONSTANTS = ("true", "false", "yes", "no", "on", "off", "y", "n", "null", "none", "nan", "inf")
 
 
 def also(others: Sequence[str]) -> str:
-    """Return the comment on a value in whose place one of the `others` may stand."""
+    """Return a comment that lists alternative values."""
     return f"  # or {', '.join(others)}" if others else ""
 
-
-def _unused(name: str, taken: set[str]) -> str:
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        found = f"{name}-{number}"
-    taken.add(found)
-    return found
-
-
-# The accounts that the cluster's accounting grants its user, each with its partitions and qualities of service.
 
 _FIELDS = "DefaultAccount,Account,Partition,QOS,DefaultQOS"
 
 _CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
 
-_PATIENCE_SECONDS = 20.0
+_TIMEOUT_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class Association:
-    """An account of the user, in one partition or in all. `qos` may be asked for; without it `usual_qos` is taken."""
+    """An account of the user, in one partition or in all, with the `qos` that it may request and its default."""
 
     account: str
     default: bool
     partition: str
     qos: tuple[str, ...]
-    usual_qos: str
+    default_qos: str
 
     def __str__(self) -> str:
         """`account physics: qos normal, high (normal by default), in the partition gpu alone`."""
         qos = f"qos {', '.join(self.qos)}" if self.qos else "no qos"
-        usual = f" ({self.usual_qos} by default)" if self.usual_qos else ""
+        default = f" ({self.default_qos} by default)" if self.default_qos else ""
         where = f", in the partition {self.partition} alone" if self.partition else ""
-        return f"account {self.account}: {qos}{usual}{where}"
+        return f"account {self.account}: {qos}{default}{where}"
 
 
 def associations() -> list[Association]:
-    """Return the user's associations with this cluster; none where nothing keeps accounts, or it does not answer."""
+    """Return the user's associations with this cluster; none without slurmdbd, or if it does not answer."""
     try:
-        cluster = _CLUSTER.search(ask("scontrol", "show", "config", patience_seconds=_PATIENCE_SECONDS))
-        told = ask(
+        cluster = _CLUSTER.search(ask("scontrol", "show", "config", timeout_seconds=_TIMEOUT_SECONDS))
+        output = ask(
             *("sacctmgr", "--noheader", "--parsable2", "--readonly", "show", "user", getpass.getuser(), "withassoc"),
             *((f"cluster={cluster[1]}",) if cluster else ()),
             f"format={_FIELDS}",
-            patience_seconds=_PATIENCE_SECONDS,
+            timeout_seconds=_TIMEOUT_SECONDS,
         )
     except (AccelsweepError, OSError):  # a user without a name has no account either
         return []
+    rows = [line.split("|") for line in output.splitlines() if line.count("|") == _FIELDS.count(",")]
     return list(
-        dict.fromkeys(_association(line) for line in told.splitlines() if line.count("|") == _FIELDS.count(","))
+        dict.fromkeys(
+            Association(account, account == default, partition, tuple(filter(None, qos.split(","))), default_qos)
+            for default, account, partition, qos, default_qos in rows
+        )
     )
 
 
-def _association(line: str) -> Association:
-    usual, account, partition, qos, usual_qos = line.split("|")
-    return Association(account, account == usual, partition, tuple(filter(None, qos.split(","))), usual_qos)
-
-
-def association_lines(found: Sequence[Association]) -> Iterator[str]:
-    """Yield the lines of a site file about account and quality of service, with what sacctmgr says as comments."""
-    accounts = list(dict.fromkeys(one.account for one in sorted(found, key=lambda one: not one.default)))
+def association_lines(associations: Sequence[Association]) -> Iterator[str]:
+    """Yield the lines of a site file about account and quality of service, with the alternatives as comments."""
+    accounts = list(dict.fromkeys(one.account for one in sorted(associations, key=lambda one: not one.default)))
     if not accounts:
         yield "account: null             # what sbatch --account takes: sacctmgr show assoc user=$USER"
         return
     yield f"account: {plain(accounts[0])}{also(accounts[1:])}"
     yield "qos: null                 # null takes the default; sacctmgr lists what each account may ask for:"
-    yield from (f"# {one}" for one in found)
+    yield from (f"# {association}" for association in associations)
 
 
 _FORMAT = "%P|%D|%c|%m|%G|%l|%f|%a|%N"
 """sinfo: partition, nodes, CPUs and MB of a node, generic resources, time limit, features, up or down, names."""
 
 _SHORT_MINUTES = 120
-"""A partition with a shorter limit is for trying things: it is drafted where there is no other."""
+"""A partition with a shorter limit is for debugging: it is drafted only if there is no other."""
 
 _HEAD_MINUTES = 1440
 
@@ -175,7 +158,7 @@ _LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 @dataclass(frozen=True)
 class Nodes:
-    """Alike nodes of one partition, as sinfo lists them. `memory_mb` is of one node; `gpus` are (name, number)."""
+    """Equal nodes of one partition, as sinfo lists them. `memory_mb` is per node; `gpus` are (name, number)."""
 
     partition: str
     default: bool
@@ -189,9 +172,9 @@ class Nodes:
 
 
 def draft(name: str) -> str:
-    """Return a site file for the cluster of this login node. Raises AccelsweepError where Slurm does not answer."""
-    found = [_nodes(line) for line in ask("sinfo", "--noheader", f"--format={_FORMAT}").splitlines() if line.strip()]
-    usable = [nodes for nodes in found if nodes is not None]
+    """Return a site file for the cluster of this login node. Raises AccelsweepError if Slurm does not answer."""
+    listed = [_nodes(line) for line in ask("sinfo", "--noheader", f"--format={_FORMAT}").splitlines() if line.strip()]
+    usable = [nodes for nodes in listed if nodes is not None]
     if not usable:
         raise AccelsweepError("sinfo lists no node of a partition that is up: ask the cluster's staff")
     allowed = associations()
@@ -199,19 +182,19 @@ def draft(name: str) -> str:
 
 
 def refusals(partitions: Iterable[str], allowed: Sequence[Association]) -> dict[str, str]:
-    """Return Slurm's words on the partitions that refuse a small job of the user's default account, by their names."""
+    """Return, by partition, Slurm's message where it refuses a small job of the user's default account."""
     account = next((f"--account={one.account} " for one in allowed if one.default), "")
-    found = {}
+    messages = {}
     for partition in partitions:
         with contextlib.suppress(AccelsweepError):
             offered = offer(f"{account}--partition={shlex.quote(partition)} --time=10")
             if not offered.taken and not offered.passing:
-                found[partition] = offered.said
-    return found
+                messages[partition] = offered.said
+    return messages
 
 
 def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association], refused: Mapping[str, str]) -> str:
-    """Return the site file for these nodes: a kind for each set of nodes, whatever partitions they are in."""
+    """Return the site file for these nodes, with one kind for each set of nodes however many partitions have them."""
     kinds = _kinds(found, refused)
     widest = max((one for one, _ in kinds), key=lambda one: (one.count, not one.gpus))
     minutes = min(widest.minutes or _HEAD_MINUTES, _HEAD_MINUTES)
@@ -221,7 +204,7 @@ def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association]
         "max_jobs: null            # so many jobs in the queue at once, where your site limits users",
         "cpus_per_gpu: 1           # CPU cores and threads of each GPU's rank",
         "scratch: null             # a folder of the node, e.g. /tmp",
-        f"head: {{partition: {plain(widest.partition)}, minutes: {minutes}}} # of a head by --detach",
+        f"head: {{partition: {plain(widest.partition)}, minutes: {minutes}}} # of a driver in the background",
     )
     source = "sinfo and sacctmgr" if allowed else "sinfo"
     defaults = default_memory({one.partition for one, _ in kinds})
@@ -231,9 +214,9 @@ def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association]
 
 
 def _kinds(found: Sequence[Nodes], refused: Mapping[str, str]) -> list[tuple[Nodes, list[str]]]:
-    """Return each set of alike nodes once, in the partition that has most of them, with the names of their others.
+    """Return each set of equal nodes once, in the partition with most of them, with the names of its others.
 
-    A partition that refuses the user, or whose limit is too short for a sweep, comes last.
+    Partitions that refuse the user, or whose limit is too short for a sweep, come last.
     """
 
     def rank(nodes: Nodes) -> tuple[bool, bool, int, float, bool]:
@@ -259,22 +242,21 @@ def _kinds(found: Sequence[Nodes], refused: Mapping[str, str]) -> list[tuple[Nod
 
 
 def expanded(names: str) -> list[str]:
-    """Return the single names of a list in Slurm's notation, such as `gpu[1-3,07],n1`."""
-    found = []
+    """Return the names in a list in Slurm's notation, such as `gpu[1-3,07],n1`."""
+    expansion = []
     for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", names):
-        pieces = [
-            _numbers(piece) if piece.startswith("[") else [piece] for piece in re.findall(r"\[[^\]]*\]|[^\[]+", part)
-        ]
-        found += ["".join(combined) for combined in itertools.product(*pieces)]
-    return found
+        pieces = re.findall(r"\[[^\]]*\]|[^\[]+", part)
+        choices = [_numbers(piece) if piece.startswith("[") else [piece] for piece in pieces]
+        expansion += ["".join(combined) for combined in itertools.product(*choices)]
+    return expansion
 
 
 def _numbers(ranges: str) -> list[str]:
-    found = []
-    for one in ranges.strip("[]").split(","):
-        first, _, last = one.partition("-")
-        found += [f"{number:0{len(first)}}" for number in range(int(first), int(last or first) + 1)]
-    return found
+    numbers = []
+    for part in ranges.strip("[]").split(","):
+        first, _, last = part.partition("-")
+        numbers += [f"{number:0{len(first)}}" for number in range(int(first), int(last or first) + 1)]
+    return numbers
 
 
 def _slurm_kind(
@@ -290,7 +272,8 @@ def _slurm_kind(
     if memory is not None and memory < LITTLE_MEMORY_MB:
         words.append(f"mem_mb: {_ENOUGH_MB}            # the partition's default, {memory} MB, is too little for torch")
     comments = [f"Slurm refuses your jobs there: {refused[nodes.partition]}"] if nodes.partition in refused else []
-    left_out = ", ".join(f"{number} x {other or 'GPU'}" for other, number in nodes.gpus[1:])
+    if further := ", ".join(f"{number} x {other or 'GPU'}" for other, number in nodes.gpus[1:]):
+        comments.append(f"These nodes have {further}, too: give them a kind of their own.")
     return DraftedKind(
         called=model or ("gpu" if gpus else "cpu"),
         listed=nodes.names + (f", features {nodes.features}" if nodes.features else ""),
@@ -300,15 +283,12 @@ def _slurm_kind(
         gpus=gpus,
         gpu_model=model,
         words=words,
-        comments=[
-            *comments,
-            *([f"These nodes have {left_out}, too: give them a kind of their own."] if left_out else []),
-        ],
+        comments=comments,
     )
 
 
 def _nodes(line: str) -> Nodes | None:
-    """Return the nodes of a line of sinfo; None for a partition that is down."""
+    """Return the nodes in a line of sinfo; None for a partition that is down."""
     partition, count, cores, memory, gres, limit, features, state, names = line.split("|")
     if state != "up":
         return None
@@ -327,8 +307,8 @@ def _nodes(line: str) -> Nodes | None:
 
 def _minutes(limit: str) -> int | None:
     """Return a time limit such as `1-00:00:00` or `30:00` in minutes; None for `infinite`."""
-    found = _LIMIT.fullmatch(limit)
-    if found is None:
+    match = _LIMIT.fullmatch(limit)
+    if match is None:
         return None
-    days, hours, minutes, _ = (int(part or 0) for part in found.groups())
+    days, hours, minutes, _ = (int(part or 0) for part in match.groups())
     return (days * 24 + hours) * 60 + minutes

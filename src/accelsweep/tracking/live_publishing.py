@@ -2,7 +2,7 @@
 
 The publisher is a process of its own at the lowest priority, and reads only the sweep's files, so it cannot disturb a
 measurement. It makes a last full pass on SIGTERM or Ctrl-C, or when the sweep's driver has ended. A store that does not
-exit_code_of is reported once and retried with backoff.
+answer is reported once and retried with backoff.
 
     python -m accelsweep.tracking.live_publishing sweeps/NAME [--follow] [--tracking-uri URI] [--until-pid PID]
 """
@@ -82,7 +82,7 @@ class LivePublisher:
             self._next_attempt = time.monotonic() + self._pause
             if not self._reported:
                 self._reported = True
-                reason = permanent or f"MLflow at {masked(self._uri)} does not exit_code_of ({short_reason(error)})"
+                reason = permanent or f"MLflow at {masked(self._uri)} does not answer ({short_reason(error)})"
                 self._echo(f"{reason}{SWEEP_CONTINUES}")
         else:
             self.store_failed = False
@@ -110,7 +110,7 @@ class LivePublisher:
 
 @contextlib.contextmanager
 def _fail_fast() -> Iterator[None]:
-    """Have MLflow give up after some seconds, so that a server that does not exit_code_of is reported early."""
+    """Have MLflow give up after some seconds, so that a server that does not answer is reported early."""
     before = {name: os.environ[name] for name in _FAIL_FAST}
     os.environ.update(_FAIL_FAST)
     try:
@@ -127,7 +127,7 @@ def follow(
     Returns None, without importing mlflow, if a SQLite file has everything already and no block starts meanwhile. If
     the store failed at the last poll, the final pass does not retry, because the user waits for it.
     Run it in the main thread of a process of its own: it changes the priority and the signal handlers.
-    Raises StoreUnavailable if the store does not exit_code_of at the end, or rejects us.
+    Raises StoreUnavailable if the store does not answer at the end, or rejects us.
     """
     os.nice(19)
     stop = threading.Event()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 from pydantic import Field
 
-from accelsweep.cli.options import AsJson, DryRun, FailIf, Pythons, TwoVersions
+from accelsweep.cli.options import AsJson, DryRun, FailIf, complete_override
 from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.config.versions import Version
 from accelsweep.driver.console import say
@@ -31,8 +31,23 @@ from accelsweep.report.markdown import escape
 from accelsweep.report.units import ratio_text
 
 if TYPE_CHECKING:
-    from accelsweep.analysis.compare_sweeps import Gate, Gated, GateState
+    from accelsweep.analysis.compare_sweeps import Gate, GateResult, GateState
     from accelsweep.planning.plan import Plan
+
+
+Pythons = Annotated[
+    list[str] | None,
+    typer.Option("--python", help="an environment's interpreter instead of a commit; give two or more"),
+]
+
+TwoVersions = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="two or more commits, the baseline first, or . for the files as they are now; then Hydra overrides",
+        show_default=False,
+        autocompletion=complete_override,
+    ),
+]
 
 
 # The answer of `accelsweep ab`.
@@ -157,15 +172,15 @@ class VersionsFound:
     findings: Findings
     manifest: Manifest
     fail_if: str | None = None
-    settings: tuple[Gated, ...] = ()
+    settings: tuple[GateResult, ...] = ()
     state: GateState | None = None
 
     @property
     def gate_words(self) -> str | None:
         """The gate's answer as a sentence; None without a gate."""
-        from accelsweep.analysis.compare_sweeps import words_of_gate
+        from accelsweep.analysis.compare_sweeps import gate_message
 
-        return None if self.state is None else f"{self.fail_if}: {words_of_gate(self.settings, self.state)}"
+        return None if self.state is None else f"{self.fail_if}: {gate_message(self.settings, self.state)}"
 
 
 class VersionsRequest(Extension):
@@ -239,7 +254,7 @@ def measured_versions(home: Path, request: Request) -> tuple[int, VersionsFound 
     With `fail_if` the code is 3 for a supported regression, 1 where a setting could not be judged, and 0 otherwise.
     Where looks decide about more blocks, the gate's threshold is that of the verdicts.
     """
-    from accelsweep.analysis.compare_sweeps import gated, worst
+    from accelsweep.analysis.compare_sweeps import gate_findings, worst
 
     asked = asked_versions(request)
     gate = asked.gate
@@ -249,7 +264,7 @@ def measured_versions(home: Path, request: Request) -> tuple[int, VersionsFound 
     findings, manifest = found
     if gate is None:
         return ended.code, VersionsFound(findings, manifest)
-    settings = gated(findings, manifest.baselines, gate)
+    settings = gate_findings(findings, manifest.baselines, gate)
     state = worst(settings)
     return state.exit_code, VersionsFound(findings, manifest, asked.fail_if, settings, state)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelsweep.analysis.headline import Situation, advice, command, more_blocks, percent_change
+from accelsweep.analysis.headline import Situation, add_blocks_command, advice, percent_change, sweep_command
 from accelsweep.config.setting import words_of
 from accelsweep.config.versions import VERSION, without_version
 from accelsweep.records.estimates import LESS, MORE, Verdict
@@ -47,7 +47,7 @@ def about_versions(situation: Situation, more: int) -> Recommendation | None:
         _certainty(compared),
         f"{'. '.join(told[1:])}." if told[1:] else "",
         _reasons(compared),
-        settle=more_blocks(situation.manifest, more) or _settle(situation, compared),
+        settle=add_blocks_command(situation.manifest, more) or _settle(situation, compared),
         settle_blocks=more,
     )
 
@@ -96,7 +96,7 @@ def _reasons(compared: Sequence[CellFinding]) -> str:
 
 def _settle(situation: Situation, compared: Sequence[CellFinding]) -> str | None:
     """Return the command that measures again what was disturbed or not measured; None where nothing was."""
-    again = command(situation.manifest)
+    again = sweep_command(situation.manifest)
     if any(cell.verdict is Verdict.disturbed for cell in compared):
         return f"accelsweep retry {situation.manifest.sweep} --outcome disturbed && {again}"
     return again if any(cell.verdict is Verdict.not_measured for cell in compared) else None

@@ -1,4 +1,4 @@
-"""What a cluster's accounting (sacct) says of the jobs that measured a sweep: waits, energy, time to a result."""
+"""Queue time, energy and time to a result of a sweep's jobs, from Slurm's accounting (sacct)."""
 
 from accelsweep.registry import Feature, SweepFile, Tables
 
@@ -6,6 +6,7 @@ FEATURE = Feature(
     name="accounting",
     before_collect="accelsweep.features.accounting.sacct:note_accounts",
     after_blocks="accelsweep.features.accounting.sacct",
+    metrics="accelsweep.features.accounting.metrics:METRICS",
     run_metrics="accelsweep.features.accounting.sacct:accounted",
     files=(SweepFile("accounting.json", "accelsweep.features.accounting.sacct:Accounting"),),
     tables=Tables("accelsweep.features.accounting.report:tables"),

@@ -1,4 +1,4 @@
-"""The settings' jobs on a cluster: how long they waited and ran, what their nodes took, and when a result was there."""
+"""The report's table of Slurm jobs: queue time, run time, energy, and time to a result with and without the queue."""
 
 from __future__ import annotations
 
@@ -24,29 +24,27 @@ _COLUMNS = {
     TIME_TO_RESULT: "Result without the queue",
     QUEUED_RESULT: "Result with the queue",
 }
-"""The metrics of the table, and their headings."""
-
+"""Metric -> column heading."""
 
 _CAPTION = (
-    "Medians over repeats, by Slurm's accounting. They are of whole jobs, which hold many runs. A result is the "
-    "target, or one pass over the data. Queues change from day to day, so no verdict rests on them."
+    "Medians over repeats, from Slurm's accounting, of whole jobs with many runs each. A result is the target, or one "
+    "epoch. Queues change from day to day, so no verdict rests on them."
 )
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return the table of the jobs, where the cluster told how long the job of some setting waited."""
-    known = any(_median(cell, QUEUE) is not None for cell in findings.cells)
-    return [jobs_table(findings)] if known else []
+    """Return the table of jobs, where the queue time of some setting is known."""
+    return [jobs_table(findings)] if any(_median(cell, QUEUE) is not None for cell in findings.cells) else []
 
 
 def jobs_table(findings: Findings) -> ReportTable:
-    """Return one row for each setting whose jobs are known, the soonest result with the queue first."""
+    """Return a row for each setting with known jobs, the earliest result including the queue first."""
     cells = [cell for cell in findings.cells if QUEUE in cell.metrics]
     cells.sort(key=lambda cell: (_median(cell, QUEUED_RESULT) is None, _median(cell, QUEUED_RESULT)))
     return ReportTable(
         name="jobs",
         title="Jobs on the cluster",
-        caption=_CAPTION + _turn(cells),
+        caption=_CAPTION + _queue_sentence(cells),
         columns=(
             Column("Setting"),
             Column("Jobs", numeric=True),
@@ -59,20 +57,19 @@ def jobs_table(findings: Findings) -> ReportTable:
 
 
 def last_lines(findings: Findings) -> list[str]:
-    """Return a line with the longest wait of the sweep's jobs, where it is known."""
-    waits = [
-        found.maximum for cell in findings.cells if (found := cell.metrics.get(QUEUE)) and found.maximum is not None
-    ]
-    return [f"the jobs waited for up to {_lasting(max(waits))} in the queue"] if waits else []
+    """Return a line with the longest queue time, where it is known."""
+    waits = [cell.metrics[QUEUE].maximum for cell in findings.cells if QUEUE in cell.metrics]
+    longest = max((wait for wait in waits if wait is not None), default=None)
+    return [] if longest is None else [f"the jobs waited for up to {_duration(longest)} in the queue"]
 
 
-def _lasting(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     """Return `42 s`, and from 5 minutes on `6:30:00`."""
     return fmt.number(seconds, "s") if seconds < 300 else format_duration(seconds)
 
 
-def _turn(cells: Sequence[CellFinding]) -> str:
-    """Return a sentence where the queue makes another setting the soonest, empty where it does not."""
+def _queue_sentence(cells: Sequence[CellFinding]) -> str:
+    """Return a sentence if another setting is first without the queue, else nothing."""
     known = [cell for cell in cells if _median(cell, QUEUED_RESULT) is not None]
     if not known:
         return ""
@@ -83,8 +80,8 @@ def _turn(cells: Sequence[CellFinding]) -> str:
 
 
 def _median(cell: CellFinding, metric: str) -> float | None:
-    found = cell.metrics.get(metric)
-    return None if found is None else found.median
+    summary = cell.metrics.get(metric)
+    return None if summary is None else summary.median
 
 
 def _jobs(cell: CellFinding) -> int:
@@ -96,22 +93,16 @@ def _row(cell: CellFinding) -> tuple[Entry, ...]:
 
 
 def _entry(cell: CellFinding, name: str) -> Entry:
-    found = cell.metrics.get(name)
-    if found is None:
+    summary = cell.metrics.get(name)
+    if summary is None:
         return Entry("no such result", tone="absent")
-    if found.median is None:
-        return Entry(fmt.ABSENT, found.reason or "", tone="absent")
-    text = _lasting(found.median) if found.unit == "s" else fmt.summary(found)
-    return Entry(text, order=found.median)
+    if summary.median is None:
+        return Entry(fmt.ABSENT, summary.reason or "", tone="absent")
+    return Entry(_duration(summary.median) if summary.unit == "s" else fmt.summary(summary), order=summary.median)
 
 
 def _data(cell: CellFinding) -> dict[str, Any]:
-    return {
-        "cell": cell.cell,
-        "label": cell.label,
-        "jobs": _jobs(cell),
-        **{name: _median(cell, name) for name in _COLUMNS},
-        "reasons": "; ".join(
-            sorted({one.reason for name in _COLUMNS if (one := cell.metrics.get(name)) and one.reason})
-        ),
-    }
+    summaries = [cell.metrics[name] for name in _COLUMNS if name in cell.metrics]
+    medians = {name: _median(cell, name) for name in _COLUMNS}
+    reasons = "; ".join(sorted({summary.reason for summary in summaries if summary.reason}))
+    return {"cell": cell.cell, "label": cell.label, "jobs": _jobs(cell), **medians, "reasons": reasons}

@@ -1,4 +1,4 @@
-"""`accelsweep advise`: how much hardware one's own training takes, and which is the cheapest. It writes nothing."""
+"""`accelsweep advise`: how much hardware a training takes, and which is the cheapest. It writes nothing."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from accelsweep.driver.console import Listing, say, show
 from accelsweep.driver.json_output import Answer
 from accelsweep.errors import InputError
 from accelsweep.features.advise.offers import (
-    Advised,
+    Advice,
     Offer,
     Terms,
     Tier,
     Training,
     bills_of,
+    grade,
     named,
     offers_of,
-    standing,
 )
-from accelsweep.features.advise.tiers import advised
+from accelsweep.features.advise.tiers import advise_on
 from accelsweep.features.projection.analysis import project_onto, with_projections
-from accelsweep.features.projection.model import Elsewhere
+from accelsweep.features.projection.model import Projections
 from accelsweep.features.projection.project import rent_or_buy
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import existing_sweep
@@ -38,16 +38,13 @@ from accelsweep.significant_digits import count_of, parse_duration
 
 if TYPE_CHECKING:
     from accelsweep.devices.datasheets import Datasheet
-    from accelsweep.features.projection.analysis import Onto
+    from accelsweep.features.projection.analysis import Targets
 
 
-# The advice on hardware for one's own training, from a sweep's findings: offers, ranked, with what they rest on.
-
-
-def advise(findings: Findings, prices: Prices, training: Training, terms: Terms) -> Advised:
+def advise(findings: Findings, prices: Prices, training: Training, terms: Terms) -> Advice:
     """Return the advice on hardware for `training` within `terms`. Raises ValueError if nothing can be projected."""
     offers = offers_of(findings, prices, training)
-    found = advised(offers, terms)
+    found = advise_on(offers, terms)
     return found.model_copy(
         update={
             "next_steps": tuple(_next(findings, found)),
@@ -59,27 +56,27 @@ def advise(findings: Findings, prices: Prices, training: Training, terms: Terms)
 
 def epoch_samples(findings: Findings) -> float | None:
     """Return the size of the data set that the projected setting was measured with, or None if it is not known."""
-    found = findings.section(Elsewhere)
+    found = findings.section(Projections)
     cell = next((one for one in findings.cells if found is not None and one.cell == found.cell), None)
     summary = None if cell is None else cell.metrics.get("epoch_samples")
     return summary.median if summary is not None and summary.minimum == summary.maximum else None
 
 
-def _next(findings: Findings, found: Advised) -> Iterator[str]:
+def _next(findings: Findings, found: Advice) -> Iterator[str]:
     """Yield what to measure, or to say, to be sure of the answer."""
     choice = None if found.choice is None else found.offers[found.choice]
-    if (projections := findings.section(Elsewhere)) is not None and projections.disturbed:
+    if (projections := findings.section(Projections)) is not None and projections.disturbed:
         yield f"Others used this machine: `accelsweep retry {findings.sweep} --outcome disturbed`, then the same sweep."
     for one in found.offers:
         if one.measured and one.hours_measured is not None and one.hours_measured.low is None:
-            yield f"The rate on {one.words} has no interval: repeat it with --add-repeats."
+            yield f"The rate on {one.devices} has no interval: repeat it with --add-repeats."
         if one.tier is Tier.none and one.measured and one.usd_per_hour is None:
             yield "This machine has no price: give prices.devices.cpu (USD/h), or prices.purchase.cpu."
-    wanted = choice or next((one for one in found.offers if standing(one) < 2), None)
+    wanted = choice or next((one for one in found.offers if grade(one) < 2), None)
     if wanted is None:
         return
     if wanted.measured:
-        yield f"{wanted.words} was measured. Nothing more is needed, unless a price or a bound changes."
+        yield f"{wanted.devices} was measured. Nothing more is needed, unless a price or a bound changes."
         return
     price = "" if wanted.usd_per_hour is None else f" (about {wanted.usd_per_hour / wanted.count:.2g} USD)"
     yield (
@@ -90,20 +87,13 @@ def _next(findings: Findings, found: Advised) -> Iterator[str]:
 
 def _monthly(findings: Findings, prices: Prices) -> Iterator[str]:
     """Yield the break-evens with this machine, and of renting against buying, each device once."""
-    projections = findings.section(Elsewhere)
+    projections = findings.section(Projections)
     devices = projections.devices if projections is not None else ()
-    told = dict.fromkeys(line for one in devices if one.form == _first_form(findings) for line in one.monthly)
-    yield from told
+    yield from dict.fromkeys(line for device in devices if device.form == devices[0].form for line in device.monthly)
     for name, key in dict.fromkeys((one.name, one.device) for one in devices):
         bills = bills_of(key, prices)
         if len(bills) == 2:
             yield rent_or_buy(*bills, name)
-
-
-def _first_form(findings: Findings) -> str:
-    projections = findings.section(Elsewhere)
-    devices = projections.devices if projections is not None else ()
-    return devices[0].form if devices else ""
 
 
 def _assumed(findings: Findings, training: Training, offers: tuple[Offer, ...]) -> Iterator[str]:
@@ -111,7 +101,7 @@ def _assumed(findings: Findings, training: Training, offers: tuple[Offer, ...]) 
     passes = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"
     yield f"The training is {passes} of {each:,.0f} samples, {training.samples:,.0f} in all."
     yield "Hours are of steady steps. Validation, checkpoints and the wait for a machine come on top."
-    if (projections := findings.section(Elsewhere)) is not None:
+    if (projections := findings.section(Projections)) is not None:
         batch = count_of(projections.batch, "sample")
         yield f"Every projected device has a batch of {batch}. Another batch in all can change what is learned."
     if any(one.usd_projected is not None for one in offers):
@@ -120,11 +110,8 @@ def _assumed(findings: Findings, training: Training, offers: tuple[Offer, ...]) 
         yield "What is bought counts per hour of its stated lifetime and use. The budget must pay all of it at once."
 
 
-# The answer of `accelsweep advise`.
-
-
-class AdviseAnswer(Answer):
-    """`accelsweep advise NAME --json`: hardware for one training, ranked. Projected numbers have keys of their own."""
+class AdviseAnswer(Advice, Answer):
+    """`accelsweep advise NAME --json`: hardware for one training, ranked. Projection numbers have keys of their own."""
 
     kind: ClassVar[str] = "advise"
 
@@ -133,27 +120,17 @@ class AdviseAnswer(Answer):
     samples: float = Field(description="samples of one of them")
     deadline_hours: float | None = Field(description="the deadline in hours")
     budget_usd: float | None = Field(description="the budget in USD")
-    headline: str = Field(description="the answer in words")
-    tier: Tier | None = Field(description="the least hardware that surely keeps to the bounds")
-    choice: int | None = Field(
-        description="the place in `offers` of the cheapest that surely keeps to the bounds, from 0"
-    )
-    offers: tuple[Offer, ...] = Field(description="every way to do the training, ranked; all projections are of 90 %")
-    changes: tuple[str, ...] = Field(description="what would change the choice")
-    next_steps: tuple[str, ...] = Field(description="what to measure to be sure")
-    monthly: tuple[str, ...] = Field(description="from how many hours a month another way to pay is cheaper")
-    assumptions: tuple[str, ...] = Field(description="what all numbers rest on")
 
 
 HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
 
-SHOWN = 10
+MAX_PROJECTIONS = 10
 """So many projections are printed; `--json` has all."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """The question, as it stands on the command line; None is not given."""
+    """The options of the command line; None is not given."""
 
     epochs: float
     samples: float | None = None
@@ -166,8 +143,7 @@ class Question:
 
 def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = False) -> None:
     """Print the advice. Raises InputError for wrong numbers, unknown names, and a sweep that cannot be projected."""
-    from accelsweep.features.advise.offers import Terms, Training
-    from accelsweep.features.projection.analysis import Onto
+    from accelsweep.features.projection.analysis import Targets
 
     epochs = _positive("--epochs", asked.epochs)
     terms = Terms(_hours(asked.deadline), None if asked.budget is None else _positive("--budget", asked.budget))
@@ -176,7 +152,7 @@ def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = F
     prices = manifest.settings.prices if asked.prices is None else read_prices(home, asked.prices)
     if asked.batch is not None:
         _positive("--batch", asked.batch)
-    findings = _findings(home, name, Onto(_devices(asked.onto, prices), prices, asked.batch))
+    findings = _findings(home, name, Targets(_devices(asked.onto, prices), prices, asked.batch))
     each = given or _epoch_samples(findings)
     found = advise(findings, prices, Training(each * epochs, epochs), terms)
     if as_json:
@@ -205,23 +181,23 @@ def _hours(deadline: str | None) -> float | None:
 def _devices(onto: str | None, prices: Prices) -> tuple[Datasheet, ...]:
     """Return the devices that were asked for, or those that have a price, or the usual ones."""
     from accelsweep.devices.datasheets import datasheet, datasheet_of, datasheets
-    from accelsweep.features.projection.analysis import USUAL
+    from accelsweep.features.projection.analysis import DEFAULT_DEVICES
 
     keys = [key.strip() for key in (onto or "").split(",") if key.strip()]
     if keys:
         return tuple(datasheet(key) for key in dict.fromkeys(keys))
     found = [datasheets().get(name) or datasheet_of(name) for name in prices.hourly]
     priced = tuple(dict.fromkeys(one.key for one in found if one is not None))
-    return tuple(datasheet(key) for key in priced or USUAL)
+    return tuple(datasheet(key) for key in priced or DEFAULT_DEVICES)
 
 
-def _findings(home: Path, name: str, onto: Onto) -> Findings:
+def _findings(home: Path, name: str, onto: Targets) -> Findings:
     from accelsweep.analysis.analyse_sweep import Analysis, analyse
-    from accelsweep.analysis.collect import look_up
+    from accelsweep.analysis.collect import read_runs
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
-    runs = look_up(folder, manifest)
+    runs = read_runs(folder, manifest)
     projected = project_onto(Analysis.of(runs, manifest), onto)
     if projected is None:
         raise InputError(f"{name} has no measured run of a model, so there is nothing to advise from")
@@ -231,14 +207,13 @@ def _findings(home: Path, name: str, onto: Onto) -> Findings:
 
 
 def _epoch_samples(findings: Findings) -> float:
-
     found = epoch_samples(findings)
     if found is None:
         raise InputError(f"{findings.sweep} does not know the size of its data set: give --samples, those of an epoch")
     return found
 
 
-def _print(name: str, found: Advised) -> None:
+def _print(name: str, found: Advice) -> None:
     say(found.headline)
     places = list(enumerate(found.offers, 1))
     measured = [(place, one) for place, one in places if one.measured]
@@ -246,7 +221,7 @@ def _print(name: str, found: Advised) -> None:
     if measured:
         show(_listing(f"{name}: measured here", measured))
     if projected:
-        shown = projected[:SHOWN]
+        shown = projected[:MAX_PROJECTIONS]
         more = f" ({len(projected) - len(shown)} more with --json)" if len(projected) > len(shown) else ""
         show(_listing(f"{name}: projected, not measured; 90 % intervals{more}", shown))
     for line in _refused(found):
@@ -271,10 +246,10 @@ def _row(place: int, one: Offer) -> tuple[str, ...]:
 
     cost = span_words(one, "usd")
     bounds = (one.in_time.value, one.in_budget.value)
-    return (str(place), one.words, one.form, span_words(one, "hours"), cost, one.paid or "-", one.room.value, *bounds)
+    return (str(place), one.devices, one.form, span_words(one, "hours"), cost, one.paid or "-", one.room.value, *bounds)
 
 
-def _refused(found: Advised) -> Iterator[str]:
+def _refused(found: Advice) -> Iterator[str]:
     """Yield why some hardware has no projection: each reason once, with the devices and their numbers."""
     counts: dict[tuple[str, str], list[int]] = {}
     for one in sorted(found.offers, key=lambda offer: offer.count):

@@ -1,7 +1,6 @@
-"""Advice on hardware for a whole training: how much of it is needed, which is the cheapest, and what would change that.
+"""Advice on hardware for a whole training: the least that meets the bounds, the cheapest, and what would change that.
 
-A pure function of offers and bounds. Two answers are given, because they differ: the least hardware that keeps to the
-bounds, and the cheapest result. A projection is called one wherever it is named.
+A pure function of offers and bounds. Projections are always marked as such.
 """
 
 from __future__ import annotations
@@ -11,30 +10,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from accelsweep.features.advise.offers import (
-    Advised,
+    Advice,
     Ends,
     Fit,
     Offer,
     Terms,
     Tier,
+    grade,
     hours_of,
     named,
     ranked,
-    standing,
     sure_and_priced,
     time_unit,
     usd_of,
 )
-from accelsweep.features.projection.model import Room
-from accelsweep.records.estimates import shortened
+from accelsweep.features.projection.model import MemoryFit
+from accelsweep.features.projection.ranges import shortened
 from accelsweep.significant_digits import interval_digits, significant
 
-# Changes that would turn an advice on hardware: another deadline, budget or price, or an end of an interval.
-
-JUST_BELOW = 0.999
-
-NEAREST = 3
-"""So many rivals are named whose interval, or whose price, would change the choice."""
+MAX_RIVALS = 3
+"""So many alternatives are named whose interval or price would change the choice."""
 
 
 def changes(offers: Sequence[Offer], terms: Terms) -> tuple[str, ...]:
@@ -51,12 +46,12 @@ def _of_bound(offers: Sequence[Offer], terms: Terms, choice: Offer | None, which
     bound = terms.hours if which == "hours" else terms.usd
     if bound is None:
         return
-    spans = {one.words: _span(one, which) for one in offers}
+    spans = {one.devices: _span(one, which) for one in offers}
     tops = sorted({top for span in spans.values() if span is not None and (top := span.high or span.value) > 0})
     word = "deadline" if which == "hours" else "budget"
     own = None if choice is None else _span(choice, which)
     if choice is not None and own is not None and own.high is not None:
-        then = _choice(offers, terms, which, own.high * JUST_BELOW)
+        then = _choice(offers, terms, which, own.high * 0.999)
         yield f"With a {word} under {_amount(own.high, which)}: {_name(then)}."
     for top in (top for top in tops if top > bound):
         then = _choice(offers, terms, which, top)
@@ -77,15 +72,15 @@ def _choice(offers: Sequence[Offer], terms: Terms, which: str, bound: float) -> 
 def _of_memory(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
     """Yield what would be cheaper if only it were known to fit."""
     cost = _cost(choice, lambda span: span.value)
-    unsure = [one for one in offers if one.room is Room.unsure and standing(one) == 1]
+    unsure = [one for one in offers if one.room is MemoryFit.unsure and grade(one) == 1]
     cheaper = [one for one in unsure if Fit.perhaps not in (one.in_time, one.in_budget)]
-    names = dict.fromkeys(one.words for one in cheaper if _cost(one, lambda span: span.value) < cost)
+    names = dict.fromkeys(one.devices for one in cheaper if _cost(one, lambda span: span.value) < cost)
     if names:
-        yield f"If the batch turned out to fit on {_either(names)}, it would be cheaper than {choice.words}."
+        yield f"If the batch turned out to fit on {_either(names)}, it would be cheaper than {choice.devices}."
 
 
 def _either(names: Iterable[str]) -> str:
-    return " or ".join(list(names)[:NEAREST])
+    return " or ".join([*names][:MAX_RIVALS])
 
 
 def _of_ends(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
@@ -95,10 +90,10 @@ def _of_ends(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
         return
     dearer = next((one for one in rivals if _cost(one, lambda span: span.value) < own.high), None)
     if dearer is not None:
-        yield f"If {choice.words} came out at the slow end of its interval, {dearer.words} would be cheaper."
-    fast = _either(one.words for one in rivals if _cost(one, lambda span: span.low) < own.value)
+        yield f"If {choice.devices} came out at the slow end of its interval, {dearer.devices} would be cheaper."
+    fast = _either(one.devices for one in rivals if _cost(one, lambda span: span.low) < own.value)
     if fast:
-        yield f"If {fast} came out at the fast end of its interval, it would be cheaper than {choice.words}."
+        yield f"If {fast} came out at the fast end of its interval, it would be cheaper than {choice.devices}."
 
 
 def _of_prices(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
@@ -108,17 +103,17 @@ def _of_prices(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
         usd = usd_of(rival)
         if own is not None and usd is not None and rival.usd_per_hour and own.value < usd.value:
             each = rival.usd_per_hour / rival.count * own.value / usd.value
-            yield f"Under about {shortened(each)} USD/h a device, {rival.words} would be cheaper."
+            yield f"Under about {shortened(each)} USD/h a device, {rival.devices} would be cheaper."
 
 
 def _rivals(offers: Sequence[Offer], choice: Offer) -> list[Offer]:
     """Return the next cheapest other kinds of device that may keep to the bounds and fit, each once."""
-    able = [one for one in offers if standing(one) < 2 and one.room is not Room.unsure and usd_of(one) is not None]
+    able = [one for one in offers if grade(one) < 2 and one.room is not MemoryFit.unsure and usd_of(one) is not None]
     kinds: dict[str, Offer] = {}
     for one in sorted(able, key=lambda one: _cost(one, lambda span: span.value)):
         kinds.setdefault(one.name, one)
     kinds.pop(choice.name, None)
-    return list(kinds.values())[:NEAREST]
+    return list(kinds.values())[:MAX_RIVALS]
 
 
 def _cost(offer: Offer, end: Callable[[Ends], float | None]) -> float:
@@ -128,9 +123,7 @@ def _cost(offer: Offer, end: Callable[[Ends], float | None]) -> float:
 
 
 def _name(offer: Offer | None) -> str:
-    if offer is None:
-        return "nothing that has a price is sure to keep to it"
-    return named(offer)
+    return "nothing that has a price is sure to keep to it" if offer is None else named(offer)
 
 
 def _amount(value: float, which: str) -> str:
@@ -139,11 +132,11 @@ def _amount(value: float, which: str) -> str:
     return f"{shortened(value * scale)} {unit}"
 
 
-def advised(offers: Sequence[Offer], terms: Terms) -> Advised:
+def advise_on(offers: Sequence[Offer], terms: Terms) -> Advice:
     """Return the advice on these offers, ranked, within the bounds."""
     found = ranked(offers, terms)
     choice, least = sure_and_priced(found), least_tier(found)
-    return Advised(
+    return Advice(
         headline=_headline(found, choice, least, terms),
         tier=None if least is None else least.tier,
         choice=None if choice is None else found.index(choice),
@@ -160,7 +153,7 @@ def least_tier(offers: Sequence[Offer]) -> Offer | None:
     for tier in Tier:
         for one in offers:
             here = one.tier is Tier.none and one.in_time is Fit.surely and one.in_budget is Fit.unknown
-            if one.tier is tier and (standing(one) == 0 or here):
+            if one.tier is tier and (grade(one) == 0 or here):
                 return one
     return None
 
@@ -186,7 +179,7 @@ _TIERS = {
 
 
 def _perhaps(offers: Sequence[Offer]) -> str:
-    maybe = next((one for one in offers if standing(one) == 1), None)
+    maybe = next((one for one in offers if grade(one) == 1), None)
     if maybe is None:
         return "Nothing that was measured or projected keeps to the bounds."
     return f"Nothing is sure to keep to the bounds. Perhaps {named(maybe)}, which {in_words(maybe)}."

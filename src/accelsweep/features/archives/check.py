@@ -1,7 +1,7 @@
-"""Check somebody else's archive: all of it is read and compared before anything is written or used.
+"""Validate an untrusted archive completely before anything of it is written or used.
 
-Nothing in it is run, unpickled or followed. Members are plain files in places that we know, with the sizes and
-checksums that the archive lists. Their number and their size are limited before they are unpacked.
+Nothing is executed, unpickled or followed. Members must be regular files at known paths, with the sizes and checksums
+that the archive lists. Their number and size are limited before they are unpacked.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from accelsweep.errors import DamagedFile, InputError
 from accelsweep.features.archives.pack import (
     CHUNK_BYTES,
     LISTING,
-    MOST_ARCHIVE_BYTES,
-    MOST_FILE_BYTES,
-    MOST_FILES,
+    MAX_ARCHIVE_BYTES,
+    MAX_FILE_BYTES,
+    MAX_FILES,
     NUMBERS_PLACE,
     PAGE_PLACE,
     PLAN_PLACE,
@@ -48,61 +48,63 @@ from accelsweep.significant_digits import gib
 
 _END = struct.Struct("<4s4H2LH")
 
-_ANOTHER_END = 20
-"""The length of the record, before the end, that would give other numbers of members: ours have none."""
+_ZIP64_LOCATOR_BYTES = 20
+"""The ZIP64 locator would give other numbers of members; our archives have none."""
 
-_MOST_LISTED = 300
-"""Bytes of the ZIP file's own list for each member; the longest of our names fits."""
+_MAX_DIRECTORY_BYTES = 300
+"""Bytes of the ZIP's central directory per member."""
 
 _UNREADABLE = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError,
 )  # fmt: skip
-"""Errors of Python's reader of ZIP files for one that is damaged or made to harm."""
+"""Errors of `zipfile` for damaged or malicious files."""
 
 
 class RefusedArchive(InputError):
-    """An archive is damaged, foreign or larger than any of ours. Nothing of it was written."""
+    """An archive is damaged, foreign or too large. Nothing was written."""
 
     def __init__(self, path: Path, why: str) -> None:
-        """`path` is the archive, `why` its fault."""
+        """`path` is the archive, `why` the problem."""
         super().__init__(f"{path} is no archive that can be used: {why}. Nothing was written")
 
 
 @dataclass(frozen=True)
 class CheckedArchive:
-    """An archive whose every file was checked. It is read as long as `checked` holds it open."""
+    """An archive with all files checked, open within `checked`."""
 
     path: Path
     contents: Contents
     archive: zipfile.ZipFile
 
     def read(self, place: str) -> bytes:
-        """Return the contents of the file at this place. Raises RefusedArchive if it changed since it was checked."""
-        return b"".join(_whole(self.path, self.archive, self.contents.member(place), self.contents.files[place]))
+        """Return the contents of a file. Raises RefusedArchive if it changed since it was checked."""
+        return b"".join(_verified(self.path, self.archive, self.contents.member(place), self.contents.files[place]))
 
     def unpack(self, places: list[str], root: Path) -> None:
-        """Write the files at these places of the sweep to a new folder `root`. Raises as `read` does."""
+        """Write these files of the sweep to a new folder `root`. Raises as `read` does."""
         for place in places:
             target = root / place.partition("/")[2]
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as file:
-                for chunk in _whole(self.path, self.archive, self.contents.member(place), self.contents.files[place]):
+                for chunk in _verified(
+                    self.path, self.archive, self.contents.member(place), self.contents.files[place]
+                ):
                     file.write(chunk)
 
 
 @contextmanager
 def checked(path: Path) -> Iterator[CheckedArchive]:
-    """Hold the archive at `path` open, after all of it was read and checked.
+    """Open the archive at `path` after checking all of it.
 
-    Raises RefusedArchive if it is damaged, foreign or too large; FileNotFoundError where there is none; NewerFile if a
-    later version wrote it.
+    Raises RefusedArchive if it is damaged, foreign or too large, FileNotFoundError if it does not exist, and NewerFile
+    if a later version wrote it.
     """
     try:
         file = open_regular(path)
     except DamagedFile as error:
         raise RefusedArchive(path, error.why) from None
     with file:
-        _refuse_another_end(path, file)
+        _check_end(path, file)
         try:
             archive = zipfile.ZipFile(file)
         except _UNREADABLE as error:
@@ -113,33 +115,33 @@ def checked(path: Path) -> Iterator[CheckedArchive]:
             yield CheckedArchive(path, contents, archive)
 
 
-def _refuse_another_end(path: Path, file: BufferedReader) -> None:
-    """Refuse a file by its size and its last bytes, which tell the number of members before they are looked at."""
+def _check_end(path: Path, file: BufferedReader) -> None:
+    """Check the size and the end-of-directory record, which has the number of members."""
     size = file.seek(0, 2)
-    if size > MOST_ARCHIVE_BYTES:
-        raise RefusedArchive(path, f"it is larger than {gib(MOST_ARCHIVE_BYTES)}")
+    if size > MAX_ARCHIVE_BYTES:
+        raise RefusedArchive(path, f"it is larger than {gib(MAX_ARCHIVE_BYTES)}")
     if size < _END.size:
         raise RefusedArchive(path, "it is no ZIP file, or its end is missing")
-    file.seek(max(size - _END.size - _ANOTHER_END, 0))
+    file.seek(max(size - _END.size - _ZIP64_LOCATOR_BYTES, 0))
     tail = file.read()
     signature, _, _, _, count, listed, _, comment = _END.unpack(tail[-_END.size :])
     if signature != b"PK\x05\x06" or comment or tail[: -_END.size].startswith(b"PK\x06\x07"):
         raise RefusedArchive(path, "it is no ZIP file of accelsweep's, or its end is missing")
-    if count > MOST_FILES + 1 or listed > (MOST_FILES + 1) * _MOST_LISTED:
-        raise RefusedArchive(path, f"it holds {count} files, and the most is {MOST_FILES}")
+    if count > MAX_FILES + 1 or listed > (MAX_FILES + 1) * _MAX_DIRECTORY_BYTES:
+        raise RefusedArchive(path, f"it holds {count} files, and the most is {MAX_FILES}")
 
 
 def _contents(path: Path, archive: zipfile.ZipFile) -> Contents:
-    """Return the list of the archive, after its members were compared with it. No other member was read yet."""
+    """Return the archive's listing, checked against its members' names and sizes."""
     members = archive.infolist()
     for member in members:
-        _refuse_odd(path, member)
+        _check_member(path, member)
     if not members or members[0].filename != LISTING:
         raise RefusedArchive(path, f"it does not begin with {LISTING}: accelsweep did not write it")
-    if sum(member.file_size for member in members) > MOST_ARCHIVE_BYTES:
-        raise RefusedArchive(path, f"its files are larger than {gib(MOST_ARCHIVE_BYTES)} together")
+    if sum(member.file_size for member in members) > MAX_ARCHIVE_BYTES:
+        raise RefusedArchive(path, f"its files are larger than {gib(MAX_ARCHIVE_BYTES)} together")
     try:
-        contents = Contents.unsealed(b"".join(_bytes(path, archive, LISTING)), path / LISTING)
+        contents = Contents.unsealed(b"".join(_chunks(path, archive, LISTING)), path / LISTING)
     except DamagedFile as error:
         raise RefusedArchive(path, f"{LISTING}: {error.why}") from None
     wrong = next((place for place in contents.files if not is_place(place)), None)
@@ -152,8 +154,8 @@ def _contents(path: Path, archive: zipfile.ZipFile) -> Contents:
     return contents
 
 
-def _refuse_odd(path: Path, member: zipfile.ZipInfo) -> None:
-    """Refuse what is no plain file, what is encrypted, and what is larger than any of our files."""
+def _check_member(path: Path, member: zipfile.ZipInfo) -> None:
+    """Refuse a member that is not a regular file, is encrypted, or is too large."""
     kind = stat.S_IFMT(member.external_attr >> 16)
     if member.is_dir() or kind not in (0, stat.S_IFREG):
         raise RefusedArchive(path, f"{member.filename!r} is a folder, a link or a device")
@@ -161,8 +163,8 @@ def _refuse_odd(path: Path, member: zipfile.ZipInfo) -> None:
         raise RefusedArchive(path, f"{member.filename!r} is encrypted or packed in another way than ours")
     if member.orig_filename != member.filename:
         raise RefusedArchive(path, f"the name {member.orig_filename!r} is none of ours")
-    if member.file_size > MOST_FILE_BYTES:
-        raise RefusedArchive(path, f"{member.filename!r} is larger than {MOST_FILE_BYTES // 2**20} MiB")
+    if member.file_size > MAX_FILE_BYTES:
+        raise RefusedArchive(path, f"{member.filename!r} is larger than {MAX_FILE_BYTES // 2**20} MiB")
 
 
 def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
@@ -171,7 +173,7 @@ def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
             raise RefusedArchive(path, f"it holds no {contents.member(needed)}")
     for place, described in contents.files.items():
         member, kind = contents.member(place), document_at(place)
-        chunks = _whole(path, archive, member, described)
+        chunks = _verified(path, archive, member, described)
         if kind is None:
             content = b"".join(chunks)
             why = excess(content) if place.endswith(STEPS_FILE) else None
@@ -185,7 +187,7 @@ def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
 
 
 def _check_names(document: Document, path: Path, place: str) -> None:
-    """Raise DamagedFile if a document stands in the place of another one, or names runs that would leave the folder."""
+    """Raise DamagedFile if a document is at the path of another one, or names runs outside of the folder."""
     parts = PurePosixPath(place).parts
     if isinstance(document, Record):
         own_record(document, path, parts[2])
@@ -208,17 +210,17 @@ def _check_names(document: Document, path: Path, place: str) -> None:
 
 def _check_time(text: str, path: Path) -> None:
     try:
-        known = datetime.fromisoformat(text).tzinfo is not None
+        has_offset = datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
-        known = False
-    if not known:
+        has_offset = False
+    if not has_offset:
         raise DamagedFile(path, f"{text!r} is no time in ISO 8601 with its offset to UTC")
 
 
-def _whole(path: Path, archive: zipfile.ZipFile, member: str, described: ArchivedFile) -> Iterator[bytes]:
-    """Yield the contents of a member piece by piece; raise RefusedArchive if they are not those that are listed."""
+def _verified(path: Path, archive: zipfile.ZipFile, member: str, described: ArchivedFile) -> Iterator[bytes]:
+    """Yield the contents of a member in chunks; raise RefusedArchive if size or checksum differ from the listing."""
     digest, size = hashlib.sha256(), 0
-    for chunk in _bytes(path, archive, member):
+    for chunk in _chunks(path, archive, member):
         digest.update(chunk)
         size += len(chunk)
         yield chunk
@@ -226,7 +228,7 @@ def _whole(path: Path, archive: zipfile.ZipFile, member: str, described: Archive
         raise RefusedArchive(path, f"{member} does not match its checksum")
 
 
-def _bytes(path: Path, archive: zipfile.ZipFile, member: str) -> Iterator[bytes]:
+def _chunks(path: Path, archive: zipfile.ZipFile, member: str) -> Iterator[bytes]:
     try:
         with archive.open(member) as file:
             while chunk := file.read(CHUNK_BYTES):
@@ -235,23 +237,17 @@ def _bytes(path: Path, archive: zipfile.ZipFile, member: str) -> Iterator[bytes]
         raise RefusedArchive(path, f"{member} cannot be unpacked ({error})") from None
 
 
-# Unpack a checked archive: what findings and report are made from, and neither of them.
-
-_REMADE = ("sweep/findings.json", "report/")
-"""Places of what is made again from the records."""
-
-
 def unpacked(archive: CheckedArchive, home: Path, name: str) -> SweepFolder:
-    """Write a checked archive's sweep below `home`, without what is made from its records; return its folder."""
+    """Write a checked archive's sweep below `home`, without findings and report; return its folder."""
     folder = SweepFolder(home, name)
-    kept = [place for place in archive.contents.files if not place.startswith(_REMADE)]
+    kept = [place for place in archive.contents.files if not place.startswith((NUMBERS_PLACE, "report/"))]
     archive.unpack(written_in_order(kept), folder.root)
     return folder
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[SweepFolder]:
-    """Unpack the archive at `path` into a temporary folder after checking it, and yield the folder of its sweep.
+    """Check an archive, unpack it into a temporary folder, and yield the folder of its sweep.
 
     Raises as `checked` does.
     """

@@ -1,6 +1,6 @@
-"""`accelsweep export` and `accelsweep import`: a sweep as one file, and such a file as a sweep.
+"""`accelsweep export` and `accelsweep import`: a sweep as one file, and back.
 
-Findings and report of an archive are never taken over. They are made again from the records and compared.
+Import makes findings and report again from the records and compares them with the archive's.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder, check_sweep_name, existing_sweep
 from accelsweep.significant_digits import count_of
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 def export_sweep(home: Path, name: str, to: Path | None) -> Path:
-    """Write the report again, pack the sweep into `to` (by default `NAME.zip` in `home`), and return the archive.
+    """Update the report, pack the sweep into `to` (by default `NAME.zip` in `home`), and return the archive's path.
 
-    Raises InputError if there is something in its place; AccelsweepError while the sweep is being run.
+    Raises InputError if the file exists, and AccelsweepError while the sweep is being run.
     """
     folder = existing_sweep(home, name)
     target = to or home / f"{folder.name}.zip"
@@ -50,10 +50,10 @@ def export_sweep(home: Path, name: str, to: Path | None) -> Path:
 
 
 def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
-    """Check an archive, make its findings and its report again, and bring the sweep to `home`; return its folder.
+    """Check an archive, make its findings and report again, and move the sweep to `home`; return its folder.
 
-    `name` is the sweep's new name there. Raises InputError, before anything is written, for an archive that cannot be
-    used and where there is a sweep or a report of this name.
+    `name` is a new name for the sweep. Raises InputError, before anything is written, for an unusable archive and if a
+    sweep or report of this name exists.
     """
     if not path.exists():
         raise InputError(f"there is no file {path}")
@@ -65,13 +65,13 @@ def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
         with tempfile.TemporaryDirectory(dir=home, prefix=".import.", suffix=".part") as made:
             staged = unpacked(archive, Path(made), archive.contents.name)
             differing = list(_differing(archive, staged, finished_files(staged)))
-            _bring(_renamed(staged, folder.name), folder)
-        _tell(folder, archive, differing)
+            _move(_renamed(staged, folder.name), folder)
+        _print(folder, archive, differing)
     return folder
 
 
 def _renamed(staged: SweepFolder, name: str) -> SweepFolder:
-    """Give a sweep another name; its findings and its report, which state it, are made again."""
+    """Rename a sweep, and make its findings and report, which contain the name, again."""
     if name == staged.name:
         return staged
     folder = SweepFolder(staged.home, name)
@@ -81,13 +81,13 @@ def _renamed(staged: SweepFolder, name: str) -> SweepFolder:
     return folder
 
 
-def _bring(staged: SweepFolder, folder: SweepFolder) -> None:
-    """Move a sweep and its report into their places, which are free, or none of them."""
+def _move(staged: SweepFolder, folder: SweepFolder) -> None:
+    """Move both a sweep and its report, or neither."""
     moves = ((staged.report, folder.report), (staged.root, folder.root))
     try:
         for source, target in moves:
             target.parent.mkdir(exist_ok=True)
-            shutil.move(source, target)  # also to another disk that a link leads to
+            shutil.move(source, target)  # also across file systems
     except BaseException:
         for _, target in moves:
             shutil.rmtree(target, ignore_errors=True)
@@ -95,7 +95,7 @@ def _bring(staged: SweepFolder, folder: SweepFolder) -> None:
 
 
 def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) -> Iterator[str]:
-    """Yield the files that did not come out of the records as the archive holds them."""
+    """Yield the files that differ between the archive and what its records give here."""
     theirs = Findings.unsealed(archive.read("sweep/findings.json"), archive.path)
     if theirs != Findings.read(staged.findings):
         yield "findings.json"
@@ -106,18 +106,18 @@ def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) 
             yield name
 
 
-def _tell(folder: SweepFolder, archive: CheckedArchive, differing: list[str]) -> None:
+def _print(folder: SweepFolder, archive: CheckedArchive, differing: list[str]) -> None:
     say(f"{folder.root}: {count_of(len(folder.records_on_top()), 'record')}")
     if not differing:
         say("findings and report, made anew from the records, are the archive's, byte for byte")
     else:
-        named = ", ".join(differing[:_MOST_NAMED]) + (", ..." if len(differing) > _MOST_NAMED else "")
+        named = ", ".join(differing[:_MAX_NAMED]) + (", ..." if len(differing) > _MAX_NAMED else "")
         say(f"warning: made from the records, {count_of(len(differing), 'file')} differ from the archive's: {named}")
-        say(f"warning: {_why_different(archive)}")
+        say(f"warning: {_difference_reason(archive)}")
     say(f"report: {folder.page}")
 
 
-def _why_different(archive: CheckedArchive) -> str:
+def _difference_reason(archive: CheckedArchive) -> str:
     here, there = _versions(), archive.contents.versions
     apart = [f"{name} {there.get(name)} there, {here.get(name)} here" for name in here if here[name] != there.get(name)]
     if apart:

@@ -1,8 +1,8 @@
-"""Pack a sweep: what its findings and its report are made from, and both of them. The same sweep gives the same bytes.
+"""Pack a sweep reproducibly into an archive: plan, records, findings and report, with limits and checksums.
 
-Left out are logs, earlier attempts, earlier revisions of the plan, and all that belongs to one machine. An address in a
-block's config, which may hold a secret, is masked as everywhere else. Who held a block becomes the reason why its runs
-have no record: a process of another machine cannot be asked.
+Logs, earlier attempts and plan revisions, and machine-local files are left out. Addresses in a block's config that may
+hold secrets are masked. A block's lock becomes the reason why its runs have no record, because elsewhere the process
+that held it cannot be asked.
 """
 
 from __future__ import annotations
@@ -44,25 +44,22 @@ from accelsweep.records.stop_reasons import Halt, Why, why_not_run
 from accelsweep.redaction import without_secrets
 from accelsweep.significant_digits import gib
 
-# The content of an archive: a list of its files with their checksums, their places, and the limits on all of them.
-
 LISTING = "archive.json"
-"""The member that lists the others."""
+"""The first member, which lists the others."""
 
 CHUNK_BYTES = 2**20
-"""Files are read and packed in pieces of this size."""
 
-MOST_FILES = 60_000
-"""An archive of more files is refused, and no sweep of more is packed. ZIP's plain form counts to 65535."""
+MAX_FILES = 60_000
+"""The limit of files in an archive. ZIP without ZIP64 counts to 65535."""
 
-MOST_ARCHIVE_BYTES = 2 * 2**30
-"""An archive is refused if its file, or all that it holds, is larger; so is a sweep that is to be packed."""
+MAX_ARCHIVE_BYTES = 2 * 2**30
+"""The limit of an archive, packed and unpacked."""
 
-MOST_FILE_BYTES = 256 * 2**20
-"""No single file is larger: a document of ours is read at once."""
+MAX_FILE_BYTES = 256 * 2**20
+"""The limit of a single file: a document is read at once."""
 
 PLAN_PLACE, NUMBERS_PLACE, PAGE_PLACE = f"sweep/{MANIFEST_FILE}", f"sweep/{FINDINGS_FILE}", f"report/{PAGE}"
-"""The places that every archive has."""
+"""Paths that every archive has."""
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,119}"
 
@@ -83,21 +80,21 @@ _PLACES: dict[str, type[Document] | None] = {
         for file in registry.files()
     },
 }
-"""Every place that a file of an archive can have, and the document in it. Nothing else is packed or accepted."""
+"""Pattern of each allowed path -> its document. Nothing else is packed or accepted."""
 
 
 class ArchivedFile(Frozen):
     """A file's size in bytes and the SHA-256 of its contents."""
 
-    size: int = Field(ge=0, le=MOST_FILE_BYTES)
+    size: int = Field(ge=0, le=MAX_FILE_BYTES)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class Contents(Document):
-    """The list that an archive begins with.
+    """The listing of an archive.
 
-    `files` are named by their places: `sweep/...` and `report/...`. `versions` are those of Python, of accelsweep and
-    of the packages that decide the bytes of findings and report, on the machine that packed them.
+    `files` have the paths `sweep/...` and `report/...`. `versions` are those of accelsweep, Python and packages that
+    decide the bytes of findings and report.
     """
 
     kind: ClassVar[str] = "archive"
@@ -112,26 +109,23 @@ class Contents(Document):
         return check_sweep_name(name)
 
     def member(self, place: str) -> str:
-        """Return the name of a file inside the archive, given its place: `sweeps/NAME/...` or `reports/NAME/...`."""
+        """Return the member for a path: `sweeps/NAME/...` or `reports/NAME/...`."""
         top, _, rest = place.partition("/")
         return f"{top}s/{self.name}/{rest}"
 
 
 def is_place(place: str) -> bool:
-    """Return whether a file of an archive can have this place."""
+    """Return whether an archive may have a file at this path."""
     return ".." not in place and any(re.fullmatch(pattern, place, re.ASCII) for pattern in _PLACES)
 
 
 def document_at(place: str) -> type[Document] | None:
-    """Return the kind of document that has this place, None for files of other kinds."""
+    """Return the document at this path, None for other files."""
     return next(kind for pattern, kind in _PLACES.items() if re.fullmatch(pattern, place, re.ASCII))
 
 
 def written_in_order(places: list[str]) -> list[str]:
-    """Return the places in the order in which a sweep's own files come about: what is made from others stands last.
-
-    Snakemake goes by the times of files.
-    """
+    """Return the paths in the order in which a sweep creates them, because Snakemake compares modification times."""
     return sorted(places, key=lambda place: (_made_from_others(place), place))
 
 
@@ -149,10 +143,10 @@ _UNIX, _PLAIN_FILE = 3, 0o100644 << 16
 
 
 def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], target: Path) -> Contents:
-    """Write the archive of a finished sweep to `target` and return the list of its files.
+    """Write the archive of a finished sweep to `target` and return its listing.
 
-    `report` are the names of the report's files. Raises InputError if the sweep is larger than an archive may be or
-    if there is something at `target`; DamagedFile if the plan is damaged.
+    `report` are the names of the report's files. Raises InputError if the sweep is too large or `target` exists, and
+    DamagedFile if the plan is damaged.
     """
     sources = dict(_sources(folder, report))
     listed = {place: _described(source) for place, source in sources.items()}
@@ -162,7 +156,7 @@ def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], ta
     try:
         with os.fdopen(descriptor, "wb") as file:
             _write(file, contents, sources)
-        create_exclusively(made, target)  # unlike a renaming, it never replaces what came to stand there meanwhile
+        create_exclusively(made, target)  # unlike a rename, it never replaces a file
     except FileExistsError:
         raise InputError(f"{target} is there already: remove it, or name another file with --to") from None
     finally:
@@ -187,7 +181,7 @@ def _sources(folder: SweepFolder, report: list[str]) -> Iterator[tuple[str, Path
 
 def _block_sources(folder: SweepFolder) -> Iterator[tuple[str, Path | bytes]]:
     for block in Manifest.read(folder.manifest).blocks:
-        with contextlib.suppress(FileNotFoundError, DamagedFile):  # the analysis passes over it, too
+        with contextlib.suppress(FileNotFoundError, DamagedFile):  # the analysis skips it, too
             yield f"sweep/blocks/{block.name}.json", _masked(folder.block(block.name))
         if folder.done(block.name).is_file():
             yield f"sweep/blocks/{block.name}.done.json", folder.done(block.name)
@@ -197,7 +191,7 @@ def _block_sources(folder: SweepFolder) -> Iterator[tuple[str, Path | bytes]]:
 
 
 def _masked(path: Path) -> Path | bytes:
-    """Return a block's file as it is, or its contents with masked addresses if its configs hold secrets."""
+    """Return a block's file, or its contents with masked addresses if its configs hold secrets."""
     block = Block.read(path)
     whole = block.model_dump(mode="json")
     kept = without_secrets(whole)
@@ -208,17 +202,17 @@ def _described(source: Path | bytes) -> ArchivedFile:
     if isinstance(source, bytes):
         return ArchivedFile(size=len(source), sha256=hashlib.sha256(source).hexdigest())
     size = source.stat().st_size
-    if size > MOST_FILE_BYTES:
-        raise InputError(f"{source} is larger than {MOST_FILE_BYTES // 2**20} MiB, the most that an archive takes")
+    if size > MAX_FILE_BYTES:
+        raise InputError(f"{source} is larger than {MAX_FILE_BYTES // 2**20} MiB, the most that an archive takes")
     return ArchivedFile(size=size, sha256=sha256_file(source))
 
 
 def _refuse_larger(folder: SweepFolder, listed: Mapping[str, ArchivedFile]) -> None:
     size = sum(file.size for file in listed.values())
-    if len(listed) > MOST_FILES or size > MOST_ARCHIVE_BYTES:
+    if len(listed) > MAX_FILES or size > MAX_ARCHIVE_BYTES:
         raise InputError(
             f"sweep {folder.name!r} has {len(listed)} files with {gib(size, 1)}; an archive takes "
-            f"{MOST_FILES} with {gib(MOST_ARCHIVE_BYTES)}: copy the folder {folder.root} instead"
+            f"{MAX_FILES} with {gib(MAX_ARCHIVE_BYTES)}: copy the folder {folder.root} instead"
         )
 
 
@@ -232,7 +226,7 @@ def _write(file: IO[bytes], contents: Contents, sources: Mapping[str, Path | byt
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """Return a member whose description depends on its name alone."""
+    """Return a member whose metadata depend on its name alone."""
     member = zipfile.ZipInfo(name, _SAME_TIME)
     member.compress_type, member.create_system, member.external_attr = zipfile.ZIP_DEFLATED, _UNIX, _PLAIN_FILE
     return member
@@ -246,8 +240,6 @@ def _chunks(source: Path | bytes) -> Iterator[bytes]:
         while chunk := file.read(CHUNK_BYTES):
             yield chunk
 
-
-# The causes of the bytes of findings and report beside the records: versions, and the kind of machine.
 
 DRAWERS = (
     "altair",
@@ -263,28 +255,26 @@ DRAWERS = (
 
 
 def drawn_with() -> dict[str, str]:
-    """Return the versions of Python and of the packages that draw reports, and the machine's system and kind."""
+    """Return what decides the bytes of findings and report beside the records: versions, system and machine."""
     versions = {name: metadata.version(name) for name in DRAWERS}
     return {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine(), **versions}
 
 
-# The raw steps in an archive: a table that unpacks to more than any run leaves is refused before it is read whole.
-
-MOST_STEP_ROWS = 5_000_000
-"""Rows of one run's table: steps times ranks. Measuring windows are far shorter."""
+MAX_STEP_ROWS = 5_000_000
+"""The limit of rows, steps times ranks, in one run's table."""
 
 _PHASES = frozenset({"warmup", "window"})
 
 
 def excess(content: bytes) -> str | None:
-    """Return why the table in `content` is more than a run's steps, or None if it is not.
+    """Return why a parquet table is not one of a run's steps, or None.
 
-    A file that is no table at all is none of these: readers of steps leave it out, here as where it was packed.
+    A file that is not parquet is accepted, because readers of steps skip it.
     """
     try:
         found = pq.ParquetFile(BytesIO(content), read_dictionary=["phase"])
-        if found.metadata.num_rows > MOST_STEP_ROWS:
-            return f"it has {found.metadata.num_rows} rows, and the most is {MOST_STEP_ROWS}"
+        if found.metadata.num_rows > MAX_STEP_ROWS:
+            return f"it has {found.metadata.num_rows} rows, and the most is {MAX_STEP_ROWS}"
         if "phase" not in found.schema_arrow.names:
             return None
         phases = {phase for chunk in found.read(["phase"]).column("phase").chunks for phase in _values(chunk)}
@@ -294,6 +284,6 @@ def excess(content: bytes) -> str | None:
 
 
 def _values(chunk: pa.Array) -> list[object]:
-    """Return the different values of a column's piece, each once, however many rows it has."""
+    """Return the distinct values of a dictionary-encoded chunk."""
     values: list[object] = chunk.dictionary.to_pylist() if isinstance(chunk, pa.DictionaryArray) else [None]
     return values

@@ -23,6 +23,9 @@ FEATURE = Feature(
             check="accelsweep.features.boosting.libraries:check",
             unsupported="accelsweep.features.boosting.libraries:cannot_boost",
             version_of="accelsweep.features.boosting.libraries:version_of",
+            model_trains=True,
         ),
     ),
+    metrics="accelsweep.features.boosting.metrics:METRICS",
+    generated_data=("accelsweep.features.boosting.rows.MadeRows",),
 )

@@ -1,6 +1,6 @@
-"""XGBoost (T. Chen, C. Guestrin, KDD 2016) for `task: boosting`: on the CPU, on a GPU, and on several of either.
+"""The libraries of boosted trees for `task: boosting`, behind one protocol: XGBoost, LightGBM and scikit-learn.
 
-The library is imported when the class is used: it is an extra. https://xgboost.readthedocs.io/en/stable/parameter.html
+XGBoost and LightGBM are extras, so they are imported when their class is instantiated.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 
 from accelsweep.config.schema import CellConfig
 from accelsweep.errors import InputError, Unsupported, nearest
-from accelsweep.installation import boosting_install_command
+from accelsweep.features.boosting.libraries import install_command
 from accelsweep.workloads.instantiate import build_target, target_parameters
-
-# The protocol of a library of boosted trees, and the making of the one that a config names.
 
 Features = NDArray[np.float32]
 
@@ -31,49 +29,49 @@ Labels = NDArray[np.int64]
 Scores = NDArray[np.floating[Any]]
 
 FitOnce = Callable[[], object]
-"""A fit of rows that it knows already; each call begins anew."""
+"""Fits prepared rows; each call starts from scratch."""
 
 METHODS = ("fit", "predict", "count")
 
 
 @runtime_checkable
 class Booster(Protocol):
-    """A trainer of trees.
+    """A trainer of trees, instantiated with the keys of `model`.
 
-    It is made with the keys of `model`. Those of `device` (`cpu`, `cuda:0`), `threads`, `seed` and `classes` that its
-    class names as arguments are given too. A class that names no `device` computes on the CPU.
+    Those of `device` (`cpu`, `cuda:0`), `threads`, `seed` and `classes` that its class has parameters for are added. A
+    class without a parameter `device` computes on the CPU.
     """
 
     def fit(self, features: Features, labels: Labels) -> None:
-        """Train anew on features (rows, columns) and classes (rows,), which count from 0. Return when it is done."""
+        """Train from scratch on features (rows, columns) and classes (rows,), numbered from 0."""
 
     def predict(self, features: Features) -> Scores:
-        """Return the last fit's scores of class 1, (rows,), or the probabilities of all classes, (rows, classes)."""
+        """Return scores of class 1 (rows,), or probabilities of all classes (rows, classes), from the last fit."""
 
     def count(self) -> int:
-        """Return the rounds of the last fit: each of them passes over all rows once."""
+        """Return the boosting rounds of the last fit, each one pass over all rows."""
 
 
 @runtime_checkable
 class Prepares(Protocol):
-    """Optional: rows in a form of the library's own, made once, so that fits can be timed without it."""
+    """Optional: converts rows to the library's format once, so that fits are timed without that."""
 
     def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
-        """Return the fit of these rows; None where `fit` is to prepare them each time."""
+        """Return a fit of these rows; None if `fit` is to convert them each time."""
 
 
 @runtime_checkable
 class Shares(Protocol):
-    """Optional: fits by several ranks, each of which has other rows."""
+    """Optional: distributed fits by several ranks, each with its own rows."""
 
     def together(self, rank: int, size: int, first: Callable[[Any], Any]) -> AbstractContextManager[None]:
-        """Return a context in which fits are those of all ranks; `first` hands rank 0's value to every rank."""
+        """Return a context of distributed fits; `first` broadcasts rank 0's value."""
 
 
 def build_booster(config: CellConfig, **given: Any) -> Booster:
-    """Return the library that `config.model` names; `given` are the arguments of `Booster`'s class, all of them.
+    """Instantiate the class of `config.model`; `given` are the arguments that every `Booster` may take.
 
-    Raises InputError where it lacks a method, Unsupported where it is to use another device than the CPU and cannot.
+    Raises InputError if it lacks a method, Unsupported if it cannot use the accelerator.
     """
     settings = dict(config.model)
     named, target = target_parameters(settings), config.model_target
@@ -90,19 +88,17 @@ def build_booster(config: CellConfig, **given: Any) -> Booster:
 
 
 def fit_of(booster: Booster, features: Features, labels: Labels) -> tuple[FitOnce, bool]:
-    """Return the fit of these rows, and whether they were prepared for it now, once."""
+    """Return a fit of these rows, and whether they were prepared now, once."""
     prepared = booster.prepared(features, labels) if isinstance(booster, Prepares) else None
     return (partial(booster.fit, features, labels), False) if prepared is None else (prepared, True)
 
 
-# The key `model.prepare`: whether rows are brought into a library's own form once, or in each fit.
-
 Preparing = Literal["apart", "in_fit"]
-"""`apart`: once, before the window, and timed by itself. `in_fit`: in each fit, within its time."""
+"""Convert rows to the library's format `apart`, once before the window and timed apart, or `in_fit`, each time."""
 
 
 def prepares_apart(prepare: str) -> bool:
-    """Return whether rows are prepared apart. Raises InputError for another word."""
+    """Return whether rows are prepared once. Raises InputError for an unknown value."""
     if prepare not in ("apart", "in_fit"):
         hint = nearest(prepare, ("apart", "in_fit"))
         raise InputError(f"model.prepare={prepare}: must be apart or in_fit{hint}")
@@ -110,7 +106,10 @@ def prepares_apart(prepare: str) -> bool:
 
 
 class XGBoost:
-    """Trees by `xgboost.train`, with all other parameters as the library has them."""
+    """Trees by `xgboost.train` on CPUs or GPUs (T. Chen, C. Guestrin, KDD 2016); other parameters keep their defaults.
+
+    https://xgboost.readthedocs.io/en/stable/parameter.html
+    """
 
     def __init__(
         self,
@@ -126,8 +125,8 @@ class XGBoost:
         seed: int = 0,
         classes: int = 2,
     ) -> None:
-        """`parameters` are further ones of XGBoost's. Raises Unsupported where this build has no such `device`."""
-        if remedy := boosting_install_command("xgboost"):
+        """`parameters` are passed on to XGBoost. Raises Unsupported if this build lacks the `device`."""
+        if remedy := install_command("xgboost"):
             raise Unsupported(f"model=xgboost needs XGBoost: {remedy}")
         import xgboost
 
@@ -149,12 +148,12 @@ class XGBoost:
         self._booster: Any = None
 
     def fit(self, features: Features, labels: Labels) -> None:
-        """Bring the rows into XGBoost's form and train."""
+        """Convert the rows and train."""
         with _words_of(self._library):
             self._train(self._matrix(features, labels))
 
     def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
-        """Return the fit of rows that lie in bins, on the device, from now on; None with `prepare=in_fit`."""
+        """Bin the rows on the device and return their fit; None with `prepare=in_fit`."""
         if not self._apart:
             return None
         with _words_of(self._library):
@@ -172,7 +171,7 @@ class XGBoost:
 
     @contextmanager
     def together(self, rank: int, size: int, first: Callable[[Any], Any]) -> Iterator[None]:
-        """Join XGBoost's own group of ranks, whose tracker is a thread of rank 0."""
+        """Join XGBoost's communicator, whose tracker is a thread of rank 0."""
         from xgboost import collective
         from xgboost.tracker import RabitTracker
 
@@ -186,10 +185,10 @@ class XGBoost:
             tracker.wait_for()
 
     def _matrix(self, features: Features, labels: Labels) -> Any:
-        known = self._parameters
-        if known["tree_method"] != "hist":
-            return self._library.DMatrix(features, labels, nthread=known["nthread"])
-        return self._library.QuantileDMatrix(features, labels, nthread=known["nthread"], max_bin=known["max_bin"])
+        threads, bins = self._parameters["nthread"], self._parameters["max_bin"]
+        if self._parameters["tree_method"] != "hist":
+            return self._library.DMatrix(features, labels, nthread=threads)
+        return self._library.QuantileDMatrix(features, labels, nthread=threads, max_bin=bins)
 
     def _train(self, matrix: Any) -> None:
         first = self._booster is None
@@ -200,7 +199,7 @@ class XGBoost:
 
 
 def device_of(booster: Any) -> str:
-    """Return the device that a trained model says it was trained on; XGBoost falls back to the CPU without an error."""
+    """Return the device that a model was trained on: XGBoost falls back to the CPU without an error."""
     return str(json.loads(booster.save_config())["learner"]["generic_param"]["device"])
 
 
@@ -217,18 +216,15 @@ def _refuse_device(device: str, version: str, build: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _words_of(library: Any) -> Iterator[None]:
-    """Let XGBoost's errors, which are ValueErrors, be told by their words, as those of torch are."""
+    """Turn XGBoost's errors, which are ValueErrors, into RuntimeErrors, which are classified by their message."""
     try:
         yield
     except library.core.XGBoostError as error:
         raise RuntimeError(str(error)) from error
 
 
-# LightGBM (G. Ke et al., NIPS 2017) for `task: boosting`, on the CPU: its wheels have no CUDA.
-
-
 class LightGBM:
-    """Trees by `lightgbm.train`, with all other parameters as the library has them."""
+    """Trees by `lightgbm.train` (G. Ke et al., NIPS 2017) on the CPU, because its wheels have no CUDA."""
 
     def __init__(
         self,
@@ -243,8 +239,8 @@ class LightGBM:
         seed: int = 0,
         classes: int = 2,
     ) -> None:
-        """`parameters` are further ones of LightGBM's. Raises Unsupported where it is not installed."""
-        if remedy := boosting_install_command("lightgbm"):
+        """`parameters` are passed on to LightGBM. Raises Unsupported if it is not installed."""
+        if remedy := install_command("lightgbm"):
             raise Unsupported(f"model=lightgbm needs LightGBM: {remedy}")
         import lightgbm
 
@@ -264,11 +260,11 @@ class LightGBM:
         self._booster: Any = None
 
     def fit(self, features: Features, labels: Labels) -> None:
-        """Bring the rows into bins and train."""
+        """Bin the rows and train."""
         self._train(self._bins(features, labels))
 
     def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
-        """Return the fit of rows that lie in bins from now on; None with `prepare=in_fit`."""
+        """Bin the rows and return their fit; None with `prepare=in_fit`."""
         return partial(self._train, self._bins(features, labels)) if self._apart else None
 
     def predict(self, features: Features) -> Scores:
@@ -277,7 +273,7 @@ class LightGBM:
         return scores
 
     def count(self) -> int:
-        """Return the rounds of the trained model; it stops early where no split gains anything."""
+        """Return the rounds of the model; training stops early if no split has a gain."""
         return int(self._booster.current_iteration())
 
     def _bins(self, features: Features, labels: Labels) -> Any:
@@ -287,11 +283,11 @@ class LightGBM:
         self._booster = self._library.train(self._parameters, bins, num_boost_round=self._rounds)
 
 
-# scikit-learn's HistGradientBoostingClassifier for `task: boosting`, on the CPU. It bins the rows in each fit.
-
-
 class HistGradientBoosting:
-    """Trees by scikit-learn, without its early stopping, which would begin at 10 000 rows."""
+    """Trees by scikit-learn's HistGradientBoostingClassifier on the CPU, without early stopping.
+
+    It bins the rows in each fit.
+    """
 
     def __init__(
         self,
@@ -305,7 +301,7 @@ class HistGradientBoosting:
         threads: int = 1,
         seed: int = 0,
     ) -> None:
-        """`parameters` are further arguments of the classifier. Raises Unsupported for `prepare=apart`."""
+        """`parameters` are passed on to the classifier. Raises Unsupported for `prepare=apart`."""
         if prepares_apart(prepare):
             raise Unsupported("model.prepare=apart: scikit-learn bins the rows in each fit; set model.prepare=in_fit")
         from sklearn.ensemble import HistGradientBoostingClassifier
@@ -326,13 +322,13 @@ class HistGradientBoosting:
         """Bin the rows and train."""
         from threadpoolctl import threadpool_limits
 
-        with threadpool_limits(self._threads, user_api="openmp"):  # it has no argument for them
+        with threadpool_limits(self._threads, user_api="openmp"):  # it has no parameter for threads
             self._model.fit(features, labels)
 
     def predict(self, features: Features) -> Scores:
         """Return the probabilities of class 1, or of all classes."""
-        found: Scores = self._model.predict_proba(features)
-        return found[:, 1] if found.shape[1] == 2 else found
+        scores: Scores = self._model.predict_proba(features)
+        return scores[:, 1] if scores.shape[1] == 2 else scores
 
     def count(self) -> int:
         """Return the rounds of the trained model."""

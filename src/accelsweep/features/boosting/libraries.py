@@ -1,20 +1,19 @@
-"""Configs that boosted trees cannot be grown with, as far as known without importing a library."""
+"""What the libraries of boosted trees support, and the checks of a config, without importing any of them."""
 
 from __future__ import annotations
 
+import importlib.util
+from importlib import metadata
 from typing import NamedTuple
 
 from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import Site
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError
-from accelsweep.installation import boosting_install_command, cuda_boosting_remedy
-
-# The libraries of boosted trees that we ship a class for: what each can do, known without importing any of them.
 
 
 class TreeLibrary(NamedTuple):
-    """A library: its name, its module, its accelerators here, and whether several ranks train one model."""
+    """A library that we have a class for; `shares` says whether several ranks can train one model."""
 
     name: str
     module: str
@@ -29,11 +28,37 @@ LIBRARIES = {
         "scikit-learn", "sklearn", ("cpu",), False
     ),
 }
-"""`model._target_` -> its library. A class of the user's own is not here: its runs tell what it cannot do."""
+"""`model._target_` -> library. What a user's class cannot do shows in its runs."""
+
+
+_EXTRAS = {"xgboost": "boosting", "lightgbm": "lightgbm"}
+"""Modules of boosted trees, and the extra that installs each."""
+
+
+def install_command(module: str) -> str | None:
+    """Return the command that installs a library of boosted trees; None where it is installed or not one of ours."""
+    if module not in _EXTRAS or importlib.util.find_spec(module):
+        return None
+    return f"pip install 'accelsweep[{_EXTRAS[module]}]'"
+
+
+def cuda_remedy(module: str) -> str | None:
+    """Return how to get a CUDA build of `module`, where the installed one certainly has none."""
+    if module != "xgboost" or not _is_installed("xgboost-cpu") or _is_installed("xgboost"):
+        return None
+    return "XGBoost's wheel xgboost-cpu has no CUDA: pip uninstall xgboost-cpu, then pip install xgboost"
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def cannot_boost(config: CellConfig, site: Site) -> str | None:
-    """Return why trees cannot be grown so. Only where this machine measures is it asked for the library."""
+    """Return why a setting cannot be run, or None. Looks for the library only where this machine measures."""
     if config.precision != "32-true":
         return f"precision={config.precision}: in task=boosting the library chooses number formats; leave it out"
     library = LIBRARIES.get(config.model_target)
@@ -43,31 +68,25 @@ def cannot_boost(config: CellConfig, site: Site) -> str | None:
         return f"accelerator={config.accelerator}: {library.name} has {' and '.join(library.accelerators)} here"
     if config.world_size > 1 and not library.shares:
         return f"{library.name} trains in one process here, not in {config.world_size}: use threads"
-    return _absent(library, config) if site.probe else None
-
-
-def _absent(library: TreeLibrary, config: CellConfig) -> str | None:
-    if remedy := boosting_install_command(library.module):
+    if not site.probe:
+        return None
+    if remedy := install_command(library.module):
         return f"task=boosting needs {library.name}: {remedy}"
-    without = cuda_boosting_remedy(library.module) if config.accelerator == "cuda" else None
-    return None if without is None else f"accelerator=cuda: {without}"
+    no_cuda = cuda_remedy(library.module) if config.accelerator == "cuda" else None
+    return None if no_cuda is None else f"accelerator=cuda: {no_cuda}"
 
 
-# The thin typed check of a config: the keys that accelsweep itself reads, and nothing below `model` or `data`.
-
-TREES = "accelsweep.features.boosting."
-
-OUR_CLASSES = "accelsweep."
+_TREES = "accelsweep.features.boosting."
 
 
 def check(config: CellConfig, file_of: FileOf) -> None:
-    """Raise InputError where trees and the task do not fit each other, or the quality is another than theirs."""
+    """Raise InputError if model and task do not match, or the quality metric is not AUC."""
     target, metric = config.model_target, config.measure.quality_metric
     if config.task != "boosting":
-        if target.startswith(TREES):
+        if target.startswith(_TREES):
             raise InputError(f"{target} grows trees, which has no training step: set task=boosting with it")
         return
-    if target.startswith(OUR_CLASSES) and not target.startswith(TREES):
+    if target.startswith("accelsweep.") and not target.startswith(_TREES):
         raise InputError(
             f"task=boosting grows trees, and {target} is a network or a kernel: take model=xgboost, model=lightgbm or "
             "model=hist_gradient_boosting"
@@ -80,6 +99,6 @@ def check(config: CellConfig, file_of: FileOf) -> None:
 
 
 def version_of(config: CellConfig) -> str | None:
-    """Return the module of the library behind one of our classes: its version decides how fast trees grow."""
+    """Return the module whose version decides the speed, None for a user's class."""
     library = LIBRARIES.get(config.model_target)
     return None if library is None else library.module

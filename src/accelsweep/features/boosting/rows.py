@@ -15,32 +15,30 @@ from accelsweep.features.boosting.boosters import Features, Labels
 from accelsweep.workloads.data_module import DataOptions, FiniteData
 from accelsweep.workloads.training_stream import Rows, TensorRows
 
-# Rows of any number that can be learnt: normal features, and a class that hangs on six of them, with noise.
-
-DECISIVE = 6
-"""Columns that the class hangs on; the others are noise."""
+RELEVANT_COLUMNS = 6
+"""The number of columns that decide the class; the others are noise."""
 
 NOISE = 0.7
-"""Deviation of what is added to the rule's value, which has a deviation of about 1.4 itself."""
+"""Standard deviation of the noise on the rule's value, which has one of about 1.4."""
 
 
 class MadeRows(FiniteData):
-    """`rows` to train on and `held_out` ones, of two classes."""
+    """Synthetic rows of two classes: normal features, some of which decide the class, with noise."""
 
     def __init__(
         self, rows: int = 100_000, features: int = 20, held_out: int = 50_000, **delivery: Unpack[DataOptions]
     ) -> None:
-        """`features` are the columns of a row, each 4 bytes. Raises InputError for fewer than decide its class."""
+        """`features` is the number of columns, each 4 bytes. Raises InputError for too few."""
         super().__init__(**delivery)
         rows, features, held_out = (
             _whole_number("rows", rows),
             _whole_number("features", features),
             _whole_number("held_out", held_out),
         )
-        if features < DECISIVE or rows < 2 or held_out < 0:
+        if features < RELEVANT_COLUMNS or rows < 2 or held_out < 0:
             raise InputError(
                 f"data.rows={rows}, data.features={features}, data.held_out={held_out}: there must be 2 rows, "
-                f"{DECISIVE} features and 0 held-out rows at least"
+                f"{RELEVANT_COLUMNS} features and 0 held-out rows at least"
             )
         self._rows, self._features, self._held_out = rows, features, held_out
 
@@ -50,9 +48,9 @@ class MadeRows(FiniteData):
         return self._rows
 
     def refuse_beyond(self, room: FreeMemory) -> None:
-        """Raise MemoryError where the rows, and as much again for a library's own form of them, take more than `room`.
+        """Raise MemoryError if the rows and a copy in the library's format take more than `room`.
 
-        Without it the operating system would choose what dies.
+        Otherwise the kernel's OOM killer would choose a process.
         """
         size = 4 * self._features * (self._rows + self._held_out)
         if 2 * size > room.bytes:
@@ -67,20 +65,20 @@ class MadeRows(FiniteData):
         rows = torch.randn((self._rows + self._held_out, self._features), generator=generator)
         noise = torch.randn(len(rows), generator=generator)
         classes = (_value(rows) + NOISE * noise > 0).long()
-        here = self._rows
-        return TensorRows(rows[:here], classes[:here]), TensorRows(rows[here:], classes[here:])
+        count = self._rows
+        return TensorRows(rows[:count], classes[:count]), TensorRows(rows[count:], classes[count:])
 
 
 def _whole_number(key: str, value: float) -> int:
-    """Return a number such as 1e6, which YAML and Hydra read as one with a point, as it is meant."""
+    """Return a number such as 1e6, which YAML and Hydra read as a float, as an int."""
     if value != int(value):
         raise InputError(f"data.{key}={value}: must be a whole number")
     return int(value)
 
 
 def _value(rows: Tensor) -> Tensor:
-    """Return the rule's value (rows,): products, a wave, a bend and a switch, which no single split finds."""
-    a, b, c, d, e, f = rows[:, :DECISIVE].unbind(1)
+    """Return the rule's value (rows,), a nonlinear function that no single split finds."""
+    a, b, c, d, e, f = rows[:, :RELEVANT_COLUMNS].unbind(1)
     return a * b + torch.sin(3 * c) + d.abs() - 0.8 + 0.5 * e * (f > 0)
 
 
@@ -96,7 +94,7 @@ class LabelledRows(NamedTuple):
 
 
 class RowSets(NamedTuple):
-    """The rows to train on, those that are held out (None: there are none), and the number of classes of both."""
+    """Training rows, held-out rows if there are any, and the number of classes."""
 
     training: LabelledRows
     held_out: LabelledRows | None
@@ -104,11 +102,11 @@ class RowSets(NamedTuple):
 
 
 def sets_of(data: pl.LightningDataModule, room: FreeMemory) -> RowSets:
-    """Read a data module's training and validation rows, once.
+    """Read a data module's training and validation rows.
 
-    Sets of ours are asked for their rows. Any other module is asked for one pass of its loaders, whose batches begin
-    with features and classes. Raises MemoryError for made rows that do not fit into `room`, and InputError for rows
-    without classes.
+    Our data modules give their rows at once. For others, one pass of their loaders is read, whose batches must start
+    with features and classes. Raises MemoryError for synthetic rows that do not fit into `room`, and InputError for
+    rows without classes.
     """
     if isinstance(data, MadeRows):
         data.refuse_beyond(room)
@@ -117,10 +115,10 @@ def sets_of(data: pl.LightningDataModule, room: FreeMemory) -> RowSets:
         training, held_out = map(_whole, data.read())
     else:
         data.setup("fit")
-        training, held_out = _passed(data.train_dataloader()), _validation(data)
+        training, held_out = _read_loader(data.train_dataloader()), _validation(data)
     labels = [rows.labels for rows in (training, held_out) if rows is not None and len(rows.labels)]
-    classes = max((int(each.max()) + 1 for each in labels), default=0)
-    if classes < 2 or min(int(each.min()) for each in labels) < 0:
+    classes = max((int(part.max()) + 1 for part in labels), default=0)
+    if classes < 2 or min(int(part.min()) for part in labels) < 0:
         raise InputError("task=boosting needs two classes or more, numbered 0, 1, ...; choose another column of labels")
     return RowSets(training, held_out if held_out is not None and len(held_out.labels) else None, classes)
 
@@ -133,10 +131,10 @@ def _whole(rows: Rows) -> LabelledRows:
 def _validation(data: pl.LightningDataModule) -> LabelledRows | None:
     if type(data).val_dataloader is pl.LightningDataModule.val_dataloader:
         return None
-    return _passed(data.val_dataloader())
+    return _read_loader(data.val_dataloader())
 
 
-def _passed(loader: Iterable[Any]) -> LabelledRows:
+def _read_loader(loader: Iterable[Any]) -> LabelledRows:
     try:
         len(loader)  # type: ignore[arg-type]
     except TypeError:

@@ -1,8 +1,7 @@
-"""`task: boosting`: a library of boosted trees fits the same rows again and again. A step is a whole fit.
+"""`task: boosting`: a library of boosted trees fits the same rows repeatedly. A step is a whole fit, from scratch.
 
-Each fit begins anew. Its samples are rows times rounds, as the model itself counts its rounds: a round passes over all
-rows once, as an epoch does. Several ranks have an equal share of the rows each. Outside of the window lie the making of
-the rows and, where the library can prepare them apart, the preparation.
+The samples of a fit are rows times rounds, because a round passes over all rows once, like an epoch. Ranks have equal
+shares of the rows. Reading the rows, and preparing them if the library can, happens before the window.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ IN_FIT = "each fit does it, within its time (model.prepare)"
 
 
 class Fitting:
-    """Fits."""
+    """Drives the fits."""
 
     name, precision, optimizer, accumulate = "boosting", "32-true", "none", 1
     optimizer_steps = None
@@ -54,7 +53,7 @@ class Fitting:
         self.epoch_ends: list[int] = []
 
     def drive(self, listener: Listener) -> None:
-        """Read the rows, prepare them, and fit until `listener` has enough."""
+        """Read and prepare the rows, and fit until `listener` has enough."""
         config, seed = self._spec.config, self._spec.run.seed
         seed_all(seed)
         data = build_data(config, seed, self.device)
@@ -63,32 +62,32 @@ class Fitting:
         given = {"device": str(self.device), "threads": torch.get_num_threads(), "seed": seed}
         self.booster = build_booster(config, classes=sets.classes, **given)
         with together(self.booster, self._place):
-            mine = sets.training.share(self._place.rank, self._place.size)
+            share = sets.training.share(self._place.rank, self._place.size)
             began = self._clock()
-            fit, apart = fit_of(self.booster, *mine)
+            fit, apart = fit_of(self.booster, *share)
             self.prepare_seconds = self._clock() - began if apart else None
             listener.begin()
             while True:
                 fit()
-                enough = listener.step_done(len(mine.labels) * self.booster.count(), None)
+                enough = listener.step_done(len(share.labels) * self.booster.count(), None)
                 self._pulse.beat(rests=enough)
                 if enough:
                     return
 
 
 def together(booster: Booster, place: RankPlace) -> AbstractContextManager[None]:
-    """Return the context in which fits are those of all ranks. Raises Unsupported where the library has none."""
+    """Return the context of distributed fits. Raises Unsupported if the library has none."""
     if place.size == 1:
         return nullcontext()
     if not isinstance(booster, Shares):
-        what = type(booster).__name__
-        raise Unsupported(f"{what} has no `together`, so it trains in one process: set devices=1 num_nodes=1")
+        name = type(booster).__name__
+        raise Unsupported(f"{name} has no `together`, so it trains in one process: set devices=1 num_nodes=1")
     group = group_of(place.size)
     return booster.together(place.rank, place.size, lambda value: group.gather(value)[0])
 
 
 class Boosting:
-    """Fits through the window; then the held-out rows guard the quality."""
+    """Fits through the window, then measures the quality on held-out rows."""
 
     rate_survives = ANY_FAILURE
 
@@ -103,7 +102,7 @@ class Boosting:
         return self._driver
 
     def closed(self, measured: Measurement, account: Account) -> None:
-        """Add the rate under its own name, and the facts of a fit; mend what is told otherwise of other tasks."""
+        """Add the rate and the facts of a fit, and correct metrics that differ from other tasks."""
         driver = self._known
         rate, rounds = measured.metrics["samples_per_second"], driver.booster.count()
         loaded = account.metrics["load_seconds"]
@@ -119,7 +118,7 @@ class Boosting:
         }
 
     def after(self, account: Account) -> None:
-        """Let the last fit's model score the held-out rows."""
+        """Score the held-out rows with the last fit."""
         driver, self._driver = self._known, None
         if self._place.rank == 0:
             began = self._clock()
@@ -138,7 +137,7 @@ class Boosting:
 
 
 def area_under_curve(booster: Booster, held_out: LabelledRows | None) -> Metric:
-    """Return the area under the ROC curve; of several classes the mean over each one against the others."""
+    """Return the area under the ROC curve; for several classes, the mean of one-vs-rest."""
     from sklearn.metrics import roc_auc_score
 
     if held_out is None:
@@ -170,7 +169,7 @@ def _seconds(value: float | None, reason: str | None, scope: str) -> Metric:
 
 
 def _memory(measured: Measurement, device: torch.device) -> dict[str, Metric]:
-    """Return what torch's allocator cannot know: nothing for a CPU, where no allocator of torch's is asked."""
+    """Return empty metrics of torch's allocator on a GPU: the library has its own."""
     if device.type == "cpu":
         return {}
     reason = "the library does not take its memory from torch; see device_memory_used_bytes"

@@ -1,4 +1,4 @@
-"""Well-known claims put to the test: `report.claims` of an experiment, and `accelsweep claims`."""
+"""Tests of published claims: `report.claims` of an experiment, and `accelsweep claims`."""
 
 from accelsweep.registry import Command, ConfigKeys, Feature, Figure, Section, Tables
 
@@ -22,11 +22,11 @@ FEATURE = Feature(
     figures=(
         Figure(
             "others",
-            "Published values beside ours",
-            "Each line is a figure of a claim. The dot is the value measured here, with its interval. A hollow "
-            "diamond is a value that others published, relative to ours and without an interval. They used other "
-            "machines, software and often other data, so no verdict is made of the distance. The table of published "
-            "figures names them. The axis is logarithmic.",
+            "Published values next to ours",
+            "Each line is a figure of a claim. The dot is the value measured here, with its interval. A hollow diamond "
+            "is a published value, relative to ours and without an interval. It comes from another machine, other "
+            "software and often other data, so the distance gives no verdict. The table of published figures has the "
+            "names. The axis is logarithmic.",
             "accelsweep.features.claims.report:others_figure",
         ),
     ),

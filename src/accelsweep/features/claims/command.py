@@ -1,4 +1,4 @@
-"""`accelsweep claims`: test every claim that this machine can test within a time budget, and report on all claims."""
+"""`accelsweep claims`: test the claims that fit this machine and a time budget, and report on all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from accelsweep.cli.options import Claims
 from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.driver.background_processes import fork_server
 from accelsweep.driver.console import Listing, Marked, Tone, say, show, warn
@@ -29,12 +28,30 @@ from accelsweep.errors import (
     nearest,
 )
 from accelsweep.features.claims.model import GROUP, figures_of
-from accelsweep.features.claims.report import tone_of_claim
+from accelsweep.features.claims.report import VERDICT_TONES, value_text, write_verdicts
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
+
+
+def completed_names(incomplete: str) -> list[str]:
+    """Return the names of the claims that begin so, the user's own among them, for a shell."""
+    from accelsweep.cli.completion import choices, silent
+
+    @silent
+    def complete() -> list[str]:
+        names = (name.partition("/") for name in choices(Path.cwd()).get("experiment", ()))
+        return [name for folder, _, name in names if folder == GROUP and name.startswith(incomplete)]
+
+    return complete()
+
+
+Claims = Annotated[
+    list[str] | None,
+    typer.Argument(help="of conf/experiment/claims (default: all)", autocompletion=completed_names),
+]
 
 
 class ClaimsRequest(Extension):
@@ -55,27 +72,27 @@ class ClaimsRequest(Extension):
 
     def resolved(self, home: Path, request: Request) -> Request:
         """Return the request. Raises InputError for a name that is no claim's."""
-        checked_claims(home, self.names)
+        check_claims(home, self.names)
         return request
 
     def run(self, home: Path, request: Request) -> int:
         """Test the claims within the time budget."""
-        return put_to_the_test(home, self.names, (request.budget_seconds or 0.0) / 60.0)
+        return run_claims(home, self.names, (request.budget_seconds or 0.0) / 60.0)
 
 
-def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
-    """Run the sweeps of these claims (all without a name), shortest first, until `minutes` are over.
+def run_claims(home: Path, names: Sequence[str], minutes: float) -> int:
+    """Run the sweeps of these claims (default: all), shortest first, until `minutes` are over.
 
-    Every claim has a row, run or not. A claim that fails, or whose sweep another head runs, does not stop the others.
+    Every claim has a row, run or not. A claim that fails, or whose sweep another driver runs, does not stop the others.
     Returns 0, 1 if a claim failed, 130 if interrupted; there is a report in any case. Raises AccelsweepError while
     another command tests claims here.
     """
-    known = checked_claims(home, names)
+    known = check_claims(home, names)
     with held(SweepFolder(home, GROUP)):  # one command at a time writes their report
-        return _tested(home, names, known, minutes)
+        return _run_claims(home, names, known, minutes)
 
 
-def _tested(home: Path, names: Sequence[str], known: Sequence[str], minutes: float) -> int:
+def _run_claims(home: Path, names: Sequence[str], known: Sequence[str], minutes: float) -> int:
     deadline, interrupted = time.monotonic() + 60.0 * minutes, False
     plans, failed = _plans(home, known)
     left = {name: what_is_left(home, plan) for name, plan in plans.items()}
@@ -87,7 +104,7 @@ def _tested(home: Path, names: Sequence[str], known: Sequence[str], minutes: flo
             seconds = deadline - time.monotonic() if name in to_run and not interrupted else 0.0
             code = EXIT_OK
             try:
-                code = _bring_up_to_date(home, name, plans[name], seconds)
+                code = _update_sweep(home, name, plans[name], seconds)
             except AccelsweepError as error:
                 failed[sweep] = str(error)
             interrupted |= code == EXIT_INTERRUPTED
@@ -95,15 +112,18 @@ def _tested(home: Path, names: Sequence[str], known: Sequence[str], minutes: flo
             why_not[sweep] = _why_not(minutes, asked=asked, interrupted=interrupted, spent=spent)
             if code == EXIT_INCOMPLETE and not spent:
                 failed[sweep] = f"{why_not[sweep]} (accelsweep runs {sweep})"
-    found = [findings for plan in plans.values() if (findings := _findings(home, plan))]
-    _tell(home, found, why_not | failed)
+    findings = []
+    for plan in plans.values():
+        with contextlib.suppress(FileNotFoundError, DamagedFile):
+            findings.append(Findings.read(SweepFolder(home, plan.manifest.sweep).findings))
+    _report(home, findings, why_not | failed)
     for sweep, why in failed.items():
         warn(f"{sweep} failed: {why}")
     return EXIT_INTERRUPTED if interrupted else EXIT_INCOMPLETE if failed else EXIT_OK
 
 
 def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str, str]]:
-    """Return the plan of each claim, and the reason for each claim without one, by the names of their sweeps."""
+    """Return the plans by claim, and the reason for each claim without one by its sweep."""
     from accelsweep.planning.plan import make_plan
 
     plans, failed = {}, {}
@@ -115,8 +135,8 @@ def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str,
     return plans, failed
 
 
-def _bring_up_to_date(home: Path, name: str, plan: Plan, seconds: float) -> int:
-    """Run the claim's sweep for so long, or report on its present runs. Refuses a sweep that another head runs."""
+def _update_sweep(home: Path, name: str, plan: Plan, seconds: float) -> int:
+    """Run the claim's sweep for `seconds`, or report on its present runs. Refuses a sweep that another driver runs."""
     from accelsweep.driver.finalize import finish
     from accelsweep.planning.plan import write_plan
 
@@ -127,62 +147,54 @@ def _bring_up_to_date(home: Path, name: str, plan: Plan, seconds: float) -> int:
     return EXIT_OK
 
 
-def _findings(home: Path, plan: Plan) -> Findings | None:
-    with contextlib.suppress(FileNotFoundError, DamagedFile):
-        return Findings.read(SweepFolder(home, plan.manifest.sweep).findings)
-    return None
-
-
-def known_claims(home: Path) -> list[str]:
-    """Return the names of the experiments that test a claim, the user's own among them, in order."""
+def available_claims(home: Path) -> list[str]:
+    """Return the sorted names of all claims, including the user's own."""
     from accelsweep.installation import config_folders
 
     folders = [folder / "experiment" / GROUP for folder in config_folders(home)]
     return sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
 
 
-def checked_claims(home: Path, names: Sequence[str]) -> list[str]:
-    """Return the known claims.
+def check_claims(home: Path, names: Sequence[str]) -> list[str]:
+    """Return all available claims.
 
-    Raises InputError for a name that is no claim's, AccelsweepError while another command tests claims here.
+    Raises InputError for an unknown name, AccelsweepError while another command tests claims here.
     """
-    known = known_claims(home)
+    known = available_claims(home)
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise InputError(f"no claim {unknown!r}{nearest(unknown, known)}; there are: {', '.join(known)}")
     if (head := living_head(SweepFolder(home, GROUP))) is not None:
         raise AccelsweepError(
-            f"claims are being put to the test by process {head.pid} on {head.host} since {head.since}: wait for it, "
-            "or end it by Ctrl-C"
+            f"claims are being tested by process {head.pid} on {head.host} since {head.since}: wait for it, or stop it "
+            "with Ctrl-C"
         )
     return known
 
 
 def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> str:
-    """Return why runs of a claim are left, if any are."""
+    """Return why a claim may have runs left."""
     if not asked:
-        return "it was not asked for"
+        return "it was not selected"
     if interrupted:
         return "the command was interrupted"
-    return f"the {minutes:g} minutes were spent" if spent else "some of its runs came to no result"
+    return f"the {minutes:g} minutes were spent" if spent else "some of its runs have no result"
 
 
-def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> None:
-    from accelsweep.features.claims.report import value_words, write_verdicts
-
-    page = write_verdicts(home, found, why_not)
+def _report(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) -> None:
+    page = write_verdicts(home, sweeps, why_not)
     headings = ("claim", "figure", "claimed", "measured here", "verdict", "doubts")
     rows: list[tuple[str | Marked, ...]] = []
-    for claim in (claim for one in found for claim in figures_of(one)):
-        measured = value_words(claim) if claim.measured or claim.projected else "-"
+    for claim in (claim for one in sweeps for claim in figures_of(one)):
+        measured = value_text(claim) if claim.measured or claim.projected else "-"
         kind = f"{claim.id} (analogue)" if claim.analogue else claim.id
         doubts = ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts)) or "-"
-        tone = Tone.plain if claim.projected else tone_of_claim(claim.verdict)
-        verdict = Marked(claim.verdict_words, tone)
+        tone = Tone.plain if claim.projected else VERDICT_TONES.get(claim.verdict, Tone.plain)
+        verdict = Marked(claim.verdict_text, tone)
         rows.append((kind, claim.figure or "", claim.claimed, measured, verdict, doubts))
-    absent = sorted(why_not.keys() - {one.sweep for one in found})
+    absent = sorted(why_not.keys() - {one.sweep for one in sweeps})
     rows += [(sweep, "", "-", "-", f"not run: {why_not[sweep]}", "-") for sweep in absent]
-    show(Listing("claims put to the test", headings, tuple(rows)))
+    show(Listing("claims", headings, tuple(rows)))
     say(f"report: {page}")
 
 

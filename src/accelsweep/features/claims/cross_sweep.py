@@ -1,8 +1,8 @@
-"""Figures of claims over several workloads, or on devices that were not measured.
+"""Composite figures of claims: over several workloads, between sweeps, and projected onto boards; and the section.
 
-A figure over an axis, or over sweeps, is the geometric mean over its workloads. Its interval is one over workloads: t's
-quantile counts how few there are. A figure on a board that nobody measured is a projection, with the interval of one.
-Projections of several workloads share the device, so that its error does not average out.
+A figure over an axis or over sweeps is the geometric mean over its workloads, with Student's t over workloads. A
+projected figure has the interval of a projection. Projections of several workloads share the device, whose error does
+not average out.
 """
 
 from __future__ import annotations
@@ -13,99 +13,124 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from accelsweep.analysis.analyse_sweep import Analysis
-from accelsweep.analysis.collect import look_up
-from accelsweep.analysis.comparability import difference
-from accelsweep.analysis.compare_sweeps import MACHINE, one_machine_each
+from accelsweep.analysis.collect import read_runs
+from accelsweep.analysis.comparability import incompatibility
+from accelsweep.analysis.compare_sweeps import MACHINE, single_machine_refusal
 from accelsweep.analysis.costs import EPOCH_SAMPLES, PRICED_SAMPLES, RESULTS
-from accelsweep.analysis.intervals import FEWEST_PAIRS, Family, exponential_estimate, mean, t_interval, welch_interval
-from accelsweep.analysis.run_results import CellRuns, Reading, RunRow, group, in_order
+from accelsweep.analysis.intervals import MIN_PAIRS, Family, exponential_estimate, mean, t_interval, welch_interval
+from accelsweep.analysis.run_results import CellRuns, Reading, group_runs, sorted_runs
 from accelsweep.config.prices import Prices, usd_per_hour_on
 from accelsweep.features.claims.judge import (
     Side,
     StatedFigure,
     comparable,
-    disturbed,
-    finding_of_figure,
+    disturbance_verdict,
     judge_claims,
-    judged,
+    judge_estimate,
+    judge_in_sweep,
     logs_of,
-    named,
-    tested,
-    too_few,
-    unmeasured,
-    unnamed,
+    make_finding,
+    missing_value,
+    select_settings,
+    selection_error,
+    too_few_blocks,
 )
-from accelsweep.features.claims.model import (
-    ClaimFigure,
-    ClaimFinding,
-    Claims,
-    ClaimVerdict,
-    bounds,
-    claims_in,
-    decide,
-    factors,
-)
-from accelsweep.features.projection.analysis import projected_cell
-from accelsweep.features.projection.model import Projected
-from accelsweep.records.estimates import Range
+from accelsweep.features.claims.model import ClaimFigure, ClaimFinding, Claims, ClaimVerdict, claims_in, factors
+from accelsweep.features.projection.analysis import project_setting
+from accelsweep.features.projection.model import Projection
+from accelsweep.features.projection.ranges import Range
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.significant_digits import SECONDS_PER_HOUR, count_of
-
-# Figures of claims between two sweeps, such as the same settings on one machine and on a cluster.
-
-
-def judge_between(
-    one: StatedFigure, others: Mapping[str, Sequence[CellRuns]], family: Family, across: Collection[str] = ()
-) -> ClaimFinding:
-    """Return the finding of a figure between two sweeps, of which `others` has those that are there."""
-    figure = one.figure
-    assert figure.between is not None, "asked of such figures only"
-    sides: list[Side] = []
-    for name, wanted in zip(figure.between, figure.sides, strict=True):
-        if name not in others:
-            why = f"there is no sweep {name} here; run the same experiment with --name {name} where it belongs"
-            return finding_of_figure(one, ClaimVerdict.not_testable, why)
-        side = named(wanted, others[name])
-        if missing := unnamed(side) or unmeasured(figure, side):
-            return finding_of_figure(one, missing[0], f"{name}: {missing[1]}")
-        sides.append(side)
-    if figure.between[0] == figure.between[1]:
-        return tested(one, sides, family, across)
-    return _apart(one, sides, family, across)
-
-
-def _apart(one: StatedFigure, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
-    pair = comparable(one.figure, sides[0], sides[1], across)
-    refusal = pair if isinstance(pair, str) else None
-    if not isinstance(pair, str) and MACHINE not in across:
-        refusal = one_machine_each(pair[1][0], pair[0][0])
-    if isinstance(pair, str) or refusal is not None:
-        return finding_of_figure(one, ClaimVerdict.not_testable, str(refusal))
-    (ours, our_logs), (theirs, their_logs) = pair
-    interval = welch_interval(list(our_logs.values()), list(their_logs.values()), family)
-    held = disturbed([ours, theirs], one.figure) or too_few(min(len(our_logs), len(their_logs)), "of each side")
-    return judged(one, exponential_estimate(interval, "1", family), [ours, theirs], held)
-
 
 PROJECTION_CONFIDENCE = 0.9
 """The confidence of a projection's interval."""
 
 RATE_FIGURE = ClaimFigure(cell={"of": "what is projected"}, unit="1/s")
-"""The figure that a setting must have to be projected: a rate."""
+"""The figure that a setting needs to be projected: a rate."""
+
+
+def build_section(analysis: Analysis) -> Claims | None:
+    """Return the figures of the sweep's claims; None if it states none."""
+    return judge_section(analysis, {} if analysis.folder is None else other_sweeps(analysis.folder, analysis.manifest))
+
+
+def judge_section(analysis: Analysis, others: Mapping[str, Sequence[CellRuns]]) -> Claims | None:
+    """Return the figures of the claims; `others` are the runs of other sweeps that figures name."""
+    options = analysis.manifest.settings
+    judge = CompositeJudge(
+        {name: [with_costs(group, options.prices) for group in groups] for name, groups in others.items()},
+        lambda group, board: project_setting(group, board, options.prices),
+        options.analysis.across,
+    )
+    groups = [with_costs(group, options.prices) for group in analysis.groups]
+    confidence, across = options.analysis.confidence, options.analysis.across
+    figures = judge_claims(claims_in(options.report), groups, confidence, across, judge)
+    return Claims(figures=figures) if figures else None
+
+
+def other_sweeps(folder: SweepFolder, manifest: Manifest) -> dict[str, list[CellRuns]]:
+    """Return the runs of the sweeps that a figure names, as far as they exist next to `folder`."""
+    names = []
+    for claim in claims_in(manifest.settings.report):
+        analogue = claim.analogue.figures if claim.analogue is not None else ()
+        names += [name for figure in (*claim.figures, *analogue) for name in figure.named_sweeps]
+    sweeps = {}
+    for name in dict.fromkeys(names):
+        other = SweepFolder(folder.home, name)
+        if other.manifest.exists():
+            plan = Manifest.read(other.manifest)
+            sweeps[name] = group_runs(plan, sorted_runs(read_runs(other, plan)))
+    return sweeps
+
+
+COST_UNITS: Mapping[str, str] = {
+    "usd_per_hour": "USD/h",
+    "usd_per_million_samples": "USD",
+    "usd_per_epoch": "USD",
+    "usd_per_result": "USD",
+}
+"""The metrics that prices add, so that claims can name them, with their units."""
+
+
+def with_costs(group: CellRuns, prices: Prices) -> CellRuns:
+    """Return the runs with the metrics in `COST_UNITS`, each with a value or a reason."""
+    models = group.effective.device_names if group.effective else ()
+    config = None if prices.unusable is not None else group.config
+    rent = None if config is None else usd_per_hour_on(prices, config, models)
+    runs = []
+    for run in group.runs:
+        costs: dict[str, float | str] = dict.fromkeys(COST_UNITS, "no price is given for its devices")
+        if rent is not None:
+            rate, results, epoch = (run.value(name) for name in ("samples_per_second", RESULTS, EPOCH_SAMPLES))
+            sample = rent / SECONDS_PER_HOUR / rate if rate else None
+            costs = {
+                "usd_per_hour": rent,
+                "usd_per_million_samples": sample * PRICED_SAMPLES if sample else "samples_per_second was not measured",
+                "usd_per_epoch": sample * epoch if sample and epoch else "the size of the training data is not known",
+                "usd_per_result": rent / results if results else "the run did not train to a target, or missed it",
+            }
+        readings = {
+            name: Reading(None, COST_UNITS[name], cost)
+            if isinstance(cost, str)
+            else Reading(cost, COST_UNITS[name], provenance="a price over a measured rate")
+            for name, cost in costs.items()
+        }
+        runs.append(replace(run, metrics={**run.metrics, **readings}))
+    return replace(group, runs=tuple(runs))
 
 
 class _NoValue(Exception):
-    """A workload has no value, and the message says why; `waits` if its runs are planned and have not run yet."""
+    """A workload has no value; the message is the reason. `pending` if its runs are planned and have not run yet."""
 
-    def __init__(self, why: str, *, waits: bool = False) -> None:
-        super().__init__(why)
-        self.waits = waits
+    def __init__(self, reason: str, *, pending: bool = False) -> None:
+        super().__init__(reason)
+        self.pending = pending
 
 
 @dataclass(frozen=True)
 class _Workload:
-    """One of the workloads of a figure: its name, the runs that it is looked up in, and the values of its sides."""
+    """A workload of a figure: its name, the settings to select from, and its selections."""
 
     name: str
     groups: Sequence[CellRuns]
@@ -123,219 +148,154 @@ class _Value:
 
 
 @dataclass(frozen=True)
-class WideFigures:
-    """Judges figures over workloads and between sweeps.
-
-    `others` are other sweeps' runs, `project` projects a setting onto a board.
-    """
+class CompositeJudge:
+    """Judges composite figures. `others` are the runs of other sweeps, `project` projects a setting onto a board."""
 
     others: Mapping[str, Sequence[CellRuns]]
-    project: Callable[[CellRuns, str], Projected]
+    project: Callable[[CellRuns, str], Projection]
     across: Collection[str] = ()
 
     def __call__(self, one: StatedFigure, groups: Sequence[CellRuns], family: Family) -> ClaimFinding:
-        """Return the finding of a figure; workloads without a value are named in its reason."""
+        """Return the finding of a figure; its reason names the workloads without a value."""
         if one.figure.between is not None:
-            return judge_between(one, self.others, family, self.across)
-        found: list[_Value] = []
-        missing: list[str] = []
+            return self._between(one, family)
+        values: list[_Value] = []
+        missing = [f"{name}: there is no such sweep here" for name in one.figure.sweeps if name not in self.others]
         untested = ClaimVerdict.not_testable
-        workloads = list(self._workloads(one, groups, missing))
-        for workload in workloads:
+        for workload in self._workloads(one.figure, groups):
             try:
-                found.append(self._value(one, workload))
+                values.append(self._value(one.figure, workload))
             except _NoValue as error:
-                untested = ClaimVerdict.not_run if error.waits else untested
+                untested = ClaimVerdict.not_run if error.pending else untested
                 missing.append(f"{workload.name}: {error}" if workload.name else str(error))
         several = one.figure.mean_over is not None or bool(one.figure.sweeps)
-        if len(found) < (FEWEST_PAIRS if several else 1):
-            return finding_of_figure(one, untested, "; ".join(missing) or "too few workloads")
+        if len(values) < (MIN_PAIRS if several else 1):
+            return make_finding(one, untested, "; ".join(missing) or "too few workloads")
         without = f"without {'; '.join(missing)}" if missing else ""
-        return _together(one, found, family, without, several=several)
+        if one.figure.projected is None:
+            return _measured_mean(one, values, family, without)
+        return _projected_mean(one, values, without, several=several)
 
-    def _workloads(self, one: StatedFigure, groups: Sequence[CellRuns], missing: list[str]) -> Iterator[_Workload]:
+    def _between(self, one: StatedFigure, family: Family) -> ClaimFinding:
+        """Return the finding of a figure between two sweeps."""
         figure = one.figure
-        if figure.mean_over is not None:
-            for value in _values(groups, figure.mean_over):
-                against = None if figure.against is None else {**figure.against, figure.mean_over: value}
-                yield _Workload(str(value), groups, {**figure.cell, figure.mean_over: value}, against)
+        assert figure.between is not None, "asked of such figures only"
+        sides: list[Side] = []
+        for name, wanted in zip(figure.between, figure.sides, strict=True):
+            if name not in self.others:
+                reason = f"there is no sweep {name} here; run the same experiment with --name {name} where it belongs"
+                return make_finding(one, ClaimVerdict.not_testable, reason)
+            side = select_settings(wanted, self.others[name])
+            if problem := selection_error(side) or missing_value(figure, side):
+                return make_finding(one, problem[0], f"{name}: {problem[1]}")
+            sides.append(side)
+        if figure.between[0] == figure.between[1]:
+            return judge_in_sweep(one, sides, family, self.across)
+        pair = comparable(figure, sides[0], sides[1], self.across)
+        if isinstance(pair, str):
+            return make_finding(one, ClaimVerdict.not_testable, pair)
+        (ours, our_logs), (theirs, their_logs) = pair
+        if MACHINE not in self.across and (refusal := single_machine_refusal(theirs, ours)) is not None:
+            return make_finding(one, ClaimVerdict.not_testable, str(refusal))
+        # Blocks of two sweeps are unrelated even if they have the same name, so this is unpaired.
+        interval = welch_interval(list(our_logs.values()), list(their_logs.values()), family)
+        blocks = min(len(our_logs), len(their_logs))
+        override = disturbance_verdict([ours, theirs], figure) or too_few_blocks(blocks, "of each side")
+        return judge_estimate(one, exponential_estimate(interval, "1", family), [ours, theirs], override)
+
+    def _workloads(self, figure: ClaimFigure, groups: Sequence[CellRuns]) -> Iterator[_Workload]:
+        axis = figure.mean_over
+        if axis is not None:
+            values: list[Any] = []
+            for value in (one.planned.axes[axis] for one in groups if axis in one.planned.axes):
+                if value not in values:  # values may be unhashable
+                    values.append(value)
+            for value in values:
+                against = None if figure.against is None else {**figure.against, axis: value}
+                yield _Workload(str(value), groups, {**figure.cell, axis: value}, against)
         elif figure.sweeps:
-            missing += [f"{name}: there is no such sweep here" for name in figure.sweeps if name not in self.others]
             for name in (name for name in figure.sweeps if name in self.others):
                 yield _Workload(name, self.others[name], figure.cell, figure.against)
         else:
             yield _Workload("", groups, figure.cell, figure.against)
 
-    def _value(self, one: StatedFigure, workload: _Workload) -> _Value:
+    def _value(self, figure: ClaimFigure, workload: _Workload) -> _Value:
         """Return a workload's value. Raises _NoValue."""
-        onto = one.figure.projected is not None
-        ours = _only(RATE_FIGURE if onto else one.figure, workload.cell, workload.groups)
-        log, half = self._projected(one, ours) if onto else (_mean(ours, one), 0.0)
+        if figure.projected is None:
+            ours = _select_one(figure, workload.cell, workload.groups)
+            log, half = _mean_log(ours, figure), 0.0
+        else:
+            ours = _select_one(RATE_FIGURE, workload.cell, workload.groups)
+            log, half = _projected_log(figure, self.project(ours, figure.projected))
         if workload.against is None:
             return _Value(log, half, (ours,))
-        theirs = _only(one.figure, workload.against, workload.groups)
+        theirs = _select_one(figure, workload.against, workload.groups)
         allowed = (*self.across, *workload.cell, *workload.against)
-        if one.figure.projected is None and (why := difference(ours, theirs, allowed, self.across)):
-            raise _NoValue(str(why))
-        return _Value(log - _mean(theirs, one), half, (ours, theirs))
-
-    def _projected(self, one: StatedFigure, group: CellRuns) -> tuple[float, float]:
-        """Return the logarithm of the expression on the board, and half of its interval."""
-        found = self.project(group, str(one.figure.projected))
-        if found.rate is None:
-            raise _NoValue(f"not projected: {found.reason}")
-        half = max(math.log(found.rate.high / found.rate.value), math.log(found.rate.value / found.rate.low))
-        total, rates = 0.0, 0
-        for factor in factors(one.figure.metric):
-            value = factor.of if isinstance(factor.of, float) else _on_board(factor.of, found)
-            total += factor.exponent * math.log(value)
-            rates += isinstance(factor.of, str) and factor.of != "usd_per_hour"
-        return total, half * max(1, rates)
+        if figure.projected is None and (refusal := incompatibility(ours, theirs, allowed, self.across)):
+            raise _NoValue(str(refusal))
+        return _Value(log - _mean_log(theirs, figure), half, (ours, theirs))
 
 
-def _values(groups: Sequence[CellRuns], axis: str) -> list[Any]:
-    """Return the values of an axis, each once, in the order of the grid."""
-    found: list[Any] = []
-    for value in (one.planned.axes[axis] for one in groups if axis in one.planned.axes):
-        if value not in found:
-            found.append(value)
-    return found
-
-
-def _on_board(metric: str, found: Projected) -> float:
-    """Return a metric on the board that was projected onto. Raises _NoValue for a metric that no projection has."""
-    assert found.rate is not None, "refused before"
-    if metric == "samples_per_second":
-        return found.rate.value
-    if metric not in ("usd_per_hour", "usd_per_million_samples"):
-        raise _NoValue(f"{metric} is not projected")
-    if found.usd_per_hour is None:
-        raise _NoValue(f"no price is given for the {found.name}")
-    return found.usd_per_hour if metric == "usd_per_hour" else found.usd_per_hour / 3600 * 1e6 / found.rate.value
-
-
-def _only(figure: ClaimFigure, wanted: Mapping[str, Any], groups: Sequence[CellRuns]) -> CellRuns:
-    """Return the one setting with these values that has the figure's metric. Raises _NoValue."""
-    side = named(wanted, groups)
-    if missing := unnamed(side) or unmeasured(figure, side):
-        raise _NoValue(missing[1], waits=missing[0] is ClaimVerdict.not_run)
+def _select_one(figure: ClaimFigure, wanted: Mapping[str, Any], groups: Sequence[CellRuns]) -> CellRuns:
+    """Return the only setting with these values, which has the figure's metric. Raises _NoValue."""
+    side = select_settings(wanted, groups)
+    if problem := selection_error(side) or missing_value(figure, side):
+        raise _NoValue(problem[1], pending=problem[0] is ClaimVerdict.not_run)
     return next(group for group in side.cells if logs_of(group, figure))
 
 
-def _mean(group: CellRuns, one: StatedFigure) -> float:
-    return mean(list(logs_of(group, one.figure).values()))
+def _mean_log(group: CellRuns, figure: ClaimFigure) -> float:
+    return mean(list(logs_of(group, figure).values()))
 
 
-def _together(
-    one: StatedFigure, found: Sequence[_Value], family: Family, without: str, *, several: bool
-) -> ClaimFinding:
-    cells = [cell for value in found for cell in value.cells]
-    held = disturbed(cells, one.figure)
-    if one.figure.projected is None:
-        estimate = exponential_estimate(
-            t_interval([value.log for value in found], family), one.figure.unit or "1", family
-        )
-        reason = "; ".join(filter(None, (estimate.reason, without)))
-        told = judged(one, estimate.model_copy(update={"reason": reason or None}), cells[:1], held)
-        return told.model_copy(update={"labels": (_over(one, found),)})
-    if held is not None and one.figure.against is not None:
-        return finding_of_figure(one, *held, cells=cells[:1])
-    spread = t_interval([value.log for value in found], Family(1, PROJECTION_CONFIDENCE)).half_width if several else 0.0
-    half = math.hypot(mean([value.half for value in found]), spread or 0.0)
-    middle = mean([value.log for value in found])
-    value, low, high = (float(f"{math.exp(middle + sign * half):.2g}") for sign in (0, -1, 1))
-    claimed, span = one.figure.claimed, Range(value=value, low=low, high=high)
-    decision = (
-        ClaimVerdict.measured if claimed is None else decide(span.low, span.high, bounds(claimed, one.figure.tolerance))
-    )
-    told = finding_of_figure(one, decision, without, cells=cells[:1])
-    label = _over(one, found) if several else (cells[0].label or "the only setting")
-    return told.model_copy(update={"projected": span, "board": one.figure.projected, "labels": (label,)})
+def _projected_log(figure: ClaimFigure, projection: Projection) -> tuple[float, float]:
+    """Return the logarithm of the expression on the board, and half of its interval. Raises _NoValue."""
+    rate, usd = projection.rate, projection.usd_per_hour
+    if rate is None:
+        raise _NoValue(f"not projected: {projection.reason}")
+    half = max(math.log(rate.high / rate.value), math.log(rate.value / rate.low))
+    total, rates = 0.0, 0
+    for factor in factors(figure.metric):
+        match factor.operand:
+            case float(number):
+                value = number
+            case "samples_per_second":
+                value = rate.value
+            case "usd_per_hour" | "usd_per_million_samples" as metric:
+                if usd is None:
+                    raise _NoValue(f"no price is given for the {projection.name}")
+                value = usd if metric == "usd_per_hour" else usd / SECONDS_PER_HOUR * 1e6 / rate.value
+            case metric:
+                raise _NoValue(f"{metric} is not projected")
+        total += factor.exponent * math.log(value)
+        rates += factor.operand in ("samples_per_second", "usd_per_million_samples")
+    return total, half * max(1, rates)
 
 
-def _over(one: StatedFigure, found: Sequence[_Value]) -> str:
-    if one.figure.mean_over is None and not one.figure.sweeps:
-        return found[0].cells[0].label
-    what = "workload" if one.figure.mean_over is not None else "sweep"
-    return f"geometric mean over {count_of(len(found), what)}"
+def _measured_mean(one: StatedFigure, values: Sequence[_Value], family: Family, without: str) -> ClaimFinding:
+    cells = [cell for value in values for cell in value.cells]
+    interval = t_interval([value.log for value in values], family)
+    estimate = exponential_estimate(interval, one.figure.unit or "1", family)
+    reason = "; ".join(filter(None, (estimate.reason, without)))
+    estimate = estimate.model_copy(update={"reason": reason or None})
+    finding = judge_estimate(one, estimate, cells[:1], disturbance_verdict(cells, one.figure))
+    return finding.model_copy(update={"labels": (_mean_label(one.figure, values),)})
 
 
-# The other sweeps that a sweep's claims name, as far as they are there.
+def _projected_mean(one: StatedFigure, values: Sequence[_Value], without: str, *, several: bool) -> ClaimFinding:
+    cells = [cell for value in values for cell in value.cells]
+    override = disturbance_verdict(cells, one.figure)
+    if override is not None and one.figure.against is not None:
+        return make_finding(one, *override, cells=cells[:1])
+    logs = [value.log for value in values]
+    spread = t_interval(logs, Family(1, PROJECTION_CONFIDENCE)).half_width if several else None
+    half = math.hypot(mean([value.half for value in values]), spread or 0.0)
+    value, low, high = (float(f"{math.exp(mean(logs) + sign * half):.2g}") for sign in (0, -1, 1))
+    finding = make_finding(one, one.figure.verdict_on(low, high), without, cells=cells[:1])
+    label = _mean_label(one.figure, values) if several else (cells[0].label or "the only setting")
+    projected = Range(value=value, low=low, high=high)
+    return finding.model_copy(update={"projected": projected, "board": one.figure.projected, "labels": (label,)})
 
 
-def other_sweeps(folder: SweepFolder, manifest: Manifest) -> dict[str, list[CellRuns]]:
-    """Return the runs of each sweep that a figure of these claims names, of those that are there beside `folder`."""
-    found = {}
-    for name in dict.fromkeys(name for figure in _figures(manifest) for name in figure.named_sweeps):
-        other = SweepFolder(folder.home, name)
-        if other.manifest.exists():
-            plan = Manifest.read(other.manifest)
-            found[name] = group(plan, in_order(look_up(other, plan)))
-    return found
-
-
-def _figures(manifest: Manifest) -> list[ClaimFigure]:
-    claims = claims_in(manifest.settings.report)
-    analogues = [claim.analogue.figures for claim in claims if claim.analogue is not None]
-    return [figure for figures in (*(claim.figures for claim in claims), *analogues) for figure in figures]
-
-
-# The cost of a run, as metrics of the run: claims may name them like metrics that were measured.
-
-PRICED: Mapping[str, str] = {
-    "usd_per_hour": "USD/h",
-    "usd_per_million_samples": "USD",
-    "usd_per_epoch": "USD",
-    "usd_per_result": "USD",
-}
-"""The metrics that prices add, with their units."""
-
-
-def priced(group: CellRuns, prices: Prices) -> CellRuns:
-    """Return the same runs with the metrics in `PRICED`; where there is none, it has the reason."""
-    models = group.effective.device_names if group.effective else ()
-    config = None if prices.unusable is not None else group.config
-    rent = None if config is None else usd_per_hour_on(prices, config, models)
-    return replace(group, runs=tuple(replace(run, metrics={**run.metrics, **_costs(run, rent)}) for run in group.runs))
-
-
-def _costs(run: RunRow, rent: float | None) -> dict[str, Reading]:
-    if rent is None:
-        return {name: Reading(None, unit, "no price is given for its devices") for name, unit in PRICED.items()}
-    rate, results, epoch = (run.value(name) for name in ("samples_per_second", RESULTS, EPOCH_SAMPLES))
-    per_sample = rent / SECONDS_PER_HOUR / rate if rate else None
-    values: dict[str, float | str] = {
-        "usd_per_hour": rent,
-        "usd_per_million_samples": per_sample * PRICED_SAMPLES if per_sample else "samples_per_second was not measured",
-        "usd_per_epoch": per_sample * epoch if per_sample and epoch else "the size of the training data is not known",
-        "usd_per_result": rent / results if results else "the run did not train to a target, or missed it",
-    }
-    return {name: _reading(value, PRICED[name]) for name, value in values.items()}
-
-
-def _reading(value: float | str, unit: str) -> Reading:
-    if isinstance(value, str):
-        return Reading(None, unit, value)
-    return Reading(value, unit, provenance="a price over a measured rate")
-
-
-# The claims' part of the findings.
-
-
-def build_section(analysis: Analysis) -> Claims | None:
-    """Return the figures of the claims that the sweep tests; None where it states none."""
-    return claims_beside(analysis, {} if analysis.folder is None else other_sweeps(analysis.folder, analysis.manifest))
-
-
-def claims_beside(analysis: Analysis, others: Mapping[str, Sequence[CellRuns]]) -> Claims | None:
-    """Return the figures of the claims, of which some name `others`, the sweeps that lie beside this one."""
-    manifest = analysis.manifest
-    rules, prices = manifest.settings.analysis, manifest.settings.prices
-    wide = WideFigures(
-        {name: [priced(one, prices) for one in runs] for name, runs in others.items()},
-        lambda one, key: projected_cell(one, key, prices),
-        rules.across,
-    )
-    known = [priced(one, prices) for one in analysis.groups]
-    figures = judge_claims(claims_in(manifest.settings.report), known, rules.confidence, rules.across, wide)
-    return Claims(figures=figures) if figures else None
+def _mean_label(figure: ClaimFigure, values: Sequence[_Value]) -> str:
+    return f"geometric mean over {count_of(len(values), 'sweep' if figure.sweeps else 'workload')}"

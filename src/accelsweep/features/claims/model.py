@@ -1,10 +1,10 @@
-"""The claims of an experiment, under `report.claims`. They steer the report only and change nothing measured."""
+"""The claims of an experiment (`report.claims`) and their findings. Claims affect the report only."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -13,39 +13,32 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator, model_va
 
 from accelsweep.devices.datasheets import datasheet
 from accelsweep.errors import InputError, nearest
-from accelsweep.features.imports.model import ExternalResults, ExternalRow, Quoted
-from accelsweep.features.imports.readers import kept
+from accelsweep.features.imports.model import ExternalResults, ExternalRow, RowQuery
+from accelsweep.features.imports.readers import read_external
+from accelsweep.features.projection.ranges import Range
 from accelsweep.json_documents import Frozen, NonEmpty
-from accelsweep.records.estimates import Estimate, Range
+from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Findings, Section
 from accelsweep.records.run_record import Doubt, Outcome
 from accelsweep.significant_digits import count_of
 
-# The expression of a claim's figure: metrics and numbers, joined by `*` and `/`.
-
-NUMBER = r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)"
-"""A positive number as a pattern, with one group."""
-
-_FACTOR = re.compile(rf"\s*(?:([A-Za-z_][\w.]*)|{NUMBER})\s*")
+_NUMBER = r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)"
+_FACTOR = re.compile(rf"\s*(?:([A-Za-z_][\w.]*)|{_NUMBER})\s*")
 
 
 class Factor(NamedTuple):
-    """One factor of an expression: the name of a metric or a number, and the exponent 1 or -1."""
+    """A factor of an expression: the name of a metric or a number, and the exponent 1 or -1."""
 
-    of: str | float
+    operand: str | float
     exponent: int
 
 
 def factors(expression: str) -> tuple[Factor, ...]:
-    """Return the factors of `samples_per_second`, `window_samples / energy_joules`, `1e6 / samples_per_second`, ...
+    """Return the factors of an expression such as `window_samples / energy_joules` or `1e6 / samples_per_second`.
 
     Raises ValueError for anything but metrics and positive numbers joined by `*` and `/`.
     """
-    return tuple(_factors(expression))
-
-
-def _factors(expression: str) -> Iterator[Factor]:
-    exponent = 1
+    result, exponent = [], 1
     for part in re.split(r"([*/])", expression):
         if part in ("*", "/"):
             exponent = 1 if part == "*" else -1
@@ -53,24 +46,23 @@ def _factors(expression: str) -> Iterator[Factor]:
         match = _FACTOR.fullmatch(part)
         if match is None or (match[2] and not float(match[2])):
             raise ValueError(f"{expression!r} is not understood; write metrics and numbers joined by * and /")
-        yield Factor(match[1] or float(match[2]), exponent)
+        result.append(Factor(match[1] or float(match[2]), exponent))
+    return tuple(result)
 
-
-# The values that agree with a claim, and whether a measured interval lies within them.
 
 VALUE_TOLERANCE = 0.1
-"""The relative distance from a claimed value within which a measured one still agrees with it."""
+"""The default relative tolerance of a claimed value."""
 
 BOUND_MARGIN = 0.02
 """The share by which a value must exceed the bound of `more than`, or may miss that of `at least`."""
 
-_BOUND = re.compile(rf"(at least|more than|at most|less than) {NUMBER}")
+_BOUND = re.compile(rf"(at least|more than|at most|less than) {_NUMBER}")
 
-_RANGE = re.compile(rf"{NUMBER} to {NUMBER}")
+_RANGE = re.compile(rf"{_NUMBER} to {_NUMBER}")
 
 
 class ClaimVerdict(StrEnum):
-    """Whether a measured value's interval agrees with a claim. A claim that cannot be tested is never dropped."""
+    """Whether the interval of a measured value agrees with a claim. A claim that cannot be tested has a verdict too."""
 
     agrees = "agrees"
     more = "more than claimed"
@@ -83,18 +75,18 @@ class ClaimVerdict(StrEnum):
 
 
 class Bounds(NamedTuple):
-    """The values that agree with a claim; None is no bound."""
+    """The range of values that agree with a claim; None is unbounded."""
 
     lowest: float | None = None
     highest: float | None = None
 
 
-def bounds(claimed: float | str, tolerance: float | None = None) -> Bounds:
+def agreeing_bounds(claimed: float | str, tolerance: float | None = None) -> Bounds:
     """Return the bounds for `13.76`, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2`, `less than 1`.
 
-    A value and a range allow for `tolerance` (default `VALUE_TOLERANCE`) on both sides. An inclusive bound (`at least`)
-    allows for it too (default `BOUND_MARGIN`); an exclusive one (`more than`) must be exceeded by as much. Raises
-    ValueError for other words.
+    A value or range is widened by `tolerance` (default `VALUE_TOLERANCE`) on both sides, and so is an inclusive bound
+    such as `at least` (default `BOUND_MARGIN`). An exclusive one such as `more than` must be exceeded by that much.
+    Raises ValueError for any other text.
     """
     if isinstance(claimed, str) and (match := _BOUND.fullmatch(claimed.strip())):
         words, bound, slack = match[1], float(match[2]), 1.0 + (tolerance or BOUND_MARGIN)
@@ -109,8 +101,8 @@ def bounds(claimed: float | str, tolerance: float | None = None) -> Bounds:
     return Bounds(low / slack, high * slack)
 
 
-def decide(low: float | None, high: float | None, agreeing: Bounds) -> ClaimVerdict:
-    """Return the interval's verdict: wholly within the agreeing values, wholly above, wholly below, or undecided."""
+def interval_verdict(low: float | None, high: float | None, agreeing: Bounds) -> ClaimVerdict:
+    """Return whether an interval is within the agreeing range, above it, below it, or overlaps an end of it."""
     if low is None or high is None:
         return ClaimVerdict.undecided
     if agreeing.highest is not None and low > agreeing.highest:
@@ -123,10 +115,10 @@ def decide(low: float | None, high: float | None, agreeing: Bounds) -> ClaimVerd
 
 
 GROUP = "claims"
-"""The experiments that test claims, and what one command over all of them writes below `sweeps/` and `reports/`."""
+"""The folder of experiments that test claims, and of what `accelsweep claims` writes in `sweeps/` and `reports/`."""
 
 OUTCOME = "outcome."
-"""The beginning of a metric that is the share of the runs with an outcome."""
+"""The prefix of a metric that is the share of runs with an outcome, such as `outcome.diverged`."""
 
 Selection = Annotated[dict[str, Any], Field(min_length=1)]
 
@@ -134,7 +126,7 @@ Selection = Annotated[dict[str, Any], Field(min_length=1)]
 def _claimed(value: float | str | None) -> float | str | None:
     try:
         if value is not None:
-            bounds(value)
+            agreeing_bounds(value)
     except ValueError as error:
         hint = "write a number, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2` or `less than 1`"
         raise ValueError(f"is no claim: {error}; {hint}") from None
@@ -147,18 +139,16 @@ def _expression(text: str) -> str:
 
 
 class ClaimFigure(Frozen):
-    """One figure of a claim and its measurement: `metric` of `cell`, over that of `against` if there is one.
+    """One figure of a claim: `metric` of `cell`, divided by that of `against` if given.
 
-    Cells are named by values of their axes or configs. `metric` is an expression (`factors`), or the share of the runs
-    with an outcome (`outcome.diverged`). `claimed` is read by `bounds`; None claims nothing, and the value is only
-    measured. Where another ratio stands in `over`, the figure is this ratio over that one. A figure of a single cell
-    states its `unit`. `published` are the values that others measured, by their names, or the external rows that hold
-    them. They are shown beside ours. A plan holds values only.
+    Settings are selected by values of their axes or configs. `metric` is an expression (`factors`) or the share of runs
+    with an outcome (`outcome.diverged`). `claimed` is parsed by `agreeing_bounds`; None only measures the value. `over`
+    divides this ratio by another one. A figure of a single setting states its `unit`. `published` are values of others
+    by label, or queries of imported rows, to be shown next to ours; a plan holds values only.
 
-    `mean_over` names an axis, and `sweeps` names sweeps. The figure is then the geometric mean over the axis' values,
-    or over the sweeps. Its interval is one over these workloads. `projected` is the key of a board: the metric of
-    `cell` is then what is projected onto that board, and no measurement. `between` names two sweeps: that of `cell`,
-    and that of `against`.
+    With `mean_over` (an axis) or `sweeps` (names), the figure is a geometric mean over the axis' values or the sweeps,
+    with an interval over these workloads. With `projected` (the key of a board), `metric` of `cell` is
+    projected onto it. `between` names two sweeps: that of `cell` and that of `against`.
     """
 
     name: NonEmpty | None = None
@@ -172,93 +162,84 @@ class ClaimFigure(Frozen):
     mean_over: NonEmpty | None = None
     sweeps: tuple[NonEmpty, ...] = ()
     projected: NonEmpty | None = None
-    between: tuple[NonEmpty, NonEmpty] | None = Field(default=None, exclude_if=lambda names: names is None)
-    published: dict[str, float | Quoted] = Field(default_factory=dict)
+    between: tuple[NonEmpty, NonEmpty] | None = None
+    published: dict[str, float | RowQuery] = Field(default_factory=dict)
 
     @property
     def ratios(self) -> tuple[ClaimFigure, ...]:
-        """The figure itself, and the one that it is `over`."""
+        """The figure itself, and the ratio below `over`."""
         return (self,) if self.over is None else (self, self.over)
 
     @property
     def sides(self) -> tuple[Selection, ...]:
-        """The values that select the cell, and those that select the other cell of a ratio."""
+        """The selections of the setting and, for a ratio, of the other setting."""
         return (self.cell,) if self.against is None else (self.cell, self.against)
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """The names of the metrics in the expression."""
-        return tuple(factor.of for factor in factors(self.metric) if isinstance(factor.of, str))
+        return tuple(factor.operand for factor in factors(self.metric) if isinstance(factor.operand, str))
 
     @property
-    def others(self) -> dict[str, float]:
-        """The published values by their names."""
-        return {name: value for name, value in self.published.items() if not isinstance(value, Quoted)}
+    def published_values(self) -> dict[str, float]:
+        """The published values by label."""
+        return {name: value for name, value in self.published.items() if not isinstance(value, RowQuery)}
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome in `outcome.NAME`, whose share of the runs is the figure; None for an expression of metrics."""
+        """The outcome whose share of the runs is the figure; None for an expression of metrics."""
         name = self.metric.removeprefix(OUTCOME)
         return Outcome(name) if name != self.metric else None
 
-    @model_validator(mode="after")
-    def _shares_are_of_one_cell(self) -> ClaimFigure:
-        if self.metric.startswith(OUTCOME):
-            known = [outcome.value for outcome in Outcome]
-            if self.metric.removeprefix(OUTCOME) not in known:
-                raise ValueError(f"{self.metric!r} is no outcome; there are: {', '.join(known)}")
-            if self.against is not None:
-                raise ValueError("the share of an outcome is that of one setting, and may be 0: it takes no `against`")
-        return self
-
     @property
-    def wide(self) -> bool:
-        """Whether the figure is over several workloads or other sweeps, or about a device that was not measured."""
+    def is_composite(self) -> bool:
+        """Whether the figure is over several workloads or other sweeps, or projected onto a board."""
         return self.mean_over is not None or bool(self.named_sweeps) or self.projected is not None
 
     @property
     def named_sweeps(self) -> tuple[str, ...]:
-        """The names of the sweeps that the figure is over, or between."""
+        """The sweeps that the figure is over, or between."""
         return (*self.sweeps, *(self.between or ()))
 
     @model_validator(mode="after")
-    def _goes_over_one_thing(self) -> ClaimFigure:
-        if self.mean_over is not None and self.sweeps:
-            raise ValueError(
-                "a figure goes over the values of an axis, or over sweeps: leave out `mean_over` or `sweeps`"
-            )
-        if self.wide and self.metric.startswith(OUTCOME):
-            raise ValueError(
-                "the share of an outcome is that of one setting here: no `mean_over`, `sweeps` or `projected`"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _is_between_two_sides(self) -> ClaimFigure:
-        if self.between is None:
+    def _check_outcome(self) -> ClaimFigure:
+        if not self.metric.startswith(OUTCOME):
             return self
-        if self.against is None:
-            raise ValueError("a figure `between` two sweeps is a ratio: it takes `against`")
-        if self.over is not None or self.mean_over is not None or self.sweeps or self.projected is not None:
-            raise ValueError("a figure `between` two sweeps takes no `over`, `mean_over`, `sweeps` or `projected`")
+        outcomes = [outcome.value for outcome in Outcome]
+        if self.metric.removeprefix(OUTCOME) not in outcomes:
+            raise ValueError(f"{self.metric!r} is no outcome; there are: {', '.join(outcomes)}")
+        if self.against is not None:
+            raise ValueError("the share of an outcome is that of one setting and may be 0: it takes no `against`")
+        if self.is_composite:
+            raise ValueError("the share of an outcome is that of one setting: no `mean_over`, `sweeps` or `projected`")
         return self
 
     @model_validator(mode="after")
-    def _is_over_a_ratio(self) -> ClaimFigure:
-        if self.over is not None and (self.against is None or self.over.against is None):
-            raise ValueError("`over` divides a ratio by a ratio: both need `against`")
-        if self.over is not None and (self.over.over is not None or self.over.claimed is not None):
-            raise ValueError("the figure below `over` takes no `claimed` and no `over` of its own")
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_unit(self) -> ClaimFigure:
+    def _check_ratio(self) -> ClaimFigure:
+        if self.mean_over is not None and self.sweeps:
+            raise ValueError("a figure is over the values of an axis or over sweeps: leave out `mean_over` or `sweeps`")
+        if self.between is not None:
+            if self.against is None:
+                raise ValueError("a figure `between` two sweeps is a ratio: it takes `against`")
+            if self.over is not None or self.mean_over is not None or self.sweeps or self.projected is not None:
+                raise ValueError("a figure `between` two sweeps takes no `over`, `mean_over`, `sweeps` or `projected`")
+        if self.over is not None:
+            if self.against is None or self.over.against is None:
+                raise ValueError("`over` divides a ratio by a ratio: both need `against`")
+            if self.over.over is not None or self.over.claimed is not None:
+                raise ValueError("the figure below `over` takes no `claimed` and no `over` of its own")
         if (self.against is None) == (self.unit is None):
             raise ValueError("a ratio has `against` and no `unit`; the value of a single setting has a `unit`")
         return self
 
+    def verdict_on(self, low: float | None, high: float | None) -> ClaimVerdict:
+        """Return the verdict on an interval; `measured` if nothing is claimed."""
+        if self.claimed is None:
+            return ClaimVerdict.measured
+        return interval_verdict(low, high, agreeing_bounds(self.claimed, self.tolerance))
+
     @property
-    def words(self) -> str:
+    def claimed_text(self) -> str:
         """The claimed figure with its unit: `13.76x`, `more than 1x`, `0.024 to 0.037 s`, or `no figure`."""
         if self.claimed is None:
             return "no figure"
@@ -270,14 +251,14 @@ Figures = Annotated[tuple[ClaimFigure, ...], Field(min_length=1)]
 
 
 class Analogue(Frozen):
-    """A smaller experiment of the same kind for machines that cannot test a claim. It is no verdict on the claim."""
+    """A smaller experiment for machines that cannot test a claim. Its verdict is not one on the claim."""
 
     says: NonEmpty
     figures: Figures
 
 
 class Claim(Frozen):
-    """A statement, its `source`, its `figures`, and the reasons why they may come out otherwise here (`differs`)."""
+    """A statement, its `source`, its `figures`, and known reasons for a different result (`differs`)."""
 
     id: NonEmpty
     statement: NonEmpty
@@ -288,7 +269,7 @@ class Claim(Frozen):
 
 
 class ClaimsOptions(BaseModel):
-    """Keys of `report`: the claims that the sweep tests."""
+    """`report.claims`: the claims that the sweep tests."""
 
     claims: tuple[Claim, ...] = ()
 
@@ -296,23 +277,19 @@ class ClaimsOptions(BaseModel):
     @classmethod
     def _distinct(cls, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
         ids = [claim.id for claim in claims]
-        twice = next((name for name in ids if ids.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two claims have the id {twice!r}; each needs one of its own")
+        duplicate = next((name for name in ids if ids.count(name) > 1), None)
+        if duplicate is not None:
+            raise ValueError(f"two claims have the id {duplicate!r}; each needs its own")
         return claims
 
 
-# A claim's figure beside what was measured, with its verdict.
-
-
 class ClaimFinding(Frozen):
-    """One figure of a claim beside its measured value; `reason` says why there is no verdict or no interval.
+    """One figure of a claim with its measured value; `reason` says why there is no verdict or no interval.
 
-    `analogue` describes the smaller experiment of this figure; None for a figure of the claim itself. `differs` are the
-    known reasons why the two may differ. `cell` and `against` name the cells that were measured, `labels` gives them in
-    words (empty where none were), `doubts` are those of their runs. `published` are the values of others, by their
-    names. `projected` is the value where it was projected onto the board `board`: then nothing was tested. `unit` is
-    that of a figure that is no ratio.
+    `analogue` describes the smaller experiment that the figure belongs to, None for the claim itself. `cell` and
+    `against` name the measured settings, `labels` describe them, `doubts` are those of their runs. `published` are
+    values of others by label. `projected` is the value on the board `board`: then nothing was tested. `unit` is None
+    for a ratio.
     """
 
     id: str
@@ -336,31 +313,11 @@ class ClaimFinding(Frozen):
     unit: str | None = None
 
     @property
-    def verdict_words(self) -> str:
-        """The verdict as prose; one on a projection begins with `projected:`."""
+    def verdict_text(self) -> str:
+        """The verdict; that of a projection begins with `projected:`."""
         if self.projected is None:
             return self.verdict.value
         return f"projected: {'no figure claimed' if self.verdict is ClaimVerdict.measured else self.verdict.value}"
-
-
-# Published rows that claims name, put into the plan as numbers: a report needs no file beside the sweep.
-
-
-def with_published(report: Mapping[str, Any], home: Path) -> dict[str, Any]:
-    """Return the `report` options with the value of each external row that a claim names, under its name and source.
-
-    Raises InputError where there is no such row, where there are several, and where its unit is another. Raises it too
-    where a figure is projected onto a board that is not known.
-    """
-    claims = claims_in(report)
-    if not claims:
-        return dict(report)
-    return {**report, "claims": [_claim(claim, home).model_dump(mode="json") for claim in claims]}
-
-
-def claims_in(report: Mapping[str, Any]) -> tuple[Claim, ...]:
-    """Return the claims among the `report` options of a sweep."""
-    return ClaimsOptions.model_validate(report).claims
 
 
 class Claims(Section):
@@ -375,54 +332,67 @@ def figures_of(findings: Findings) -> tuple[ClaimFinding, ...]:
     return () if claims is None else claims.figures
 
 
-def _claim(claim: Claim, home: Path) -> Claim:
-    figures = tuple(_figure(claim.id, figure, home) for figure in claim.figures)
-    analogue = claim.analogue
-    if analogue is not None:
-        own = tuple(_figure(claim.id, figure, home) for figure in analogue.figures)
-        analogue = analogue.model_copy(update={"figures": own})
-    return claim.model_copy(update={"figures": figures, "analogue": analogue})
-
-
-def _figure(claim: str, figure: ClaimFigure, home: Path) -> ClaimFigure:
-    if figure.projected is not None:
-        datasheet(figure.projected)
-    values: dict[str, float | Quoted] = {}
-    for name, value in figure.published.items():
-        if isinstance(value, Quoted):
-            rows = kept(home, value.rows)
-            row = _only(claim, value, rows)
-            if row.unit != figure.unit:
-                ours = figure.unit or "a ratio"
-                raise InputError(
-                    f"claim {claim!r}: {value.model} of {value.rows} is in {row.unit}, the figure in {ours}"
-                )
-            values[f"{name} ({rows.source}: {row.circumstances})"] = row.value
-        else:
-            values[name] = value
-    return figure.model_copy(update={"published": values})
-
-
-def _only(claim: str, quoted: Quoted, rows: ExternalResults) -> ExternalRow:
-    """Return the one row with the wanted values."""
-    wanted = quoted.wanted
-    found = [row for row in rows.rows if all(getattr(row, name) == value for name, value in wanted.items())]
-    if len(found) == 1:
-        return found[0]
-    words = ", ".join(f"{name}={value}" for name, value in wanted.items())
-    if found:
-        first = "; ".join(row.circumstances for row in found[:3])
-        raise InputError(
-            f"claim {claim!r}: {count_of(len(found), 'row')} of {quoted.rows} have {words}, such as {first}"
-        )
-    models = sorted({row.model for row in rows.rows})
-    hint = "" if quoted.model in models else nearest(quoted.model, models)
-    raise InputError(f"claim {claim!r}: no row of {quoted.rows} has {words}{hint}")
+def claims_in(report: Mapping[str, Any]) -> tuple[Claim, ...]:
+    """Return the claims in the `report` options of a sweep."""
+    return ClaimsOptions.model_validate(report).claims
 
 
 def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the claims of several sweeps' `report` options as one list: of claims with one id the first."""
-    stated: dict[str, Claim] = {}
+    """Return the claims of several sweeps' `report` options; the first of each id wins."""
+    claims: dict[str, Claim] = {}
     for claim in (claim for report in reports for claim in claims_in(report)):
-        stated.setdefault(claim.id, claim)
-    return {"claims": [claim.model_dump(mode="json") for claim in stated.values()]} if stated else {}
+        claims.setdefault(claim.id, claim)
+    return {"claims": [claim.model_dump(mode="json") for claim in claims.values()]} if claims else {}
+
+
+def with_published(report: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """Return the `report` options with imported rows replaced by their values, so that a plan needs no other file.
+
+    Raises InputError if a query matches no row, several rows or a row in another unit, and for an unknown board.
+    """
+    claims = claims_in(report)
+    if not claims:
+        return dict(report)
+    return {**report, "claims": [_resolved_claim(claim, home).model_dump(mode="json") for claim in claims]}
+
+
+def _resolved_claim(claim: Claim, home: Path) -> Claim:
+    def resolve(figures: Figures) -> Figures:
+        return tuple(_resolved_figure(claim.id, figure, home) for figure in figures)
+
+    analogue = claim.analogue
+    if analogue is not None:
+        analogue = analogue.model_copy(update={"figures": resolve(analogue.figures)})
+    return claim.model_copy(update={"figures": resolve(claim.figures), "analogue": analogue})
+
+
+def _resolved_figure(claim: str, figure: ClaimFigure, home: Path) -> ClaimFigure:
+    if figure.projected is not None:
+        datasheet(figure.projected)  # raises InputError for an unknown board
+    values: dict[str, float | RowQuery] = {}
+    for label, value in figure.published.items():
+        if not isinstance(value, RowQuery):
+            values[label] = value
+            continue
+        results = read_external(home, value.rows)
+        row = _matching_row(claim, value, results)
+        if row.unit != figure.unit:
+            unit = figure.unit or "a ratio"
+            raise InputError(f"claim {claim!r}: {value.model} of {value.rows} is in {row.unit}, the figure in {unit}")
+        values[f"{label} ({results.source}: {row.circumstances})"] = row.value
+    return figure.model_copy(update={"published": values})
+
+
+def _matching_row(claim: str, query: RowQuery, results: ExternalResults) -> ExternalRow:
+    rows = [row for row in results.rows if all(getattr(row, name) == value for name, value in query.wanted.items())]
+    if len(rows) == 1:
+        return rows[0]
+    wanted = ", ".join(f"{name}={value}" for name, value in query.wanted.items())
+    if rows:
+        first = "; ".join(row.circumstances for row in rows[:3])
+        raise InputError(
+            f"claim {claim!r}: {count_of(len(rows), 'row')} of {query.rows} have {wanted}, such as {first}"
+        )
+    models = sorted({row.model for row in results.rows})
+    hint = "" if query.model in models else nearest(query.model, models)
+    raise InputError(f"claim {claim!r}: no row of {query.rows} has {wanted}{hint}")

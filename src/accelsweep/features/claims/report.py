@@ -1,4 +1,4 @@
-"""The tables of claims: claimed, measured here, verdict; reasons for differences; and published values beside ours."""
+"""Claims in the report: tables, a figure of published values, lines of text, and the page over many sweeps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import altair as alt
 from accelsweep.config.sweep_options import CONFIDENCE
 from accelsweep.driver.console import Tone
 from accelsweep.features.claims.model import GROUP, OUTCOME, ClaimFinding, ClaimVerdict, figures_of
-from accelsweep.records.estimates import two_digits
+from accelsweep.features.projection.ranges import two_digits
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
 from accelsweep.report import units as fmt
 from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped, have
+from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped, has_values
 from accelsweep.report.html_page import render_static
 from accelsweep.report.markdown import escape, table_text
 from accelsweep.report.report_files import replace_files
@@ -32,17 +32,21 @@ _TONES = {
     ClaimVerdict.not_run: "absent",
 }
 
-_SHORT = {ClaimVerdict.measured: "measured"}
-"""A verdict whose other words stand in the row already."""
+_SHORT_VERDICTS = {ClaimVerdict.measured: "measured"}
+"""Verdicts whose other words are in the row already."""
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return the tables of the sweep's claims, where it tests some."""
+    """Return the tables of the sweep's claims, if it tests some."""
     figures = figures_of(findings)
     if not figures:
         return []
-    published = [published_table(figures)] if any(claim.published for claim in figures) else []
-    return [claims_table(figures, findings.confidence), reasons_table(figures), *published]
+    return _tables(figures, findings.confidence)
+
+
+def _tables(claims: Sequence[ClaimFinding], confidence: float) -> list[ReportTable]:
+    published = [published_table(claims)] if any(claim.published for claim in claims) else []
+    return [claims_table(claims, confidence), reasons_table(claims), *published]
 
 
 def last_lines(findings: Findings) -> list[str]:
@@ -51,15 +55,15 @@ def last_lines(findings: Findings) -> list[str]:
 
 
 def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> ReportTable:
-    """Return a row for each figure of each claim, its analogues after it, in the order in which they were stated."""
+    """Return a row for each figure, those of an analogue after the claim's."""
     titles = ("Claim", "Claimed", "Measured here", "Verdict", "Doubts")
     return ReportTable(
         name="claims",
         title="Claims",
-        caption="Figures that others state, beside the same figures measured here. The intervals of a sweep's claims "
-        f"hold together at {fmt.share(confidence)}. A claim agrees if the whole interval lies within the claimed range."
-        " An analogue is a smaller experiment of the same kind, for machines that cannot test the claim. Its verdict "
-        "says nothing about the claim itself.",
+        caption="Claimed figures next to the same figures measured here. The intervals of a sweep's claims hold "
+        f"simultaneously at {fmt.share(confidence)}. A claim agrees if the whole interval is within the claimed range. "
+        "An analogue is a smaller experiment for machines that cannot test the claim; its verdict says nothing about "
+        "the claim itself.",
         columns=tuple(Column(title, title == "Measured here") for title in titles),
         rows=tuple(_row(claim) for claim in claims),
         data=[_data(claim) for claim in claims],
@@ -69,15 +73,15 @@ def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> ReportTab
 
 def _row(claim: ClaimFinding) -> tuple[Entry, ...]:
     measured = claim.measured or claim.projected
-    words = fmt.ABSENT if measured is None else value_words(claim)
-    verdict = _SHORT.get(claim.verdict, claim.verdict.value) if claim.projected is None else claim.verdict_words
+    words = fmt.ABSENT if measured is None else value_text(claim)
+    verdict = _SHORT_VERDICTS.get(claim.verdict, claim.verdict.value) if claim.projected is None else claim.verdict_text
     return (
         _statement(claim),
         Entry(claim.claimed),
         Entry(
             words,
             ", over ".join(" against ".join(pair) for pair in (claim.labels[:2], claim.labels[2:]) if pair),
-            tone="projected" if claim.projected else "" if measured else "absent",
+            tone="secondhand" if claim.projected else "" if measured else "absent",
             order=measured.value if measured else None,
         ),
         Entry(f"analogue: {verdict}" if claim.analogue else verdict, claim.reason, _tone(claim)),
@@ -86,23 +90,21 @@ def _row(claim: ClaimFinding) -> tuple[Entry, ...]:
 
 
 def reasons_table(claims: Sequence[ClaimFinding]) -> ReportTable:
-    """Return a row for each claim, whatever its verdict: its source, and why it may come out differently."""
-    own = {claim.id: claim for claim in reversed(claims) if not claim.analogue}
-    shown = [own[name] for name in dict.fromkeys(claim.id for claim in claims if claim.id in own)]
+    """Return a row for each claim with its source, and known reasons for a different result."""
+    rows: dict[str, ClaimFinding] = {}
+    for claim in claims:
+        if not claim.analogue:
+            rows.setdefault(claim.id, claim)
     return ReportTable(
         name="reasons",
         title="Why they may differ",
-        caption="Reasons why a claim may come out differently here, stated before anything was measured.",
+        caption="Reasons why a claim may give a different result here, stated before anything was measured.",
         columns=(Column("Claim"), Column("Source"), Column("Why they may differ")),
         rows=tuple(
-            (
-                Entry(claim.id),
-                Entry(claim.source),
-                Entry("; ".join(claim.differs) or "no reason is known"),
-            )
-            for claim in shown
+            (Entry(claim.id), Entry(claim.source), Entry("; ".join(claim.differs) or "no reason is known"))
+            for claim in rows.values()
         ),
-        data=[{"id": claim.id, "source": claim.source, "differs": "; ".join(claim.differs)} for claim in shown],
+        data=[{"id": claim.id, "source": claim.source, "differs": "; ".join(claim.differs)} for claim in rows.values()],
         empty="The experiment states no claim.",
     )
 
@@ -116,14 +118,14 @@ def _doubts(claim: ClaimFinding) -> str:
 
 
 def _statement(claim: ClaimFinding) -> Entry:
-    """Return the statement, or the analogue's description, with the claim's name; the figure's name follows, if any."""
+    """Return the statement or the analogue's description, with the names of claim and figure."""
     figure = f": {claim.figure}" if claim.figure else ""
     if claim.analogue:
         return Entry(f"{claim.id}, analogue{figure}", claim.analogue, tone="absent")
     return Entry(f"{claim.statement}{figure}", claim.id)
 
 
-def value_words(claim: ClaimFinding) -> str:
+def value_text(claim: ClaimFinding) -> str:
     """Return the value with its interval: `2.1x [2.0, 2.2]`, `34 ms [33, 35]`, `projected onto l4: about 2.1x, ...`."""
     if claim.projected is not None:
         one, unit = claim.projected, "x" if claim.unit is None else f" {claim.unit}"
@@ -136,11 +138,11 @@ def value_words(claim: ClaimFinding) -> str:
 
 
 def in_one_line(claim: ClaimFinding) -> str:
-    """Return a figure as a sentence: `vgg16, rate of a GPU: claimed more than 1x, not testable here (no GPU)`."""
+    """Return a figure in one line: `vgg16, rate of a GPU: claimed more than 1x, not testable here (no GPU)`."""
     name = ", ".join(part for part in (claim.id, "analogue" if claim.analogue else "", claim.figure or "") if part)
-    here = f"measured {value_words(claim)}, " if claim.measured else ""
-    here = f"{value_words(claim)}, " if claim.projected else here
-    verdict = claim.verdict_words if claim.projected else _SHORT.get(claim.verdict, claim.verdict.value)
+    here = f"measured {value_text(claim)}, " if claim.measured else ""
+    here = f"{value_text(claim)}, " if claim.projected else here
+    verdict = claim.verdict_text if claim.projected else _SHORT_VERDICTS.get(claim.verdict, claim.verdict.value)
     why = f" ({claim.reason})" if claim.reason else ""
     doubts = f"; doubts: {_doubts(claim)}" if claim.doubts else ""
     return f"{name}: claimed {claim.claimed}, {here}{verdict}{why}{doubts}"
@@ -152,24 +154,24 @@ def _data(claim: ClaimFinding) -> dict[str, Any]:
     )
     value = {f"measured.{key}": getattr(claim.measured, key, None) for key in ("value", "low", "high", "unit")}
     value |= {f"projected.{key}": getattr(claim.projected, key, None) for key in ("value", "low", "high")}
-    plain["verdict"] = claim.verdict_words
+    plain["verdict"] = claim.verdict_text
     return {**plain, "differs": "; ".join(claim.differs), **value, "doubts": _doubts(claim)}
 
 
 def published_table(claims: Sequence[ClaimFinding]) -> ReportTable:
-    """Return others' published values of a figure, a column each, beside the value measured here."""
-    shown = [claim for claim in claims if claim.published]
-    names = list(dict.fromkeys(name for claim in shown for name in claim.published))
+    """Return the published values of each figure, a column per source, and the value measured here."""
+    with_values = [claim for claim in claims if claim.published]
+    names = list(dict.fromkeys(name for claim in with_values for name in claim.published))
     return ReportTable(
         name="published",
         title="Published figures",
-        caption="Published figures beside ours, in the same units. Sources: "
-        + "; ".join(dict.fromkeys(claim.source for claim in shown))
+        caption="Published figures next to ours, in the same units. Sources: "
+        + "; ".join(dict.fromkeys(claim.source for claim in with_values))
         + ".",
         columns=(Column("Figure"), *(Column(name, numeric=True) for name in names), Column("Here", numeric=True)),
-        rows=tuple(_published_row(claim, names) for claim in shown),
-        data=[_published_data(claim, names) for claim in shown],
-        empty="No published figure stands beside ours.",
+        rows=tuple(_published_row(claim, names) for claim in with_values),
+        data=[_published_data(claim, names) for claim in with_values],
+        empty="No claim names published figures.",
     )
 
 
@@ -178,7 +180,7 @@ def _published_row(claim: ClaimFinding, names: Sequence[str]) -> tuple[Entry, ..
     values = [claim.published.get(name) for name in names]
     here = Entry(fmt.ABSENT, claim.reason, tone="absent")
     if claim.measured is not None:
-        here = Entry(value_words(claim), claim.labels[0], order=claim.measured.value)
+        here = Entry(value_text(claim), claim.labels[0], order=claim.measured.value)
     return (
         Entry(claim.figure or claim.statement, f"{claim.id}, {unit}"),
         *(Entry("-" if value is None else f"{value:g}", order=value) for value in values),
@@ -192,23 +194,15 @@ def _published_data(claim: ClaimFinding, names: Sequence[str]) -> dict[str, Any]
     return {**first, **{name: claim.published.get(name) for name in names}, **ours}
 
 
-# All that commands print: lines and tables, in which labels and reasons are text, neither markup nor commands.
-
-_OF_CLAIMS = {
+VERDICT_TONES = {
     ClaimVerdict.agrees: Tone.good,
     ClaimVerdict.more: Tone.bad,
     ClaimVerdict.less: Tone.bad,
     ClaimVerdict.undecided: Tone.doubtful,
     ClaimVerdict.disturbed: Tone.doubtful,
 }
+"""The terminal's tone of a verdict; one that was not tested has none."""
 
-
-def tone_of_claim(verdict: ClaimVerdict) -> Tone:
-    """Return the tone of a verdict on a claim. One that was not tested has none."""
-    return _OF_CLAIMS.get(verdict, Tone.plain)
-
-
-# Values that others published, beside those measured here: each claim's figure relative to its value here.
 
 NAME = "others"
 
@@ -216,20 +210,20 @@ COLUMNS = ("kind", "claim", "figure", "name", "value", "unit", "ratio", "low", "
 
 
 def others_figure(findings: Findings) -> Figure | Skipped:
-    """Return the published values over the ones measured here, or why there is nothing to draw."""
+    """Return the published values relative to ours, or why there is nothing to draw."""
     stated = [claim for claim in figures_of(findings) if claim.published]
     if not stated:
         return Skipped(NAME, "no claim of this experiment names published values (report.claims)")
     rows = [row for place, claim in enumerate(stated) for row in _rows(place, claim)]
     if not rows:
-        return Skipped(NAME, "no figure that has published values was measured here")
+        return Skipped(NAME, "no figure with published values was measured here")
     domain = ratio_domain(rows, 1.0)
     rows = [clipped(row, domain) for row in rows]
     drawn = len({row["key"] for row in rows})
     points = sum(row["kind"] == "published" for row in rows)
     return Figure(
         name=NAME,
-        alt=f"{fmt.count(points, 'published value')} beside {fmt.count(drawn, 'value')} measured here.",
+        alt=f"{fmt.count(points, 'published value')} next to {fmt.count(drawn, 'value')} measured here.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, rows, domain),
@@ -238,7 +232,7 @@ def others_figure(findings: Findings) -> Figure | Skipped:
 
 
 def _rows(place: int, claim: ClaimFinding) -> Iterator[dict[str, Any]]:
-    """Yield the row of the value measured here, with its interval, and one for each published value, without one."""
+    """Yield a row for our value, with its interval, and one for each published value."""
     here = claim.measured
     if here is None or here.value <= 0:
         return
@@ -254,13 +248,16 @@ def _rows(place: int, claim: ClaimFinding) -> Iterator[dict[str, Any]]:
         "high": None if here.high is None else here.high / here.value,
         "confidence": here.confidence,
         "count": here.count,
-        "words": value_words(claim),
+        "words": value_text(claim),
     }
     for name, value in claim.published.items():
         if value > 0:
             none = dict.fromkeys(("low", "high", "confidence", "count"))
             ratio = {"ratio": value / here.value, "words": f"{value:g}, published, without an interval"}
             yield {**shared, **none, **ratio, "kind": "published", "name": name, "value": value}
+
+
+_TOOLTIP = {"name": "whose", "figure": "figure", "words": "value"}
 
 
 def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]) -> Chart:
@@ -277,7 +274,7 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
         x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q")
     )
     return alt.layer(
-        *([interval] if have(rows, "low") else []),
+        *([interval] if has_values(rows, "low") else []),
         *arrows(here, rows, scale),
         here.mark_point(filled=True, size=95, color=palette.accent).encode(x=x),
         base.transform_filter("datum.kind == 'published'")
@@ -286,19 +283,14 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
     ).properties(height=ROW_PIXELS * len(keys), usermeta={"rows": len(keys)})
 
 
-_TOOLTIP = {"name": "whose", "figure": "figure", "words": "value"}
-
-
-# One table over the claims of many sweeps: `reports/claims/`, as a page and as Markdown. It formats findings only.
-
 UNTESTED = (ClaimVerdict.not_testable, ClaimVerdict.not_run)
 
-_IN_WORDS = {ClaimVerdict.measured: "without a claimed figure"}
+_SUMMARY_TEXT = {ClaimVerdict.measured: "without a claimed figure"}
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The content of the page: the sweeps that state claims, and why some, by name, were not run to their end."""
+    """The content of the page over many sweeps; `why_not` is why a sweep, by name, was not run to its end."""
 
     sweeps: tuple[Findings, ...]
     why_not: Mapping[str, str]
@@ -310,27 +302,30 @@ class Verdicts:
 
     @property
     def sentence(self) -> str:
-        """The number of claims and the verdicts on their figures; analogues and projections are counted apart."""
+        """The number of claims and the verdicts on their figures, without analogues and projections."""
         own = [claim for claim in self.claims if not claim.analogue]
         projected = [claim for claim in own if claim.projected]
         counts = Counter(claim.verdict for claim in own if not claim.projected)
         tested = [verdict for verdict in ClaimVerdict if counts[verdict] and verdict not in UNTESTED]
         untested = [f"{counts[verdict]} {verdict.value}" for verdict in UNTESTED if counts[verdict]]
-        words = ", ".join(f"{counts[verdict]} {_IN_WORDS.get(verdict, verdict.value)}" for verdict in tested)
+        only_projected = [f"{len(projected)} only projected"] if projected else []
+        words = ", ".join(f"{counts[verdict]} {_SUMMARY_TEXT.get(verdict, verdict.value)}" for verdict in tested)
         here = f"{sum(counts[verdict] for verdict in tested)} tested here" + (f" ({words})" if words else "")
         return (
             f"{fmt.count(len({claim.id for claim in own}), 'claim')} with {fmt.count(len(own), 'figure')}: "
-            f"{', '.join([here, *untested, *_judged_by_projection(len(projected))])}. "
-            f"Beside them {fmt.count(len(self.claims) - len(own), 'figure')} of smaller analogues."
+            f"{', '.join([here, *untested, *only_projected])}. "
+            f"In addition, {fmt.count(len(self.claims) - len(own), 'figure')} of smaller analogues."
         )
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The reasons why some were not run, and the command that runs each."""
-        left = [one for one in self.sweeps if any(claim.verdict is ClaimVerdict.not_run for claim in figures_of(one))]
-        told = [f"{figures_of(one)[0].id} was not run: {self.why_not[one.sweep]}; {one.command}" for one in left]
+        """Why some sweeps were not run, and the commands that run them."""
+        pending = [
+            one for one in self.sweeps if any(claim.verdict is ClaimVerdict.not_run for claim in figures_of(one))
+        ]
+        lines = [f"{figures_of(one)[0].id} was not run: {self.why_not[one.sweep]}; {one.command}" for one in pending]
         unknown = sorted(self.why_not.keys() - {one.sweep for one in self.sweeps})
-        return (*told, *(f"nothing is known of {sweep}: {self.why_not[sweep]}" for sweep in unknown))
+        return (*lines, *(f"{sweep} has no findings: {self.why_not[sweep]}" for sweep in unknown))
 
     @property
     def machines(self) -> str:
@@ -340,24 +335,17 @@ class Verdicts:
 
     @property
     def tables(self) -> tuple[ReportTable, ...]:
-        """The verdicts, and others' published values where a claim states them."""
+        """The verdicts, the reasons, and published values if a claim names some."""
         confidence = min((one.confidence for one in self.sweeps), default=CONFIDENCE)
-        published = [claim for claim in self.claims if claim.published]
-        tables = (claims_table(self.claims, confidence), reasons_table(self.claims))
-        return (*tables, published_table(published)) if published else tables
-
-
-def _judged_by_projection(count: int) -> list[str]:
-    """Return how many figures were judged by projection, which is no test; nothing for none."""
-    return [f"{count} only projected"] if count else []
+        return tuple(_tables(self.claims, confidence))
 
 
 def write_verdicts(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) -> Path:
-    """Write `reports/claims/` below `home` and return the path of its page. The same findings give the same bytes."""
+    """Write `reports/claims/` in `home` and return its page. The same findings give the same bytes."""
     content = Verdicts(tuple(printable_findings(one) for one in sweeps), why_not)
     files = {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
     files[MARKDOWN] = _markdown(content)
-    files[PAGE] = render_static("claims.html.j2", content=content)
+    files[PAGE] = render_static(Path(__file__).with_name("claims.html.j2"), content=content)
     target = home / REPORTS_FOLDER / GROUP
     replace_files(files, target)
     return target / PAGE

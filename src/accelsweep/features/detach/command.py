@@ -27,6 +27,7 @@ from accelsweep.features.detach.places import (
     detached,
     end_of_head,
     handed_head,
+    head_log,
     name_in,
     place_for,
     place_of,
@@ -85,9 +86,9 @@ def _left_behind(place: Place, site: Site) -> list[str]:
 
 def _started(place: Place, folder: SweepFolder) -> Handed:
     """Have the place start the head; without one the order is taken back."""
-    for file in (folder.of_head("ended"), folder.head_log):
+    for file in (folder.of_head("ended"), head_log(folder)):
         file.unlink(missing_ok=True)
-    folder.head_log.parent.mkdir(parents=True, exist_ok=True)
+    head_log(folder).parent.mkdir(parents=True, exist_ok=True)
     command = (sys.executable, "-P", "-m", "accelsweep.features.detach.job", str(folder.root))
     try:
         name = place.start(folder, command, name_in(place, folder))
@@ -119,9 +120,9 @@ def _see_begin(place: Place, folder: SweepFolder, name: str) -> None:
     deadline = time.monotonic() + _BEGIN_SECONDS
     while living_hold(folder.of_head("claim")) is None and end_of_head(folder) is None and time.monotonic() < deadline:
         if place.state(name) is None and end_of_head(folder) is None:
-            said = [line for line in tail_lines(folder.head_log) if line.strip()] if folder.head_log.exists() else []
+            said = [line for line in tail_lines(head_log(folder)) if line.strip()] if head_log(folder).exists() else []
             why = said[-1] if said else "it said nothing"
-            raise AccelsweepError(f"the head ended before it began: {why}; {folder.head_log} has more")
+            raise AccelsweepError(f"the head ended before it began: {why}; {head_log(folder)} has more")
         time.sleep(_LOOK_SECONDS)
 
 
@@ -186,13 +187,13 @@ class _Shown:
             if self._absent >= _GONE and end_of_head(self._folder) is None:
                 raise AccelsweepError(
                     f"the detached head of {self._folder.name!r} ended without a message, so it was probably killed. "
-                    f"{self._folder.head_log} has its output. The same command goes on"
+                    f"{head_log(self._folder)} has its output. The same command goes on"
                 )
             time.sleep(_READ_SECONDS)
 
     def _print_new(self) -> None:
         try:
-            with open_regular(self._folder.head_log) as log:
+            with open_regular(head_log(self._folder)) as log:
                 log.seek(self._at)
                 new = log.read()
         except FileNotFoundError:

@@ -250,7 +250,7 @@ def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
 
 
 def _in_vain(engine: SlurmEngine, job: Job) -> bool:
-    return engine.waits(job) and engine.hopeless(job.reason)
+    return engine.waits(job) and engine.never_starts(job.reason)
 
 
 def _answered(ask: Callable[[], _Answer], deadline: float) -> _Answer:
@@ -285,7 +285,7 @@ def main() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever started this process
     interrupt_on_termination()
-    root = sweep_parser("commands.detached.carry_on", "Do what the order in a sweep's folder says.").parse_args().sweep
+    root = sweep_parser("features.detach.job", "Do what the order in a sweep's folder says.").parse_args().sweep
     sys.exit(exit_code(lambda: carry_on(SweepFolder.of(root))))
 
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel
@@ -24,7 +25,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.schedulers import slurm
 from accelsweep.schedulers.job_environment import for_jobs
 from accelsweep.schedulers.protocol import Resources, ask
-from accelsweep.schedulers.slurm import full, keys_for, offer, sbatch_options
+from accelsweep.schedulers.slurm import keys_for, offer, queue_limit, sbatch_options
 
 # The state of a head that was handed over: where it went, and how it ended.
 
@@ -63,6 +64,11 @@ def handed_head(folder: SweepFolder) -> Handed | None:
     with contextlib.suppress(FileNotFoundError, DamagedFile, NewerFile):
         return Handed.read(folder.of_head("handed"))
     return None
+
+
+def head_log(folder: SweepFolder) -> Path:
+    """Return the file with the output of the last detached driver."""
+    return folder.root / "logs" / "head.log"
 
 
 def end_of_head(folder: SweepFolder) -> int | None:
@@ -185,7 +191,7 @@ class HeadJob:
         try:
             number = ask(*submit, base=for_jobs(os.environ, self._slurm.secrets)).strip().partition(";")[0]
         except AccelsweepError as error:
-            if full(str(error)) is None:
+            if queue_limit(str(error)) is None:
                 raise
             raise AccelsweepError(f"{error}. Slurm takes the head's job when another job of yours has ended") from None
         if after is None and (why := self._hopeless(number)) is not None:
@@ -195,7 +201,9 @@ class HeadJob:
 
     def _hopeless(self, number: str) -> str | None:
         """Return why the head's job could never start, or never submit another one; None where it may."""
-        if any(full(offered.said) for offered in map(offer, self._blocks[:1])) and not set(slurm.of_user()) - {number}:
+        if any(queue_limit(offered.said) for offered in map(offer, self._blocks[:1])) and not set(slurm.of_user()) - {
+            number
+        }:
             return (
                 "Slurm lets you submit the head's job and no other one beside it: leave --detach out, or take an "
                 f"account or a QOS with room for more (site.slurm.account={self._slurm.account}, "
@@ -203,8 +211,8 @@ class HeadJob:
             )
         deadline = time.monotonic() + _REASON_SECONDS
         while (state := self.state(number)) is not None and state.waits:
-            if slurm.hopeless(state.reason) or (
-                slurm.hopeless_alone(state.reason) and not slurm.of_user(slurm.HOLDING)
+            if slurm.never_starts(state.reason) or (
+                slurm.never_starts_alone(state.reason) and not slurm.of_user(slurm.HOLDING)
             ):
                 return f"the head's job could never start ({state.reason}): change {self._keys(state.reason)}"
             if state.reason not in ("None", "") or time.monotonic() > deadline:
@@ -247,7 +255,7 @@ class HeadJob:
             "--job-name": name,
             "--comment": f"accelsweep head {folder.name}",
             "--chdir": folder.home,
-            "--output": str(folder.head_log).replace("%", "%%"),
+            "--output": str(head_log(folder)).replace("%", "%%"),
         }
         fixed = ("--parsable", "--export=ALL", "--requeue", "--open-mode=append", "--nodes=1", "--ntasks=1")
         return [*fixed, *(f"{option}={value}" for option, value in asked.items() if value is not None)]
@@ -286,7 +294,7 @@ class HeadJob:
         """
         asked = ("squeue", "--noheader", "--states=COMPLETING", f"--jobs={name}", "--format=%M")
         with contextlib.suppress(AccelsweepError):
-            return ask(*asked, patience_seconds=_ANSWER_SECONDS).strip() not in ("", "0:00")
+            return ask(*asked, timeout_seconds=_ANSWER_SECONDS).strip() not in ("", "0:00")
         return False
 
     def end_with(self, name: str, *, waits: bool = False) -> str:
@@ -316,7 +324,7 @@ class Tmux:
     def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
         """Start `command` in a session; return the session's name."""
         session = re.sub(r"[^A-Za-z0-9_-]", "-", name)
-        shell = ("/bin/sh", "-c", _INTO_LOG, "sh", str(folder.head_log), *command)
+        shell = ("/bin/sh", "-c", _INTO_LOG, "sh", str(head_log(folder)), *command)
         told = _tmux(session, "-f", "/dev/null", "new-session", "-d", "-s", session, "-c", str(folder.home), *shell)
         if told.returncode != 0:
             raise AccelsweepError(f"tmux could not start the head: {told.stderr.strip()}")
@@ -372,7 +380,7 @@ class UserUnit:
     def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
         """Start `command` in a unit, with our environment; return the unit's name."""
         unit = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
-        properties = [f"Standard{stream}=append:{folder.head_log}" for stream in ("Output", "Error")]
+        properties = [f"Standard{stream}=append:{head_log(folder)}" for stream in ("Output", "Error")]
         properties += ["KillMode=mixed", f"TimeoutStopSec={_STOP_SECONDS}"]
         asked = [
             "systemd-run",

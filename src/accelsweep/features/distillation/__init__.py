@@ -1,4 +1,4 @@
-"""`model=distillation`: a student that learns from a teacher's answers. Its class is named by `model._target_`."""
+"""`model=distillation`: a student that learns from a teacher's outputs. `model._target_` names the class."""
 
 from accelsweep.registry import Feature
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelsweep.analysis.analyse_sweep import Analysis
-from accelsweep.analysis.intervals import Family, exponential_estimate, linear_estimate, mean, significant
+from accelsweep.analysis.intervals import Family, exponential_estimate, linear_estimate, mean, round_significant
 from accelsweep.analysis.run_results import RunRow, rate_metric_of
 from accelsweep.config.setting import label
 from accelsweep.features.fleet.findings import FleetFinding, FleetNode, NodeSpread, NodeVerdict
@@ -179,7 +179,7 @@ def _nodes(readings: Mapping[str, NodeReadings], fleet: Fleet, confidence: float
                 reason=reason,
                 ratio=ratio,
                 chance=_rounded(slow.get(node)),
-                celsius=significant(mean(degrees)) if degrees else None,
+                celsius=round_significant(mean(degrees)) if degrees else None,
                 warmer=warmer,
                 warmer_chance=_rounded(hot.get(node)),
                 hotter=hot.get(node, 1.0) <= level,
@@ -206,7 +206,7 @@ def _corrected(deviations: Mapping[str, Deviation], bound: float, confidence: fl
 
 
 def _rounded(chance: float | None) -> float | None:
-    return None if chance is None else significant(chance, 3)
+    return None if chance is None else round_significant(chance, 3)
 
 
 def _estimate(deviations: Mapping[str, Deviation], node: str, confidence: float) -> Estimate | None:
@@ -263,9 +263,9 @@ def _components(
 def _deviation(found: Scatter, confidence: float, count: int) -> Estimate:
     """Return a standard deviation of log rates, which is one of relative differences as long as it is small."""
     return Estimate(
-        value=significant(found.value),
-        low=None if found.low is None else significant(found.low),
-        high=None if found.high is None else significant(found.high),
+        value=round_significant(found.value),
+        low=None if found.low is None else round_significant(found.low),
+        high=None if found.high is None else round_significant(found.high),
         unit="1",
         confidence=confidence,
         count=count,

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 from pydantic import Field
 
-from accelsweep.cli.options import AsJson, DryRun, Each, NodesAsked, Overrides, Tolerance
+from accelsweep.cli.options import AsJson, DryRun, Overrides
 from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.driver.console import say, warn
 from accelsweep.driver.job_queue import refuse_before_submission
@@ -34,6 +34,16 @@ if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
 
 FEWEST_NODES, FEWEST_ROUNDS = 2, 2
+
+
+NodesAsked = Annotated[str, typer.Option(help="`all` of the partition, or a list such as gpu[1-3],gpu7")]
+
+Each = Annotated[int, typer.Option(min=1, help="blocks of each node, one in a round")]
+
+Tolerance = Annotated[
+    float,
+    typer.Option(min=0.001, max=1, help="a node is sick if it is slower than the others by more than this share"),
+]
 
 
 class FleetRequest(Extension):

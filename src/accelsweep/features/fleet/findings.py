@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
-from accelsweep.analysis.headline import advice, command, percent_change
+from accelsweep.analysis.headline import advice, percent_change, sweep_command
 from accelsweep.features.fleet.planning import Fleet
 from accelsweep.json_documents import Frozen
 from accelsweep.records.estimates import Estimate
@@ -188,14 +188,14 @@ def _with_rounds(manifest: Manifest, times: int) -> str:
     fleet = manifest.part(Fleet)
     assert fleet is not None, "the sweep compares nodes"
     more = fleet.model_copy(update={"each": times * fleet.each})
-    return command(manifest.model_copy(update={"parts": {**manifest.parts, fleet.command: more}}))
+    return sweep_command(manifest.model_copy(update={"parts": {**manifest.parts, fleet.command: more}}))
 
 
 def _settle(open_ones: Sequence[FleetNode], manifest: Manifest) -> str | None:
     """Return the command that tells more: disturbed and missing runs again, or twice the rounds."""
     verdicts = {one.verdict for one in open_ones}
     if NodeVerdict.disturbed in verdicts:
-        return f"accelsweep retry {manifest.sweep} --outcome disturbed && {command(manifest)}"
+        return f"accelsweep retry {manifest.sweep} --outcome disturbed && {sweep_command(manifest)}"
     if NodeVerdict.undecided in verdicts:
         return _with_rounds(manifest, 2)
-    return command(manifest) if verdicts else None
+    return sweep_command(manifest) if verdicts else None

@@ -7,12 +7,13 @@ FEATURE = Feature(
     scheduler=Scheduler(
         name="grid_engine",
         title="Grid Engine",
-        engine="accelsweep.features.grid_engine.scheduler:GridEngineEngine",
+        engine="accelsweep.features.grid_engine.scheduler:GridEngineScheduler",
         job="accelsweep.features.grid_engine.scheduler:GridEngineJob",
         variables=("JOB_ID", "NSLOTS"),
         options="accelsweep.features.grid_engine.site:GridEngine",
-        check="accelsweep.features.grid_engine.site:refuse_unfit_grid_engine",
-        says_no_memory="accelsweep.features.grid_engine.scheduler:tells_of_memory",
+        check="accelsweep.features.grid_engine.site:check_options",
+        says_no_memory="accelsweep.features.grid_engine.scheduler:is_out_of_memory",
+        draft_source="qhost and qconf",
         draft="accelsweep.features.grid_engine.site:draft",
     ),
 )

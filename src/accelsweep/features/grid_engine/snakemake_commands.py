@@ -1,11 +1,4 @@
-"""The programs by which Snakemake uses Grid Engine: `python -m` this module with `status` or `submit`.
-
-`status NUMBER` prints the state of a job in a word. It never fails, because Snakemake would end for that. A job may be
-fine although it left the queue, and although qacct does not know it after a while. Snakemake then looks at its files.
-
-`submit SWEEP BLOCK OPTIONS... SCRIPT` prints the number of the job. Where qsub refuses the job, it prints qsub's words,
-because Snakemake logs no others.
-"""
+"""The commands by which Snakemake's cluster-generic executor submits a block's job and asks for its status."""
 
 from __future__ import annotations
 
@@ -20,109 +13,102 @@ from pathlib import Path
 
 from accelsweep.errors import AccelsweepError
 from accelsweep.features.grid_engine.scheduler import (
-    IN_TURN,
     LOGS,
+    ONE_AT_A_TIME,
     job_name,
-    last_word,
-    log_of,
-    read_account,
+    log_line,
+    log_path,
+    read_qacct,
     succeeded,
 )
 from accelsweep.schedulers.job_environment import for_jobs
 from accelsweep.schedulers.protocol import ask
 from accelsweep.signals import exit_code_of, parser_for
 
-_NEVER_BEGAN_SECONDS = 10.0
-"""The time for which a job's log may be invisible here: one deleted in the queue has neither log nor account."""
+_LOG_SECONDS = 10.0
+"""A log appears here within this time. A job without one was deleted in the queue."""
 
-_PATIENCE_SECONDS = 60.0
-"""The time within which qacct knows of a job: Grid Engine writes its accounts some seconds later."""
+_QACCT_SECONDS = 60.0
+"""qacct knows a job within this time of its end."""
 
 
-def state(number: str, home: Path) -> str:
-    """Return `running`, `success` or `failed` for a job that was submitted from `home`."""
+def status(number: str, home: Path) -> str:
+    """Return `running`, `success` or `failed` for a job submitted from `home`.
+
+    It never fails, because Snakemake would stop. Where qacct does not know an ended job, the answer is `success`, and
+    Snakemake looks for the job's files.
+    """
     try:
         ask("qstat", "-j", number)
     except AccelsweepError as error:
         if "do not exist" not in str(error):
-            return "running"  # nobody answers
+            return "running"  # qmaster does not answer
     else:
         return "running"
-    mark = log_of(number, home).with_suffix(".gone")
+    log = log_path(number, home)
+    marker = log.with_suffix(".gone")  # as old as our first question after the job left the queue
     try:
-        found = _ended(number, home, mark)
+        state = _final_status(number, log, marker)
     except OSError:
         return "running"  # a full disk, for example: there may be room at the next question
-    if found != "running":
+    if state != "running":
         with contextlib.suppress(OSError):
-            mark.unlink(missing_ok=True)
-    return found
+            marker.unlink(missing_ok=True)
+    return state
 
 
-def _ended(number: str, home: Path, mark: Path) -> str:
-    """Return the state of a job that is in the queue no more, and leave what ended it in its log."""
-    log = log_of(number, home)
+def _final_status(number: str, log: Path, marker: Path) -> str:
+    """Return the status of a job that has left the queue, and append the reason for a failure to its log."""
     try:
-        account = read_account(ask("qacct", "-j", number))
+        account = read_qacct(ask("qacct", "-j", number))
     except AccelsweepError:
-        return _without_account(log, mark)
+        if not marker.exists():
+            marker.parent.mkdir(exist_ok=True)
+            marker.touch()
+        seconds = time.time() - marker.stat().st_mtime
+        if not log.exists():
+            return "failed" if seconds > _LOG_SECONDS else "running"
+        return "success" if seconds > _QACCT_SECONDS else "running"
     if succeeded(account):
         return "success"
-    if line := last_word(account):
+    if line := log_line(account):
         with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as file:
             file.write(f"{line}\n")
     return "failed"
 
 
-def _without_account(log: Path, mark: Path) -> str:
-    """Return the state of a job that nobody knows: deleted before it began, or ended some time ago.
-
-    `mark` is a file as old as our not knowing.
-    """
-    if not mark.exists():
-        mark.parent.mkdir(exist_ok=True)
-        mark.touch()
-    gone = time.time() - mark.stat().st_mtime
-    if not log.exists():
-        return "failed" if gone > _NEVER_BEGAN_SECONDS else "running"
-    return "success" if gone > _PATIENCE_SECONDS else "running"
-
-
-def _submit(sweep: str, block: str, job: Sequence[str]) -> int:
+def submit(sweep: str, block: str, job: Sequence[str]) -> int:
+    """Submit a block's job: options of qsub, and the script. Returns qsub's exit code."""
     *options, script = job
     home = Path.cwd()
     (home / LOGS).mkdir(exist_ok=True)
     name = job_name(sweep, home, block)
-    if IN_TURN in options:
-        options = [option for option in options if option != IN_TURN]
+    if ONE_AT_A_TIME in options:
+        options = [option for option in options if option != ONE_AT_A_TIME]
         options += ["-hold_jid", f"{name.removesuffix(block)}*"]
     # -w e refuses what no node could ever run; with -r n Snakemake, not Grid Engine, submits a lost job again
-    always = ("-terse", "-cwd", "-V", "-S", "/bin/bash", "-j", "y", "-w", "e", "-r", "n")
-    log = ("-o", f"{home}/{LOGS}/$JOB_ID.log")
-    command = ("qsub", *always, *log, "-N", name, *options, script)
+    fixed = ("-terse", "-cwd", "-V", "-S", "/bin/bash", "-j", "y", "-w", "e", "-r", "n")
+    command = ("qsub", *fixed, "-o", f"{home}/{LOGS}/$JOB_ID.log", "-N", name, *options, script)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=for_jobs(os.environ))
     sys.stdout.write(done.stdout if done.returncode == 0 else f"{done.stdout}{done.stderr}")
     return done.returncode
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what the command line says and return the exit code."""
+    """Run the command and return the exit code. Errors go to stdout, which is what Snakemake logs."""
     parser = parser_for("features.grid_engine.snakemake_commands", __doc__)
-    programs = parser.add_subparsers(dest="program", required=True)
-    of_status = programs.add_parser("status", help="print running, success or failed")
-    of_status.add_argument("number", help="the job's, as qsub gave it")
-    of_submit = programs.add_parser("submit", help="submit a block's job and print its number")
-    of_submit.add_argument("sweep")
-    of_submit.add_argument("block")
-    of_submit.add_argument(
-        "job", nargs=argparse.REMAINDER, metavar="OPTIONS... SCRIPT", help="options of qsub, the script"
-    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    submit_parser = commands.add_parser("submit", help="submit a block's job and print its number")
+    submit_parser.add_argument("sweep")
+    submit_parser.add_argument("block")
+    submit_parser.add_argument("job", nargs=argparse.REMAINDER, metavar="OPTIONS... SCRIPT", help="for qsub")
+    commands.add_parser("status", help="print running, success or failed").add_argument("number", help="of the job")
     given = parser.parse_args(arguments)
-    if given.program == "status":
-        return exit_code_of(lambda: print(state(given.number, Path.cwd())))  # noqa: T201 - Snakemake reads it
+    if given.command == "status":
+        return exit_code_of(lambda: print(status(given.number, Path.cwd())))  # noqa: T201 - Snakemake reads it
     if not given.job:
-        of_submit.error("the job's script is missing")
-    return exit_code_of(lambda: _submit(given.sweep, given.block, given.job), report=print)
+        submit_parser.error("the job's script is missing")
+    return exit_code_of(lambda: submit(given.sweep, given.block, given.job), report=print)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figure of one line: its points in order, their intervals, the levels, and rules where something changed."""
+"""The figure of one line: points with intervals, levels, and vertical rules at changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.features.history.lines import HistoryLine, LinePoint, RateChange
+from accelsweep.features.history.model import HistoryLine, LinePoint, RateChange
 from accelsweep.records.estimates import Verdict
 from accelsweep.report import units as fmt
 from accelsweep.report.captions import Caption
-from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, have
+from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, has_values
 from accelsweep.significant_digits import significant
 
 COLUMNS = (
@@ -24,32 +24,31 @@ COLUMNS = (
 )  # fmt: skip
 
 HEIGHT = 240
-"""Of a figure, in pixels."""
 
-_LATE = 0.6
-"""From this share of the points on, words beside a rule stand left of it: right of it they would leave the picture."""
+_LEFT_LABELS_FROM = 0.6
+"""From this share of the points on, labels are left of their rule, because they would leave the picture."""
 
-_SLOTS = 3
-"""So many words beside rules stand one below the other, because on a phone neighbours would cover each other."""
+_LABEL_ROWS = 3
+"""Labels are staggered over so many rows, because neighbours would overlap on a phone."""
 
-_SLOT_HEIGHT = 15
+_LABEL_HEIGHT = 15
 
-_LEAST = 0.03
-"""The axis covers at least this share of the rate, so that noise does not look like much."""
+_MIN_AXIS_SHARE = 0.03
+"""The axis covers at least this share of the rate, so that noise does not look large."""
 
-_REACH = 2.0
-"""The axis goes this many times as far as the points reach from their middle: a wide interval stretches it no more."""
+_MAX_AXIS_REACH = 2.0
+"""A wide interval stretches the axis by at most this multiple of the points' range."""
 
 
 @dataclass(frozen=True)
 class LineFigure(Figure):
-    """A figure whose title is that of its line."""
+    """A figure with the title of its line."""
 
     title: str = ""
 
     @property
     def caption(self) -> Caption:
-        """The line's title; how to read all of the figures stands above them once."""
+        """The line's title. The page explains once how to read all figures."""
         return Caption(self.title, "")
 
 
@@ -58,7 +57,7 @@ def line_figure(name: str, title: str, line: HistoryLine) -> LineFigure:
     rows = _rows(line)
     domain = _domain(line.points)
     rows = [{**row, "from": _within(row["low"], domain), "to": _within(row["high"], domain)} for row in rows]
-    changes = "; ".join(change_words(line, change) for change in line.changes) or "no change"
+    changes = "; ".join(describe_change(line, change) for change in line.changes) or "no change"
     return LineFigure(
         name=name,
         alt=f"Rate of {title} over {fmt.count(len(rows), 'point')}: {changes}.",
@@ -69,14 +68,14 @@ def line_figure(name: str, title: str, line: HistoryLine) -> LineFigure:
     )
 
 
-def change_words(line: HistoryLine, change: RateChange) -> str:
-    """Return `3.0 % slower at 1a2b3c4`, with the packages that changed there, too."""
-    beside = f", where {' and '.join(change.software)} changed too" if change.software else ""
-    return f"{amount_words(change)} at {line.points[change.at].name}{beside}"
+def describe_change(line: HistoryLine, change: RateChange) -> str:
+    """Return `3.0 % slower at 1a2b3c4`, with the packages that changed there."""
+    software = f", where {' and '.join(change.software)} changed too" if change.software else ""
+    return f"{describe_amount(change)} at {line.points[change.at].name}{software}"
 
 
-def amount_words(change: RateChange) -> str:
-    """Return how much the rate changed: `3.0 % slower`."""
+def describe_amount(change: RateChange) -> str:
+    """Return the amount of a change: `3.0 % slower`."""
     return f"{significant(abs(change.ratio.value - 1.0) * 100.0, 2)} % {change.verdict}"
 
 
@@ -90,64 +89,48 @@ def _rows(line: HistoryLine) -> list[dict[str, Any]]:
             {
                 "place": at + 1,
                 "point": point.name,
-                **_facts(point),
+                **point.model_dump(exclude={"name", "rate", "software"}),
+                "rate": point.rate.value,
+                "low": point.rate.low,
+                "high": point.rate.high,
+                "blocks": point.rate.count,
+                "words": fmt.estimate_text(point.rate),
+                "day": point.day,
                 "level": levels[segment],
                 "segment": segment,
-                "change": amount_words(changes[at]) if at in changes else None,
+                "change": describe_amount(changes[at]) if at in changes else None,
                 "better": at in changes and changes[at].verdict is Verdict.faster,
                 "worse": at in changes and changes[at].verdict is Verdict.slower,
                 "software": ", ".join(software.get(at, ())) or None,
                 "before": at + 0.5,
-                "late": at > _LATE * len(line.points),
-                "slot": segment % _SLOTS,
-                "software_slot": sum(place < at for place in software) % _SLOTS,
+                "late": at > _LEFT_LABELS_FROM * len(line.points),
+                "slot": segment % _LABEL_ROWS,
+                "software_slot": sum(place < at for place in software) % _LABEL_ROWS,
             }
         )
     return rows
 
 
-def _facts(point: LinePoint) -> dict[str, Any]:
-    return {
-        "source": point.source,
-        "version": point.version,
-        "commit": point.commit,
-        "local_changes": point.local_changes,
-        "committed": point.committed,
-        "measured": point.measured,
-        "rate": point.rate.value,
-        "low": point.rate.low,
-        "high": point.rate.high,
-        "blocks": point.rate.count,
-        "disturbed": point.disturbed,
-        "words": fmt.estimate_text(point.rate),
-        "day": point.day,
-    }
-
-
 def _levels(line: HistoryLine) -> list[float | None]:
-    """Return the geometric mean of the points of each level; None where no change was looked for."""
+    """Return the geometric mean of each level; None where changes were not searched for."""
     if line.reason:
         return [None] * (len(line.changes) + 1)
     ends = [0, *(change.at for change in line.changes), len(line.points)]
-    parts = [line.points[a:b] for a, b in pairwise(ends)]
-    return [_geometric([one.rate.value for one in part if one.disturbed is None]) for part in parts]
-
-
-def _geometric(values: Sequence[float]) -> float | None:
-    return float(f"{geometric_mean(values):.6g}") if values else None
+    parts = [[point.rate.value for point in line.points[a:b] if point.disturbed is None] for a, b in pairwise(ends)]
+    return [float(f"{geometric_mean(part):.6g}") if part else None for part in parts]
 
 
 def _domain(points: Sequence[LinePoint]) -> tuple[float, float]:
-    """Return the ends of the axis: all points with their intervals, unless one of these is very wide."""
+    """Return the ends of the axis: all points with their intervals, cut where an interval is very wide."""
     rates = [point.rate.value for point in points]
     low, high = min(rates), max(rates)
-    room = _REACH * max(high - low, 0.01 * high)
+    room = _MAX_AXIS_REACH * max(high - low, 0.01 * high)
     ends = [end for point in points for end in (point.rate.low, point.rate.high) if end is not None]
     low, high = max(min([low, *ends]), low - room), min(max([high, *ends]), high + room)
-    short = max(0.0, _LEAST * high - (high - low))
+    short = max(0.0, _MIN_AXIS_SHARE * high - (high - low))
     low, high = low - short / 2.0, high + short / 2.0
     air = 0.08 * (high - low)
-    return float(f"{low - 2.0 * air:.6g}"), float(f"{high + 3.0 * air:.6g}")  # words stand above and below the points
+    return float(f"{low - 2.0 * air:.6g}"), float(f"{high + 3.0 * air:.6g}")  # room for labels above and below
 
 
 def _within(end: float | None, domain: tuple[float, float]) -> float | None:
@@ -161,55 +144,56 @@ def _draw(palette: Palette, rows: Sequence[dict[str, Any]], domain: tuple[float,
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
     y = alt.Y("rate:Q", title=f"rate ({unit})", scale=scale, axis=SI_AXIS)
     base = alt.Chart(ROWS).encode(tooltip=[alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()])
-    counted, apart = "!isValid(datum.disturbed)", "isValid(datum.disturbed)"
     layers = [*_software(base, palette, rows), *_changes(base, palette, rows)]
-    if have(rows, "level"):
+    if has_values(rows, "level"):
         line = base.mark_line(color=palette.muted, strokeWidth=2, strokeDash=[5, 4])
         layers.append(line.encode(x=x, y=alt.Y("level:Q", scale=scale), detail=alt.Detail("segment:N")))
-    if have(rows, "from"):
+    if has_values(rows, "from"):
         layers.append(
             base.mark_rule(strokeWidth=2, color=palette.accent, opacity=0.55).encode(
                 x=x, y=alt.Y("from:Q"), y2=alt.Y2("to:Q")
             )
         )
-    point = base.transform_filter(counted).mark_point(filled=True, size=75, color=palette.accent)
+    point = base.transform_filter("!isValid(datum.disturbed)").mark_point(filled=True, size=75, color=palette.accent)
     layers.append(point.encode(x=x, y=y))
-    if have(rows, "disturbed"):
-        cross = base.transform_filter(apart).mark_point(shape="cross", filled=True, size=90, color=palette.muted)
+    if has_values(rows, "disturbed"):
+        cross = base.transform_filter("isValid(datum.disturbed)").mark_point(
+            shape="cross", filled=True, size=90, color=palette.muted
+        )
         layers.append(cross.encode(x=x, y=y))
     return alt.layer(*layers).properties(height=HEIGHT)
 
 
 def _changes(base: alt.Chart, palette: Palette, rows: Sequence[dict[str, Any]]) -> list[alt.Chart]:
-    """Return a rule at each change with the amount above it."""
-    found = []
+    """Return a rule at each change, with the amount above it."""
+    layers = []
     for side, colour in (("better", palette.faster), ("worse", palette.slower)):
-        if have(rows, side):
+        if has_values(rows, side):
             here = base.transform_filter(f"datum.{side}").encode(x=alt.X("before:Q"))
-            found.append(here.mark_rule(color=colour, strokeWidth=2))
-            found += _words(here, rows, "change", color=colour, baseline="top", fontWeight="bold")
-    return found
+            layers.append(here.mark_rule(color=colour, strokeWidth=2))
+            layers += _labels(here, rows, "change", color=colour, baseline="top", fontWeight="bold")
+    return layers
 
 
 def _software(base: alt.Chart, palette: Palette, rows: Sequence[dict[str, Any]]) -> list[alt.Chart]:
-    """Return a thin rule where a package changed, with its versions below."""
-    if not have(rows, "software"):
+    """Return a thin rule where a package changed, with its versions below it."""
+    if not has_values(rows, "software"):
         return []
     here = base.transform_filter("isValid(datum.software)").encode(x=alt.X("before:Q"))
     rule = here.mark_rule(color=palette.muted, strokeDash=[2, 3])
-    return [rule, *_words(here, rows, "software", color=palette.muted, baseline="bottom")]
+    return [rule, *_labels(here, rows, "software", color=palette.muted, baseline="bottom")]
 
 
-def _words(here: alt.Chart, rows: Sequence[dict[str, Any]], key: str, **look: Any) -> list[alt.Chart]:
-    """Return the words beside rules: right of an early one, left of a late one; those above from the top down."""
+def _labels(here: alt.Chart, rows: Sequence[dict[str, Any]], key: str, **style: Any) -> list[alt.Chart]:
+    """Return the labels of rules: right of an early one, left of a late one, staggered from the edge inwards."""
     place = "slot" if key == "change" else "software_slot"
     found = []
     for slot, late in sorted({(row[place], row["late"]) for row in rows if row[key] is not None}):
-        height = 2 + _SLOT_HEIGHT * slot
+        height = 2 + _LABEL_HEIGHT * slot
         one = here.transform_filter(
             f"isValid(datum.{key}) && datum.{place} == {slot} && datum.late == {str(late).lower()}"
         )
-        mark = one.mark_text(align="right" if late else "left", dx=-5 if late else 5, **look)
+        mark = one.mark_text(align="right" if late else "left", dx=-5 if late else 5, **style)
         found.append(
             mark.encode(y=alt.value(height if key == "change" else HEIGHT - height), text=alt.Text(f"{key}:N"))
         )

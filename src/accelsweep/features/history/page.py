@@ -1,4 +1,4 @@
-"""The words, tables and figures of a history's page."""
+"""The page of a history: headline, figures, tables and method, written to `reports/history/NAME`."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.config.setting import axes_in_words
-from accelsweep.features.history.figure import LineFigure, amount_words, line_figure
-from accelsweep.features.history.lines import History, HistoryLine, LinePoint, Order, RateChange
+from accelsweep.features.history.figure import LineFigure, describe_amount, line_figure
+from accelsweep.features.history.model import History, HistoryLine, LinePoint, Order, RateChange
 from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
 from accelsweep.records.plan import name_together
 from accelsweep.report import units as fmt
-from accelsweep.report.html_page import render_charted
+from accelsweep.report.html_page import render_interactive
 from accelsweep.report.markdown import escape, figure_text, table_text
-from accelsweep.report.report_files import picture_of, replace_files
+from accelsweep.report.report_files import render_svg, replace_files
 from accelsweep.report.table_model import Column, Entry, ReportTable, to_csv
 from accelsweep.report.units import clean_text
 
-# The tables of a history: the changes, and all points.
+MAX_FIGURES = 24
+"""So many lines are drawn, those with changes first. The tables have all lines."""
+
+_MACHINE_ID = re.compile("[0-9a-f]{16}")
+"""A machine's identity in records, as `devices.cpu` makes it."""
 
 
 def changes_table(history: History, titles: Sequence[str]) -> ReportTable:
-    """Return a row for each change, in the order of the lines and of their points."""
-    found = [(title, line, change) for title, line in _titled(history, titles) for change in line.changes]
+    """Return a row for each change."""
+    changes = [(title, line, change) for title, line in _titled(history, titles) for change in line.changes]
     return ReportTable(
         name="changes",
         title="Changes",
-        caption="The ratio is the level after a change to that before. The intervals hold together at "
-        f"{fmt.share(history.confidence)}, for every place where a change could stand.",
+        caption="The ratio is the level after a change to that before. The intervals hold simultaneously "
+        f"at {fmt.share(history.confidence)}, for every place where a change could be.",
         columns=(Column("Setting"), Column("From"), Column("Rate", numeric=True), Column("Change"), Column("Software")),
         rows=tuple(
             (
@@ -39,21 +43,21 @@ def changes_table(history: History, titles: Sequence[str]) -> ReportTable:
                 Entry(change.verdict, tone=change.verdict),
                 Entry(", ".join(change.software) or "as before", tone="" if change.software else "absent"),
             )
-            for title, line, change in found
+            for title, line, change in changes
         ),
-        data=[_change_data(title, line, change) for title, line, change in found],
+        data=[_change_data(title, line, change) for title, line, change in changes],
         empty="No change was found.",
     )
 
 
 def points_table(history: History, titles: Sequence[str]) -> ReportTable:
-    """Return a row for each point of each line, in order."""
-    found = [(title, line, point) for title, line in _titled(history, titles) for point in line.points]
+    """Return a row for each point."""
+    points = [(title, line, point) for title, line in _titled(history, titles) for point in line.points]
     headings = ("Setting", "Point", "Rate", "Blocks", "From", "Measured")
     return ReportTable(
         name="points",
         title="Points",
-        caption="Every point with its own interval, which belongs to no family.",
+        caption="Every point with its own interval, not widened for simultaneous comparisons.",
         columns=tuple(Column(heading, heading in ("Rate", "Blocks")) for heading in headings),
         rows=tuple(
             (
@@ -64,9 +68,9 @@ def points_table(history: History, titles: Sequence[str]) -> ReportTable:
                 Entry(point.source, point.disturbed or "", "disturbed" if point.disturbed else ""),
                 Entry(point.measured[:16].replace("T", " "), _software(point)),
             )
-            for title, _, point in found
+            for title, _, point in points
         ),
-        data=[_point_data(title, line, point) for title, line, point in found],
+        data=[_point_data(title, line, point) for title, line, point in points],
         empty="There is no point.",
     )
 
@@ -98,33 +102,27 @@ def _change_data(title: str, line: HistoryLine, change: RateChange) -> dict[str,
 
 
 def _point_data(title: str, line: HistoryLine, point: LinePoint) -> dict[str, object]:
-    plain = point.model_dump(mode="json", exclude={"rate", "software"})
+    plain = point.model_dump(mode="json", exclude={"name", "rate", "software"})
     rate = {f"rate.{name}": getattr(point.rate, name) for name in ("value", "low", "high", "count")}
     first = {"setting": title, "cell": line.cell, "hardware": line.hardware, "machine": line.machine}
     return {**first, **plain, **rate, "software": _software(point)}
 
-
-MOST_FIGURES = 24
-"""So many lines are drawn, those with changes first; the tables have all of them."""
-
-_IDENTITY = re.compile("[0-9a-f]{16}")
-"""The identity of a machine in records, as `devices.cpu` makes it."""
 
 HISTORY_METHOD = (
     "A point is the geometric mean of a setting's rates in one sweep, at one commit. Its line is Student's interval "
     "over the blocks.",
     "A line holds one setting on one machine. Machines are never mixed.",
     "A regression tree over the points, pruned by Schwarz's criterion, proposes where the level changes.",
-    "A proposed change is kept if the t-interval of its step excludes that there is none.",
-    "Its noise is that of the points around their levels. It is never less than that of the blocks within the points.",
-    "The intervals of all places where a change could stand hold together.",
-    "Disturbed points are drawn as crosses, and count for no level.",
+    "A proposed change is kept if the t-interval of its step excludes zero.",
+    "Its noise is that of the points around their levels, and at least that of the blocks within the points.",
+    "The intervals hold simultaneously for all places where a change could be.",
+    "Disturbed points are drawn as crosses and do not count.",
 )
 
 
 @dataclass(frozen=True)
 class HistoryContent:
-    """The content of the page. `notes` are about settings without a line or without an answer."""
+    """The content of the page. `notes` name settings for which no change was searched."""
 
     title: str
     headline: str
@@ -137,14 +135,14 @@ class HistoryContent:
 
 
 def content_of(history: History, command: str) -> HistoryContent:
-    """Return the content of the page; `command` makes it again."""
+    """Return the content of the page; `command` recreates it."""
     titles = line_titles(history)
-    drawn = sorted(range(len(titles)), key=lambda number: not history.lines[number].changes)[:MOST_FIGURES]
-    figures = (line_figure(f"rate-{at}", titles[one], history.lines[one]) for at, one in enumerate(drawn, 1))
+    drawn = sorted(range(len(titles)), key=lambda number: not history.lines[number].changes)[:MAX_FIGURES]
+    figures = (line_figure(f"rate-{place}", titles[at], history.lines[at]) for place, at in enumerate(drawn, 1))
     return HistoryContent(
         title=f"History of {fmt.count(len(history.sources), 'sweep')}",
         headline=headline(history),
-        order=order_words(history),
+        order=order_sentence(history),
         strip=_strip(history),
         notes=(*notes(history, titles), *_undrawn(titles)),
         figures=tuple(figures),
@@ -154,13 +152,13 @@ def content_of(history: History, command: str) -> HistoryContent:
 
 
 def line_titles(history: History) -> list[str]:
-    """Return a name for each line: the setting in words, with the machine where there are several."""
+    """Return a unique title for each line: the setting, with the machine where there are several."""
     labels = [axes_in_words(line.axes) for line in history.lines]
     machines = list(dict.fromkeys((line.hardware, line.machine) for line in history.lines))
     if len(machines) == 1:
         return _numbered(labels)
     hardware = [line.hardware for line in history.lines]
-    twins = {name for name in hardware if len({machine for one, machine in machines if one == name}) > 1}
+    twins = {name for name in hardware if sum(other == name for other, _ in machines) > 1}
     places = [
         f"{line.hardware}, machine {_short(line.machine)}" if line.hardware in twins else line.hardware
         for line in history.lines
@@ -169,45 +167,45 @@ def line_titles(history: History) -> list[str]:
 
 
 def _short(machine: str | None) -> str:
-    """Return the beginning of a machine's identity; the name of a fleet's node whole."""
+    """Return the first digits of a machine's identity, or the name of a fleet's node."""
     name = str(machine)
-    return name[:8] if _IDENTITY.fullmatch(name) else name
+    return name[:8] if _MACHINE_ID.fullmatch(name) else name
 
 
 def _numbered(titles: Sequence[str]) -> list[str]:
-    """Return the titles, with the setting's name in files where two are the same."""
-    seen: dict[str, int] = {}
-    found = []
+    """Number the titles that occur more than once."""
+    counts: dict[str, int] = {}
+    numbered = []
     for title in titles:
-        seen[title] = seen.get(title, 0) + 1
-        found.append(f"{title} ({seen[title]})" if titles.count(title) > 1 else title)
-    return found
+        counts[title] = counts.get(title, 0) + 1
+        numbered.append(f"{title} ({counts[title]})" if titles.count(title) > 1 else title)
+    return numbered
 
 
 def headline(history: History) -> str:
-    """Return the number of changes with the largest, or that there is none."""
+    """Return the number of changes and the largest one, or that there is none."""
     changed = [(line, change) for line in history.lines for change in line.changes]
     lines = fmt.count(len(history.lines), "line")
     if not changed:
         judged = any(not line.reason for line in history.lines)
         return f"{'No change was found' if judged else 'There are too few points to find a change'} in {lines}"
     line, change = max(changed, key=lambda pair: abs(pair[1].ratio.value - 1.0))
-    told = f"{amount_words(change)} at {line.points[change.at].name}"
+    largest = f"{describe_amount(change)} at {line.points[change.at].name}"
     if len(changed) == 1:
-        return f"1 change in {lines}: {told}"
-    return f"{len(changed)} changes in {lines}: the largest is {told}"
+        return f"1 change in {lines}: {largest}"
+    return f"{len(changed)} changes in {lines}: the largest is {largest}"
 
 
-def order_words(history: History) -> str:
-    """Return the sentence that says what the points are ordered by."""
+def order_sentence(history: History) -> str:
+    """Return how the points are ordered, and why."""
     by = "date of their commits" if history.order is Order.commit_date else "date of their measurement"
     return f"Points are ordered by the {by}, because {history.order_reason}."
 
 
 def _strip(history: History) -> tuple[str, ...]:
     days = sorted(point.measured[:10] for line in history.lines for point in line.points)
-    found = dict.fromkeys(point.software.get("torch", "") for line in history.lines for point in line.points)
-    torch = [version for version in found if version]
+    versions = dict.fromkeys(point.software.get("torch", "") for line in history.lines for point in line.points)
+    torch = [version for version in versions if version]
     return (
         fmt.count(sum(len(line.points) for line in history.lines), "point"),
         *dict.fromkeys(line.hardware for line in history.lines),
@@ -218,51 +216,53 @@ def _strip(history: History) -> tuple[str, ...]:
 
 
 def notes(history: History, titles: Sequence[str]) -> list[str]:
-    """Return what has no answer, and why: lines with few points, and settings with one. Equal reasons stand once."""
-    why: dict[str, list[str]] = {}
+    """Return why changes were not searched for: lines with few points, and settings with one."""
+    reasons: dict[str, list[str]] = {}
     for title, line in zip(titles, history.lines, strict=True):
         if line.reason:
-            why.setdefault(line.reason, []).append(title)
-    few = [f"{_named(lines)}: {reason}." for reason, lines in why.items()]
-    alone = [f"{_named(history.alone)}: one point only, on its machine."] if history.alone else []
+            reasons.setdefault(line.reason, []).append(title)
+    few = [f"{_first_of(lines)}: {reason}." for reason, lines in reasons.items()]
+    alone = [f"{_first_of(history.alone)}: one point only, on its machine."] if history.alone else []
     return [*few, *alone]
 
 
-def _named(titles: Sequence[str]) -> str:
+def _first_of(titles: Sequence[str]) -> str:
     return titles[0] if len(titles) == 1 else f"{titles[0]}, and {fmt.count(len(titles) - 1, 'other')}"
 
 
 def _undrawn(titles: Sequence[str]) -> list[str]:
-    left = len(titles) - MOST_FIGURES
+    left = len(titles) - MAX_FIGURES
     return [f"{fmt.count(left, 'further line')} without a figure; the tables have all of them."] if left > 0 else []
 
 
-# Write a history's page, its figures and its points below `reports/history/NAME`.
-
-
 def history_folder(home: Path, sources: tuple[str, ...]) -> Path:
-    """Return `reports/history/A+B` for these sweeps; the name of many is cut, and ends in a digest of all."""
+    """Return `reports/history/A+B` for these sweeps; a long name is cut and ends in a digest."""
     return home / REPORTS_FOLDER / "history" / name_together(sources)
 
 
 def write_history(history: History, target: Path, command: str) -> Path:
-    """Write the page with all that belongs to it to `target`; return the page. The same history gives the same bytes.
+    """Write the page with its files to the folder `target`, reproducibly, and return the page's path.
 
     Raises AccelsweepError if the folder cannot be written.
     """
     content = content_of(History.model_validate(clean_text(history.model_dump())), command)
-    pictures = {figure.name: picture_of(figure) for figure in content.figures}
+    pictures = {figure.name: render_svg(figure) for figure in content.figures}
     files = {f"{name}.svg": svg for name, svg in pictures.items()}
     files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
     files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
     files[MARKDOWN] = _markdown(content)
-    files[PAGE] = render_charted(
-        "history.html.j2", content.figures, content.tables, pictures, content=content, method=HISTORY_METHOD
+    files[PAGE] = render_interactive(
+        Path(__file__).with_name("history.html.j2"),
+        content.figures,
+        content.tables,
+        pictures,
+        content=content,
+        method=HISTORY_METHOD,
     )
     replace_files(files, target)
     for stale in {*target.glob("rate-*.svg"), *target.glob("rate-*.csv")}:
         if stale.name not in files:
-            stale.unlink(missing_ok=True)  # of a history that had more lines
+            stale.unlink(missing_ok=True)  # of an earlier page with more lines
     return target / PAGE
 
 

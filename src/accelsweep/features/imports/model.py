@@ -1,7 +1,7 @@
-"""Results of others: rows that were measured elsewhere, each labelled with its source. They are never runs of ours.
+"""Published results: rows measured by others, each with its source. They are never runs of ours.
 
-They stand in `external/NAME.json`, one document for each imported file. No interval, verdict or advice is made from
-them. A claim may show them beside its own value.
+Each imported file is one document `external/NAME.json`. No interval, verdict or recommendation is derived from its
+rows; a claim may show them next to its own value.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ PublishedTask = Literal["training", "inference"]
 
 
 class ExternalRow(Frozen):
-    """One result of others: `value` in `unit` of `model` on `devices` devices.
+    """One published result: `value` in `unit` of `model` on `devices` devices. Fields that the source omits are None.
 
-    `device` is its name in the source, `board` the key of its datasheet where that is known. `precision` has the
-    source's word. `batch_size` is that of one device and `image_size` is in pixels. `conditions` are further facts,
-    such as the version of torch. A field that the source does not tell is None.
+    `device` is the source's name for it, `board` the key of its datasheet if known. `precision` is in the source's
+    words, `batch_size` per device, `image_size` in pixels. `conditions` holds other facts, e.g. the version of torch.
     """
 
     model: NonEmpty
@@ -38,7 +37,7 @@ class ExternalRow(Frozen):
 
     @property
     def circumstances(self) -> str:
-        """The way it was measured, as far as known: `1 x RTX 4090, amp, batch 256, 224 pixels, torch 2.4.0`."""
+        """How it was measured, as far as known: `1 x RTX 4090, amp, batch 256, 224 pixels, torch 2.4.0`."""
         parts = (
             f"{self.devices} x {self.device}" if self.devices else self.device,
             self.precision,
@@ -50,7 +49,7 @@ class ExternalRow(Frozen):
 
 
 class ExternalResults(Document):
-    """All rows of one imported file: who published them, the file's name and its SHA-256."""
+    """All rows of an imported file: who published it, its name and its SHA-256."""
 
     kind: ClassVar[str] = "external"
 
@@ -60,16 +59,16 @@ class ExternalResults(Document):
     rows: Annotated[tuple[ExternalRow, ...], Field(min_length=1)]
 
 
-class RowBeside(Frozen):
-    """An external row that a report of several sweeps shows beside them: its `source`, and the `file` it came from."""
+class SourcedRow(Frozen):
+    """A row with the `source` and the name of the `file` it came from."""
 
     source: NonEmpty
     file: NonEmpty
     row: ExternalRow
 
 
-class Quoted(Frozen):
-    """A row of `external/ROWS.json` that a claim shows beside its value: the one that has all of these values."""
+class RowQuery(Frozen):
+    """Selects the one row of `external/ROWS.json` that has all of these values."""
 
     rows: NonEmpty
     model: NonEmpty
@@ -82,11 +81,11 @@ class Quoted(Frozen):
 
     @property
     def wanted(self) -> dict[str, str | int]:
-        """The values that the row must have, by their names."""
-        return {name: value for name, value in self.model_dump(exclude={"rows"}).items() if value is not None}
+        """The values that the row must have, by field."""
+        return self.model_dump(exclude={"rows"}, exclude_none=True)
 
 
 class ImportedRows(Section):
-    """The imported rows beside merged sweeps."""
+    """The published rows in a report of several merged sweeps."""
 
-    rows: tuple[RowBeside, ...]
+    rows: tuple[SourcedRow, ...]

@@ -1,4 +1,4 @@
-"""`task=kernels`: single operations, for a device's best rate and the size from which on it pays off."""
+"""`task=kernels`: single operations, for a device's best rate and the size from which it pays off."""
 
 from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, Feature, Task
 
@@ -8,7 +8,7 @@ FEATURE = Feature(
         Task(
             "kernels",
             "kernels",
-            "accelsweep.features.kernels.kernels:Kernels",
+            "accelsweep.features.kernels.kernels:KernelTask",
             rates=("samples_per_second", "flops_per_second", "bytes_per_second"),
             unused_keys=(
                 *("optimizer", "trainer", "data", "measure.fake_loader", "measure.scenario"),
@@ -18,4 +18,5 @@ FEATURE = Feature(
             check="accelsweep.features.kernels.checks:check",
         ),
     ),
+    metrics="accelsweep.features.kernels.metrics:METRICS",
 )

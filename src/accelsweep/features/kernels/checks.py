@@ -1,4 +1,4 @@
-"""What the plan refuses of kernels, known without importing torch."""
+"""The check of kernels at planning time, without importing torch."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from accelsweep.errors import InputError
 
 KERNELS = "accelsweep.features.kernels."
 
-OUR_CLASSES = "accelsweep."
-
 
 def check(config: CellConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is to blame
-    """Raise InputError where `task=kernels` has a model that is no kernel, or another task has one."""
+    """Raise InputError if `task=kernels` has a model to train, or another task has a kernel."""
     target = config.model_target
-    if config.task == "kernels" and target.startswith(OUR_CLASSES) and not target.startswith(KERNELS):
+    if config.task == "kernels" and target.startswith("accelsweep.") and not target.startswith(KERNELS):
         raise InputError(
-            f"task=kernels calls a kernel, and {target} is a model to train: take model=kernel_matmul, "
+            f"task=kernels calls a kernel, but {target} is a model to train: use model=kernel_matmul, "
             "model=kernel_elementwise or model=kernel_copy"
         )
     if config.task != "kernels" and target.startswith(KERNELS):
-        raise InputError(f"{target} is a kernel, which has nothing to train: set task=kernels with it")
+        raise InputError(f"{target} is a kernel, which has nothing to train: set task=kernels")

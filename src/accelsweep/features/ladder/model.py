@@ -1,4 +1,4 @@
-"""The documents of a ladder: the config key that names its axis, and the rungs in the findings."""
+"""The config key that names a ladder's axis, and the rungs in the findings."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from accelsweep.records.findings import Section
 
 
 class LadderOptions(BaseModel):
-    """Keys of `report`. `ladder` names the axis whose values are rungs, each of which adds to the last."""
+    """`report.ladder`: the axis whose values are the rungs, each of which builds on the one before."""
 
     ladder: NonEmpty | None = None
 
 
 class Rung(Frozen):
-    """One rung of a ladder: the rate with it, and its gain over the last measured rung and over the first one.
+    """One rung of a ladder: its rate, and its gain over the last measured rung and over the first one.
 
-    `ladder` says which other axes' values all of its rungs share; `step` is the axis' value. A rung that was not
-    measured has no rate, and `reason` says why. `before` is the rung that `gain` is over, None for the first.
+    `ladder` states the values of the other axes, which all of its rungs share; `step` is the value on the ladder's
+    axis. A rung without a measurement has no rate but a `reason`. `before` is the rung that `gain` is over, None for
+    the first.
     """
 
     ladder: str
@@ -36,6 +37,6 @@ class Rung(Frozen):
 
 
 class Ladder(Section):
-    """The rungs of all ladders of a sweep, in the order in which they add up."""
+    """The rungs of all ladders of a sweep, from first to last."""
 
     rungs: tuple[Rung, ...]

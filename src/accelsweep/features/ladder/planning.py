@@ -1,8 +1,8 @@
-"""The rungs of a ladder, fitted to the model and the data at hand.
+"""Expands the grid of a ladder, adapted to the model, data and optimiser at hand.
 
-Each rung of `report.ladder` sets keys on top of the rung before. The chosen model, data or optimiser may not have one
-of these keys. The key would then reach a class that does not take it, there and in all later rungs. So it is left out.
-A rung of which nothing is left stays as an `unsupported` row that names the key.
+Each rung of `report.ladder` sets keys on top of the rung before. If the chosen model, data or optimiser has no such
+key, it would reach a class that does not accept it, in that rung and all later ones, so it is dropped. A rung that is
+left without a change becomes an `unsupported` row that names the key.
 """
 
 from __future__ import annotations
@@ -24,80 +24,68 @@ from accelsweep.planning.target_check import GROUPS
 def grid_points(
     composer: Composer, grid: Grid, auto: str, report: Mapping[str, Any], file_of: FileOf
 ) -> GridPoints | None:
-    """Return the points of a grid with a ladder, and notes on it; None without a ladder."""
+    """Return the points of a grid with a ladder, with notes; None without a ladder.
+
+    Raises InputError if the ladder's axis is not an axis of the grid.
+    """
     axis = LadderOptions.model_validate(report).ladder
     if axis is None:
         return None
-    notes = ladder_notes(composer, grid, axis, file_of)
-    return GridPoints(fitted(composer, grid, auto, axis), notes, f"report.ladder={axis}")
-
-
-def fitted(composer: Composer, grid: Grid, auto: str, axis: str | None) -> Iterator[GridPoint]:
-    """Yield the points of the grid; those on the ladder over `axis` without the keys that no class takes.
-
-    The same grid, composed without the ladder, shows which keys exist.
-    """
-    at = next((index for index in grid.swept if axis_of(composer.parse(grid.jobs[0][index])) == axis), None)
-    if at is None:
-        yield from expand(composer, grid, auto)
-        return
-    last: dict[
-        str, tuple[Mapping[str, Any], Mapping[str, Any]]
-    ] = {}  # the rung before: as it stands in its file, as kept
-    for point, bare in zip(expand(composer, grid, auto), expand(composer, _without(grid, at), auto), strict=True):
-        lacking = _lacking(point.science, bare.science)
-        kept = _dropped(point.science, lacking)
-        others = canonical_json({key: value for key, value in point.axes.items() if key != axis})
-        stated, before = last.get(others, ({}, {}))
-        changed = [key for key in lacking if look_up(point.science, key) != look_up(stated, key)]
-        if changed and kept == before:
-            yield replace(point, lacks=_words(changed, point))
-        else:
-            yield replace(point, science=kept)
-        last[others] = (point.science, kept)
-
-
-def ladder_notes(composer: Composer, grid: Grid, axis: str | None, file_of: FileOf) -> tuple[str, ...]:
-    """Return a note where the ladder's axis has one value; raise InputError where the grid has no such axis."""
+    option = f"report.ladder={axis}"
     given = [axis_of(composer.parse(line)) for line in grid.jobs[0]]
     swept = [given[index] for index in grid.swept]
-    if axis is None or axis in swept:
-        return ()
+    if axis in swept:
+        return GridPoints(_rungs(composer, grid, auto, axis, given.index(axis)), (), option)
     if axis in given:
-        return (f"report.ladder={axis}: {axis} has one value here, so there is no ladder",)
+        note = f"{option}: {axis} has one value here, so there is no ladder"
+        return GridPoints(expand(composer, grid, auto), (note,), option)
     axes = f"they are: {', '.join(swept)}" if swept else "nothing is swept"
     raise InputError(
-        f"report.ladder={axis}: is no axis of the grid{nearest(axis, swept)}; {axes}; look in "
-        f"{file_of('report.ladder')}"
+        f"{option}: is no axis of the grid{nearest(axis, swept)}; {axes}; look in {file_of('report.ladder')}"
     )
 
 
-def _without(grid: Grid, at: int) -> Grid:
-    jobs = tuple((*job[:at], *job[at + 1 :]) for job in grid.jobs)
-    return Grid(jobs=jobs, swept=tuple(index - (index > at) for index in grid.swept if index != at))
+def _rungs(composer: Composer, grid: Grid, auto: str, axis: str, index: int) -> Iterator[GridPoint]:
+    """Yield the points without the keys that no class accepts; `index` is the place of the ladder's override.
+
+    The same grid, composed without the ladder, shows which keys exist.
+    """
+    bare_grid = Grid(
+        jobs=tuple((*job[:index], *job[index + 1 :]) for job in grid.jobs),
+        swept=tuple(other - (other > index) for other in grid.swept if other != index),
+    )
+    # The rung before on each ladder: its config as composed, and without the dropped keys.
+    previous: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+    for point, bare in zip(expand(composer, grid, auto), expand(composer, bare_grid, auto), strict=True):
+        known = set(dotted_keys(bare.science))
+        unknown = [key for key in dotted_keys(point.science) if key.split(".")[0] in GROUPS and key not in known]
+        science = _without_keys(point.science, unknown)
+        ladder = canonical_json({key: value for key, value in point.axes.items() if key != axis})
+        composed_before, science_before = previous.get(ladder, ({}, {}))
+        changed = [key for key in unknown if look_up(point.science, key) != look_up(composed_before, key)]
+        if changed and science == science_before:
+            yield replace(point, lacks=_reason(changed, point))
+        else:
+            yield replace(point, science=science)
+        previous[ladder] = (point.science, science)
 
 
-def _lacking(science: Mapping[str, Any], bare: Mapping[str, Any]) -> list[str]:
-    known = set(dotted_keys(bare))
-    return [key for key in dotted_keys(science) if key.split(".")[0] in GROUPS and key not in known]
-
-
-def _dropped(tree: Mapping[str, Any], keys: list[str], at: str = "") -> dict[str, Any]:
-    """Return `tree` without these dotted keys; a part without any of them is shared with the original."""
-    kept = {}
+def _without_keys(tree: Mapping[str, Any], keys: list[str], prefix: str = "") -> dict[str, Any]:
+    """Return `tree` without these dotted keys; subtrees without any of them are shared with the original."""
+    result = {}
     for name, value in tree.items():
-        key = f"{at}.{name}" if at else name
+        key = f"{prefix}.{name}" if prefix else name
         if key not in keys:
-            deeper = isinstance(value, Mapping) and any(each.startswith(f"{key}.") for each in keys)
-            kept[name] = _dropped(value, keys, key) if deeper else value
-    return kept
+            nested = isinstance(value, Mapping) and any(other.startswith(f"{key}.") for other in keys)
+            result[name] = _without_keys(value, keys, key) if nested else value
+    return result
 
 
-def _words(changed: list[str], point: GridPoint) -> str:
+def _reason(changed: list[str], point: GridPoint) -> str:
     group = changed[0].partition(".")[0]
     target = look_up(point.science, f"{group}._target_")
-    given = ", ".join(f"{key}={look_up(point.science, key)}" for key in changed)
+    values = ", ".join(f"{key}={look_up(point.science, key)}" for key in changed)
     return (
-        f"this rung would set {given}, but the config of {target} has no such key; "
-        f"if it takes one, name it in a file of your own, conf/{group}/NAME.yaml"
+        f"this rung would set {values}, but the config of {target} has no such key; if the class accepts it, "
+        f"name it in a config file of your own, conf/{group}/NAME.yaml"
     )

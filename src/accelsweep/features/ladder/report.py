@@ -1,4 +1,4 @@
-"""The ladder: how much faster than the first rung each rung is, rung by rung, with its interval."""
+"""The ladder in the report: each rung's rate, and its gain over the rung before and over the first."""
 
 from __future__ import annotations
 
@@ -13,21 +13,35 @@ from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.report import units as fmt
 from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped, have
+from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped, has_values
 from accelsweep.report.table_model import Column, Entry, ReportTable
-
-# The ladder as a table: each rung's rate, its gain over the rung before and over the first, or why it has none.
 
 
 def rungs_of(findings: Findings) -> tuple[Rung, ...]:
-    """Return the rungs of the sweep's ladders, in the order in which they add up."""
+    """Return the rungs of the sweep's ladders, from first to last."""
     ladder = findings.section(Ladder)
     return () if ladder is None else ladder.rungs
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return the table of the ladder, where there is one."""
-    return [ladder_table(findings)] if rungs_of(findings) else []
+    """Return the table of the ladder, with a row per rung, if there is one."""
+    rungs = rungs_of(findings)
+    if not rungs:
+        return []
+    titles = ("Rung", "Rate", "Gain over the rung before", "Verdict", "Gain over the first rung", "Verdict so far")
+    return [
+        ReportTable(
+            name="ladder",
+            title="Ladder",
+            caption="Each rung keeps all rungs before it and adds one. Intervals are in brackets and hold "
+            f"simultaneously for all gains at {fmt.share(findings.confidence)}. A rung that could not be measured has "
+            "its reason, and the next one is compared with the last rung that was measured.",
+            columns=tuple(Column(title, title not in ("Rung", "Verdict", "Verdict so far")) for title in titles),
+            rows=tuple(_row(rung) for rung in rungs),
+            data=[_data(rung) for rung in rungs],
+            empty="The experiment has no ladder.",
+        )
+    ]
 
 
 def last_lines(findings: Findings) -> list[str]:
@@ -35,51 +49,35 @@ def last_lines(findings: Findings) -> list[str]:
     return [in_one_line(rung) for rung in rungs_of(findings)]
 
 
-def ladder_table(findings: Findings) -> ReportTable:
-    """Return one row per rung, in the order in which the rungs add up."""
-    titles = ("Rung", "Rate", "Gain over the rung before", "Verdict", "Gain over the first rung", "Verdict so far")
-    return ReportTable(
-        name="ladder",
-        title="Ladder",
-        caption="Each rung keeps all rungs before it and adds one. Intervals stand in brackets; all gains hold "
-        f"together at {fmt.share(findings.confidence)}. A rung that could not be measured has its reason. The next one "
-        "is compared with the last rung that was measured.",
-        columns=tuple(Column(title, title not in ("Rung", "Verdict", "Verdict so far")) for title in titles),
-        rows=tuple(_row(rung) for rung in rungs_of(findings)),
-        data=[_data(rung) for rung in rungs_of(findings)],
-        empty="The experiment climbs no ladder.",
-    )
-
-
-def step_words(step: str) -> str:
-    """Return the name of a rung without the number that orders its files: `2_larger_batch` is `larger batch`."""
+def step_name(step: str) -> str:
+    """Return a rung's name without the number that orders its file: `2_larger_batch` is `larger batch`."""
     return re.sub(r"^\d+_", "", step).replace("_", " ")
 
 
 def in_one_line(rung: Rung) -> str:
-    """Return a rung as a sentence: `larger batch: 2.1x [2.0, 2.2] over naive (faster), 2.1x [2.0, 2.2] in all`."""
-    name = step_words(rung.step)
+    """Return a rung in one line: `larger batch: 2.1x [2.0, 2.2] over naive (faster), 2.1x [2.0, 2.2] in all`."""
+    name = step_name(rung.step)
     if rung.rate is None:
         return f"{name}: {rung.verdict.value} ({rung.reason})"
     if rung.verdict is Verdict.baseline:
         return f"{name}: {fmt.estimate_text(rung.rate)}"
     if rung.gain is None:
         return f"{name}: {fmt.estimate_text(rung.rate)}, {rung.verdict.value} ({rung.reason})"
-    over = f"over {step_words(rung.before)}" if rung.before else ""
+    over = f"over {step_name(rung.before)}" if rung.before else ""
     in_all = fmt.ratio_text(rung.total) if rung.total else rung.total_verdict.value
     return f"{name}: {fmt.ratio_text(rung.gain)} {over} ({rung.verdict.value}), {in_all} in all"
 
 
 def _row(rung: Rung) -> tuple[Entry, ...]:
     where = ", ".join(part for part in (rung.ladder, rung.hardware) if part and part != "all settings")
-    step = Entry(step_words(rung.step), where, tone="baseline" if rung.verdict is Verdict.baseline else "")
+    step = Entry(step_name(rung.step), where, tone="baseline" if rung.verdict is Verdict.baseline else "")
     if rung.rate is None:
         absent = Entry(fmt.ABSENT, tone="absent")
         return (step, absent, absent, Entry(rung.verdict.value, rung.reason, tone="failed"), absent, absent)
     return (
         step,
         Entry(fmt.estimate_text(rung.rate), order=rung.rate.value),
-        _gain(rung.gain, f"over {step_words(rung.before)}" if rung.before else ""),
+        _gain(rung.gain, f"over {step_name(rung.before)}" if rung.before else ""),
         _verdict(rung.verdict, rung.reason if rung.gain is None or rung.gain.low is None else ""),
         _gain(rung.total),
         _verdict(rung.total_verdict),
@@ -104,27 +102,29 @@ def _data(rung: Rung) -> dict[str, Any]:
 
 COLUMNS = ("ladder", "hardware", "step", "cell", "ratio", "low", "high", "confidence", "count", "gain", "reason")
 
-MOST_LADDERS = 8
-"""More lines than there are colours to tell them apart make no picture."""
+MAX_LADDERS = 8
+"""The palette has no more colours."""
 
 
 def ladder_figure(findings: Findings) -> Figure | Skipped:
-    """Return the rungs against their speed-up over the first one, or why there is nothing to draw."""
-    if not rungs_of(findings):
+    """Return the rungs' speed-ups over the first one, or why there is nothing to draw."""
+    rungs = rungs_of(findings)
+    if not rungs:
         return Skipped("ladder", "the experiment names no ladder (report.ladder)")
-    rows = [{**_bar(rung), "place": place} for place, rung in enumerate(rungs_of(findings))]
+    rows = [{**_figure_row(rung), "place": place} for place, rung in enumerate(rungs)]
     if sum(row["ratio"] is not None for row in rows) < 2:
-        measured = sum(rung.rate is not None for rung in rungs_of(findings))
+        measured = sum(rung.rate is not None for rung in rungs)
         return Skipped("ladder", f"fewer than two rungs {'were measured' if measured < 2 else 'can be compared'}")
     lines = list(dict.fromkeys(row["line"] for row in rows))
     for row in rows:
-        row["shown"] = row["line"] in lines[:MOST_LADDERS] and row["ratio"] is not None
+        row["shown"] = row["line"] in lines[:MAX_LADDERS] and row["ratio"] is not None
     domain = ratio_domain([row for row in rows if row["shown"]], 1.0)
     rows = [clipped(row, domain) for row in rows]
-    note = "" if len(lines) <= MOST_LADDERS else f"{MOST_LADDERS} of {len(lines)} ladders; all stand in the data."
+    note = "" if len(lines) <= MAX_LADDERS else f"{MAX_LADDERS} of {len(lines)} ladders are drawn; the data has all."
+    speedups = "; ".join(f"{row['name']} {row['words']}" for row in rows if row["shown"])
     return Figure(
         name="ladder",
-        alt=f"Speed-up over the first rung: {_words(rows)}.",
+        alt=f"Speed-up over the first rung: {speedups}.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, rows, domain),
@@ -132,16 +132,18 @@ def ladder_figure(findings: Findings) -> Figure | Skipped:
     )
 
 
-def _bar(rung: Rung) -> dict[str, Any]:
-    """Return a row of the figure; the first measured step, and no other without a ratio, stands at 1x by definition."""
+def _figure_row(rung: Rung) -> dict[str, Any]:
+    """Return a row of the figure; only the first measured rung is at 1x without a ratio, by definition."""
     total, first = rung.total, rung.total_verdict is Verdict.baseline
-    reason = "" if total or first else _why_no_ratio(rung)
+    reason = ""
+    if total is None and not first:  # `rung.reason` explains a missing ratio to the rung before only
+        reason = rung.reason if rung.gain is None else f"{rung.total_verdict.value}: not comparable with the first rung"
     return {
         "ladder": rung.ladder,
         "hardware": rung.hardware,
         "line": " | ".join(part for part in (rung.ladder, rung.hardware) if part),
         "step": rung.step,
-        "name": step_words(rung.step),
+        "name": step_name(rung.step),
         "cell": rung.cell,
         "ratio": total.value if total else 1.0 if first else None,
         "low": total.low if total else None,
@@ -156,38 +158,6 @@ def _bar(rung: Rung) -> dict[str, Any]:
     }
 
 
-def _why_no_ratio(rung: Rung) -> str:
-    """Return why a rung has no ratio to the first one; `reason` is about the rung before, where that gave no ratio."""
-    return rung.reason if rung.gain is None else f"{rung.total_verdict.value}: it is not like the first rung"
-
-
-def _words(rows: Sequence[DataRow]) -> str:
-    return "; ".join(f"{row['name']} {row['words']}" for row in rows if row["shown"])
-
-
-def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]) -> Chart:
-    shown = [row for row in rows if row["shown"]]
-    names = list(dict.fromkeys(row["name"] for row in rows))
-    axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")
-    scale = alt.Scale(type="log", domain=list(domain), nice=False)
-    x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the first rung")
-    y = alt.Y("name:N", sort=names, title=None, scale=alt.Scale(type="point", padding=0.5, domain=names))
-    lines = list(dict.fromkeys(row["line"] for row in shown))
-    legend = alt.Legend(columns=1, symbolType="circle") if len(lines) > 1 else None
-    colour = alt.Color("line:N", scale=alt.Scale(domain=lines), legend=legend)
-    tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
-    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
-    one = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3], aria=False)
-    intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q"))
-    return alt.layer(
-        one.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),
-        base.mark_line(strokeWidth=1).encode(x=x, order=alt.Order("place:Q")),
-        *([intervals] if have(shown, "low") else []),
-        *arrows(base, shown, scale),
-        base.mark_point(filled=True, size=95).encode(x=x),
-    ).properties(height=ROW_PIXELS * len(names), usermeta={"rows": len(names)})
-
-
 _TOOLTIP = {
     "line": "ladder",
     "name": "rung",
@@ -195,3 +165,26 @@ _TOOLTIP = {
     "gained": "over the rung before",
     "rate": "rate",
 }
+
+
+def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]) -> Chart:
+    drawn = [row for row in rows if row["shown"]]
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")
+    scale = alt.Scale(type="log", domain=list(domain), nice=False)
+    x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the first rung")
+    y = alt.Y("name:N", sort=names, title=None, scale=alt.Scale(type="point", padding=0.5, domain=names))
+    lines = list(dict.fromkeys(row["line"] for row in drawn))
+    legend = alt.Legend(columns=1, symbolType="circle") if len(lines) > 1 else None
+    colour = alt.Color("line:N", scale=alt.Scale(domain=lines), legend=legend)
+    tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
+    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
+    unity = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3], aria=False)
+    intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q"))
+    return alt.layer(
+        unity.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),
+        base.mark_line(strokeWidth=1).encode(x=x, order=alt.Order("place:Q")),
+        *([intervals] if has_values(drawn, "low") else []),
+        *arrows(base, drawn, scale),
+        base.mark_point(filled=True, size=95).encode(x=x),
+    ).properties(height=ROW_PIXELS * len(names), usermeta={"rows": len(names)})

@@ -1,4 +1,4 @@
-"""`accelsweep profile`: torch's profiler around some steps of one setting, or of two and what they differ in."""
+"""`accelsweep profile`: torch's profiler on some steps of one setting, or of two with their differences."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 from pydantic import Field
 
-from accelsweep.cli.options import AsJson, OneOrTwoSettings, SweepName, TrackingUri
+from accelsweep.cli.options import AsJson, SweepName, TrackingUri, complete_setting
 from accelsweep.cli.runs import full_name
 from accelsweep.config.setting import axes_in_words
 from accelsweep.config.sweep_options import Limits
 from accelsweep.config.tasks import task_of
 from accelsweep.driver.console import Listing, say, show, warn
-from accelsweep.driver.json_output import Answer, AnswerPart
+from accelsweep.driver.json_output import Answer
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.executor.attempt import RankRunner, standalone_spec
 from accelsweep.executor.code_versions import CodeVersions
@@ -30,17 +30,16 @@ from accelsweep.executor.preflight import check_disk_space
 from accelsweep.executor.recording import read_results
 from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.features.profile.model import (
-    ModuleTime,
-    OperatorTime,
-    PartDifference,
+    ProfileFinding,
     SettingProfile,
     StepProfile,
-    keep_profile,
     profile_folder,
     profiles_folder,
+    store_profile,
+    stored_profiles,
     trace_of,
 )
-from accelsweep.features.profile.report import circumstances, difference_words, module_words
+from accelsweep.features.profile.report import circumstances, compare, difference_words, module_words
 from accelsweep.files import sha256_file
 from accelsweep.records.layout import LOG_FILE, SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest
@@ -51,35 +50,21 @@ from accelsweep.worker.run_spec import RankResult, RunSpec
 
 if TYPE_CHECKING:
     from accelsweep.analysis.run_results import RunRow
-    from accelsweep.features.profile.model import ProfileFinding
 
 
-# The answer of `accelsweep profile`.
+OneOrTwoSettings = Annotated[
+    list[str],
+    typer.Argument(
+        help="a setting's name, its beginning, its words, or its values as in batch_size=32; two are compared",
+        autocompletion=complete_setting,
+    ),
+]
 
+PROFILE_TASKS = ("train_throughput", "time_to_accuracy", "inference")
+"""Tasks whose steps are a model's."""
 
-class ProfiledSetting(AnswerPart):
-    """A setting under torch's profiler. Times are seconds of a mean step; none of them is a measured run's."""
-
-    cell: str = Field(description="the setting's name in files")
-    label: str = Field(description="the setting in words")
-    axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
-    task: str = Field(description="the task whose steps these are")
-    started_at: str = Field(description="when the run of the profile began")
-    ranks: int = Field(description="the number of ranks, of which rank 0 was looked at")
-    device: str = Field(description="the kind of device")
-    device_name: str = Field(description="the device")
-    warmup_steps: int = Field(description="the steps before the profile")
-    steps: int = Field(description="the profiled steps")
-    profiled_step_seconds: float = Field(description="a step by the clock, under the profiler")
-    measured_step_seconds: float | None = Field(description="the median over the setting's measured runs")
-    cost: float | None = Field(description="the profiled step over the measured one")
-    changed: str | None = Field(description="what is not as it was when the setting was measured")
-    operators: tuple[OperatorTime, ...] = Field(description="the operators that take longest, each by itself")
-    modules: tuple[ModuleTime, ...] = Field(description="the modules that take longest, each by itself")
-    folder: str = Field(description="the folder of trace.json.gz and profile.json, which has all rows")
-    against: str | None = Field(description="the setting that the differences are to")
-    operator_differences: tuple[PartDifference, ...] = Field(description="operators whose times differ")
-    module_differences: tuple[PartDifference, ...] = Field(description="modules whose times differ")
+ENTRY_POINT = "accelsweep.features.profile.profiler:profile"
+"""What a rank runs instead of the measurement."""
 
 
 class ProfileAnswer(Answer):
@@ -88,28 +73,21 @@ class ProfileAnswer(Answer):
     kind: ClassVar[str] = "profile"
 
     sweep: str = Field(description="the sweep's name")
-    settings: tuple[ProfiledSetting, ...] = Field(description="the settings, in the order that was asked for")
+    settings: tuple[ProfileFinding, ...] = Field(description="the settings, in the order that was asked for")
     report: str = Field(description="the page of the report, which shows the profiles too")
 
 
-# A profile of one setting, in a run of its own: the frozen config, the devices and the processes of a measured run.
-
-
-INSTEAD = "accelsweep.features.profile.profiler:profile"
-"""What a rank runs in place of the measurement."""
-
-
 class NotProfiled(AccelsweepError):
-    """The run of a profile ended without one; the message says how, and where its output is."""
+    """A profiling run failed; the message says why, and where its log is."""
 
 
 def profile_setting(
-    folder: SweepFolder, cell: str, steps: int, say: Callable[[str], None], launcher: Launcher | None = None
-) -> SettingProfile:
-    """Profile `steps` steps of `cell` and keep the result, in the place of an earlier one of this cell.
+    folder: SweepFolder, cell: str, steps: int, report: Callable[[str], None], launcher: Launcher | None = None
+) -> None:
+    """Profile `steps` steps of a setting in a run of its own, and store the result in place of an earlier one.
 
-    `say` is told of waiting for the machine. Raises InputError if no block holds the cell or it takes several nodes,
-    NotProfiled where its run failed, and KeyboardInterrupt.
+    `report` gets messages about waiting for devices. Raises InputError if no block holds the setting or it takes
+    several nodes, NotProfiled if the run failed, and KeyboardInterrupt.
     """
     signals, limits = Signals(), Manifest.read(folder.manifest).settings.limits
     check_disk_space(folder.root, limits)
@@ -118,17 +96,17 @@ def profile_setting(
         tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=profiles_folder(folder)) as attempt,
         signals.caught(),
     ):
-        spec = standalone_spec(folder, cell, Path(attempt), "profile", INSTEAD, steps)
+        spec = standalone_spec(folder, cell, Path(attempt), "profile", ENTRY_POINT, steps)
         spec.write(spec.file())
         started, fingerprint = now(), CurrentConditions(folder).read_fingerprint(spec.config)
         holder = f"process {os.getpid()} (profiling {cell} of {folder.name})"
         try:
-            with leased(spec.config, holder, signals.pause, say, spec.device_models) as lease:
+            with leased(spec.config, holder, signals.pause, report, spec.device_models) as lease:
                 result = _run(folder, spec, lease, RankRunner(launcher or Launcher(), signals), limits)
         except Interrupted:
             raise KeyboardInterrupt from None
         assert result.extra is not None, "rank 0 was asked for a profile"
-        found = SettingProfile(
+        profile = SettingProfile(
             sweep=folder.name,
             cell=cell,
             axes=spec.axes,
@@ -136,16 +114,15 @@ def profile_setting(
             task=spec.config.task,
             started_at=started,
             ranks=spec.world_size,
-            found=StepProfile.model_validate(result.extra),
+            profile=StepProfile.model_validate(result.extra),
             fingerprint=fingerprint,
             trace_sha256=sha256_file(trace_of(spec)),
         )
-        keep_profile(folder, found, trace_of(spec))
-    return found
+        store_profile(folder, profile, trace_of(spec))
 
 
 def _run(folder: SweepFolder, spec: RunSpec, lease: Lease, runner: RankRunner, limits: Limits) -> RankResult:
-    """Return rank 0's result. Its output is kept, whatever the end."""
+    """Return rank 0's result. The log is kept even if the run fails."""
     ending = runner.run(spec, "spawn", lease, CodeVersions(folder).require(spec.config), limits)
     results = read_results(spec, ending.reported)
     conclusion = conclude(spec, ending, results, limits)
@@ -161,54 +138,51 @@ def _run(folder: SweepFolder, spec: RunSpec, lease: Lease, runner: RankRunner, l
     return results[0]
 
 
-TASKS = ("train_throughput", "time_to_accuracy", "inference")
-"""The tasks whose steps are a model's."""
-
-
 def profile_settings(
     home: Path, name: str, settings: Sequence[str], steps: int, tracking_uri: str | None, *, as_json: bool = False
 ) -> None:
-    """Profile one setting or two, print what was seen, and write the report again.
+    """Profile one or two settings, print the profiles, and update the report.
 
-    Raises InputError for wrong settings, AccelsweepError while the sweep is being run and where a run fails.
+    Raises InputError for wrong settings, AccelsweepError while the sweep is being run and if a run fails.
     """
-    from accelsweep.analysis.collect import look_up
+    from accelsweep.analysis.collect import read_runs
     from accelsweep.driver.finalize import finish
     from accelsweep.driver.sweep_lock import refuse_while_run
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
-    cells = _cells(folder, settings)
-    runs = look_up(folder, manifest)
+    cells = [full_name(folder, setting) for setting in settings]
+    if len(cells) > 2 or len(set(cells)) < len(cells):
+        raise InputError("profile takes one setting, or two different ones to tell what they differ in")
+    runs = read_runs(folder, manifest)
     for cell in cells:
-        _refuse(folder, manifest, cell, runs)
+        _check(folder, manifest, cell, runs)
     refuse_while_run(folder)
     for cell in cells:
         profile_setting(folder, cell, steps, warn)
     page = finish(folder)
-    found = _findings(folder, manifest, cells, runs)
-    mlflow = _published(folder, tracking_uri)
+    axes = {cell.name: cell.axes for cell in manifest.cells}
+    stored = stored_profiles(folder, cells).intact
+    profiles = [
+        compare(profile, stored[0] if place else None, runs, axes[profile.cell]) for place, profile in enumerate(stored)
+    ]
+    published = _publish(folder, tracking_uri)
     if as_json:
-        say(ProfileAnswer.model_validate({"sweep": name, "settings": found, "report": str(page)}).text())
+        say(ProfileAnswer(sweep=name, settings=tuple(profiles), report=str(page)).text())
         return
-    _print(name, found)
+    _print(name, profiles)
     say(page)
-    say(mlflow)
+    say(published)
 
 
-def _cells(folder: SweepFolder, settings: Sequence[str]) -> list[str]:
-    cells = [full_name(folder, setting) for setting in settings]
-    if len(cells) > 2 or len(set(cells)) < len(cells):
-        raise InputError("profile takes one setting, or two different ones to tell what they differ in")
-    return cells
-
-
-def _refuse(folder: SweepFolder, manifest: Manifest, cell: str, runs: Sequence[RunRow]) -> None:
-    """Raise InputError for a setting without steps of a model, and for one that was not measured."""
+def _check(folder: SweepFolder, manifest: Manifest, cell: str, runs: Sequence[RunRow]) -> None:
+    """Raise InputError for a setting that does not run a model's steps, or was not measured."""
     config = block_of(folder, manifest, cell).configs[cell]
-    if config.task not in TASKS or task_of(config.task, config.raw).when:
-        what = "a load generator asks it" if config.task in TASKS else f"task={config.task}"
-        raise InputError(f"setting {cell} has no steps to profile ({what}); there are steps in {', '.join(TASKS)}")
+    if config.task not in PROFILE_TASKS or task_of(config.task, config.raw).when:
+        what = "a load generator asks it" if config.task in PROFILE_TASKS else f"task={config.task}"
+        raise InputError(
+            f"setting {cell} has no steps to profile ({what}); there are steps in {', '.join(PROFILE_TASKS)}"
+        )
     if not any(run.cell == cell and run.value("step_seconds") is not None for run in runs):
         raise InputError(
             f"setting {cell} of {folder.name!r} was not measured, so there is nothing to look closer at. Measure it "
@@ -216,22 +190,8 @@ def _refuse(folder: SweepFolder, manifest: Manifest, cell: str, runs: Sequence[R
         )
 
 
-def _findings(
-    folder: SweepFolder, manifest: Manifest, cells: Sequence[str], runs: Sequence[RunRow]
-) -> list[ProfileFinding]:
-    """Return the profiles of these settings, the second with its differences to the first."""
-    from accelsweep.features.profile.model import kept_profiles
-    from accelsweep.features.profile.report import compared
-
-    axes = {cell.name: cell.axes for cell in manifest.cells}
-    kept = kept_profiles(folder, cells).whole
-    return [
-        compared(profile, kept[0] if place else None, runs, axes[profile.cell]) for place, profile in enumerate(kept)
-    ]
-
-
-def _published(folder: SweepFolder, tracking_uri: str | None) -> str:
-    """Copy the profiles to MLflow, if the sweep is there or an address was given; return what was done, in words."""
+def _publish(folder: SweepFolder, tracking_uri: str | None) -> str:
+    """Copy the profiles to MLflow if the sweep is published or a URI was given; return what was done."""
     from accelsweep.cli.sweeps import publish_now
 
     later = f"accelsweep publish {folder.name} copies the profile to MLflow"
@@ -245,18 +205,18 @@ def _published(folder: SweepFolder, tracking_uri: str | None) -> str:
         return f"{error}\n{later}"
 
 
-def _print(name: str, found: Sequence[ProfileFinding]) -> None:
-    for profile in found:
-        words = axes_in_words(profile.axes)
-        say(f"{name}, {words}: {circumstances(profile)}")
+def _print(name: str, profiles: Sequence[ProfileFinding]) -> None:
+    for profile in profiles:
+        label = axes_in_words(profile.axes)
+        say(f"{name}, {label}: {circumstances(profile)}")
         say(_cost(profile))
         if profile.changed is not None:
             say(f"not as it was measured: {profile.changed}")
-        show(_operators(profile, words))
+        show(_operators(profile, label))
         say("modules: " + "; ".join(module_words(row) for row in profile.modules))
         say(f"trace: {profile.folder}/trace.json.gz (open it in ui.perfetto.dev or chrome://tracing)")
-    if len(found) == 2:
-        first, second = found
+    if len(profiles) == 2:
+        first, second = profiles
         against = f"{axes_in_words(second.axes)} against {axes_in_words(first.axes)}"
         say(f"{against}, operators: {difference_words(second.operator_differences)}")
         say(f"{against}, modules: {difference_words(second.module_differences)}")
@@ -269,15 +229,14 @@ def _cost(profile: ProfileFinding) -> str:
     return f"a profiled step took {profiled}, a measured one {measured}: the profiler itself costs {profile.cost:.2f}x"
 
 
-def _operators(profile: ProfileFinding, words: str) -> Listing:
+def _operators(profile: ProfileFinding, label: str) -> Listing:
     headings = ("operator", "calls", "host", "device", "of the step")
-    rows = tuple(_row(row, profile.profiled_step_seconds) for row in profile.operators)
-    return Listing(f"operators in a step of {words}", headings, rows, headings[1:])
-
-
-def _row(row: OperatorTime, step: float) -> tuple[str, ...]:
-    device = "-" if row.device_seconds is None else number(row.device_seconds, "s")
-    return (row.name, f"{row.calls:g}", number(row.host_seconds, "s"), device, f"{row.seconds / step:.0%}")
+    rows = []
+    for row in profile.operators:
+        device = "-" if row.device_seconds is None else number(row.device_seconds, "s")
+        share = f"{row.seconds / profile.profiled_step_seconds:.0%}"
+        rows.append((row.name, f"{row.calls:g}", number(row.host_seconds, "s"), device, share))
+    return Listing(f"operators in a step of {label}", headings, tuple(rows), headings[1:])
 
 
 def profile(

@@ -1,19 +1,15 @@
-"""The profile of a setting: what torch's profiler saw in some steps of a run of its own, by operator and by module.
+"""The profile of a setting by torch's profiler, by operator and by module, and its files.
 
-These numbers carry the profiler's own cost. They are never mixed into those of measured runs.
+The times include the profiler's overhead, so they are never mixed with those of measured runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from accelsweep.worker.run_spec import RunSpec
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
 
 from accelsweep.errors import DamagedFile, NewerFile
 from accelsweep.files import remove, sha256_file
@@ -22,24 +18,30 @@ from accelsweep.records.findings import Section
 from accelsweep.records.layout import SweepFolder, inside
 from accelsweep.records.run_record import Fingerprint
 
-StepPart = Literal["forward", "backward", "optimizer", "data", "outside"]
-"""The parts of a step that a module's row, or one without a module, may stand for."""
+if TYPE_CHECKING:
+    from accelsweep.worker.run_spec import RunSpec
 
-WHOLE_MODULE = "(the module itself)"
-"""The words for the LightningModule, and for work in its steps that no module inside it does."""
+StepPart = Literal["forward", "backward", "optimizer", "data", "outside"]
+"""The part of a step that a row of the modules' table stands for."""
+
+ROOT_MODULE = "(the module itself)"
+"""The LightningModule, and work in its steps outside of its submodules."""
 
 NO_MODULE = {"optimizer": "(optimizer)", "data": "(loading data)", "outside": "(outside of modules)"}
-"""The words for the parts of a step without a module."""
 
 PYTHON = "(Python, waiting)"
-"""The name of the time that no operator took: the interpreter between operators, and waiting for others."""
+"""Time outside of operators: the interpreter, and waiting."""
+
+PROFILE_FILE = "profile.json"
+
+TRACE_FILE = "trace.json.gz"
 
 
 class TimeSpent(Frozen):
-    """Calls in a step, and the seconds that they took themselves.
+    """Calls per step, and their own seconds without what they called.
 
-    `host_seconds` are those of all threads of the process. `device_seconds` are those of the kernels and copies that it
-    started; None where the device is the host.
+    `host_seconds` are over all threads. `device_seconds` are of the kernels and copies that were launched, None where
+    the device is the host.
     """
 
     calls: float
@@ -48,25 +50,25 @@ class TimeSpent(Frozen):
 
     @property
     def seconds(self) -> float:
-        """The seconds on the device, where there is one, else those on the host."""
+        """The seconds on the device if there is one, else on the host."""
         return self.host_seconds if self.device_seconds is None else self.device_seconds
 
 
 class OperatorTime(TimeSpent):
-    """One operator in a step, without the operators that it called."""
+    """An operator in a mean step."""
 
     name: str
 
     @property
-    def words(self) -> str:
-        """The name without what torch puts around it: `convolution backward` for `aten::convolution_backward`."""
+    def title(self) -> str:
+        """The name without torch's decoration: `convolution backward` for `aten::convolution_backward`."""
         return self.name.removeprefix("aten::").strip("_").replace("_", " ")
 
 
 class ModuleTime(TimeSpent):
-    """One module in a step, in its forward or backward pass, without the modules inside it.
+    """A module's forward or backward pass in a mean step.
 
-    `name` is its path in the LightningModule, which is empty for the whole one and for no module. `form` is its class.
+    `name` is its path in the LightningModule, empty for the root and for work outside of modules. `form` is its class.
     """
 
     name: str
@@ -74,18 +76,18 @@ class ModuleTime(TimeSpent):
     part: StepPart
 
     @property
-    def words(self) -> str:
-        """The module's path with its direction, or the part of the step that no module has."""
+    def title(self) -> str:
+        """The module's path with its direction, or the part of the step outside of modules."""
         if self.part in ("forward", "backward"):
-            return f"{self.name or WHOLE_MODULE} {self.part}"
+            return f"{self.name or ROOT_MODULE} {self.part}"
         return NO_MODULE[self.part]
 
 
 class StepProfile(Frozen):
-    """The profiled steps of rank 0, after `warmup_steps` steps that do not count.
+    """The profiled steps of rank 0 after the warm-up.
 
-    `step_seconds` is the length of a step by the clock while the profiler looked. `operators` and `modules` are means
-    over the steps, the longest first.
+    `step_seconds` is the mean wall time of a step under the profiler. `operators` and `modules` are means over the
+    steps, the longest first.
     """
 
     warmup_steps: int
@@ -98,10 +100,10 @@ class StepProfile(Frozen):
 
 
 class SettingProfile(Document):
-    """The profile of one setting of a sweep, beside its trace in `sweeps/NAME/profiles/SETTING/`.
+    """The stored profile of a setting, next to its trace in `sweeps/NAME/profiles/SETTING/`.
 
-    `cell` is the setting, `block` the block whose frozen config was profiled, `ranks` the number of ranks, of which
-    rank 0 was looked at. `trace_sha256` is the digest of `trace.json.gz`.
+    `block` is the block whose frozen config was profiled. Of the `ranks`, rank 0 was profiled. `trace_sha256` is the
+    digest of `trace.json.gz`.
     """
 
     kind: ClassVar[str] = "profile"
@@ -113,13 +115,13 @@ class SettingProfile(Document):
     task: str
     started_at: str
     ranks: int
-    found: StepProfile
+    profile: StepProfile
     fingerprint: Fingerprint
     trace_sha256: str
 
 
 class PartDifference(Frozen):
-    """An operator, or a module in one direction, in two profiles: seconds of a step in each, 0 where it is absent."""
+    """Seconds per step of an operator, or of a module's pass, in two profiles; 0 where it is absent."""
 
     name: str
     before: float
@@ -127,47 +129,39 @@ class PartDifference(Frozen):
 
 
 class ProfileFinding(Frozen):
-    """A profile as the report shows it, beside the measured step of its setting.
+    """A profile next to the measured step of its setting. Times are seconds per mean step."""
 
-    `measured_step_seconds` is the median of the setting's runs, None where none of them stands any more. `cost` is the
-    ratio of a profiled step's time to it. `changed` says what is not as it was when the setting was measured, None
-    where nothing is. `against` is the setting that the differences are to: each is this setting's second less that
-    one's. `folder` is the profile's, as a path below the working directory.
-    """
-
-    cell: str
-    label: str
-    axes: dict[str, Any]
-    task: str
-    started_at: str
-    ranks: int
-    device: str
-    device_name: str
-    warmup_steps: int
-    steps: int
-    profiled_step_seconds: float
-    measured_step_seconds: float | None
-    cost: float | None
-    changed: str | None
-    operators: tuple[OperatorTime, ...]
-    modules: tuple[ModuleTime, ...]
-    folder: str
-    against: str | None = None
-    operator_differences: tuple[PartDifference, ...] = ()
-    module_differences: tuple[PartDifference, ...] = ()
+    cell: str = Field(description="the setting's name in files")
+    label: str = Field(description="the setting in words")
+    axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
+    task: str = Field(description="the task whose steps these are")
+    started_at: str = Field(description="when the run of the profile began")
+    ranks: int = Field(description="the number of ranks, of which rank 0 was profiled")
+    device: str = Field(description="the kind of device")
+    device_name: str = Field(description="the device")
+    warmup_steps: int = Field(description="the steps before the profile")
+    steps: int = Field(description="the profiled steps")
+    profiled_step_seconds: float = Field(description="a step by the clock, under the profiler")
+    measured_step_seconds: float | None = Field(description="the median over the setting's measured runs")
+    cost: float | None = Field(description="the profiled step over the measured one")
+    changed: str | None = Field(description="what differs from when the setting was measured")
+    operators: tuple[OperatorTime, ...] = Field(description="the operators that take longest, each by itself")
+    modules: tuple[ModuleTime, ...] = Field(description="the modules that take longest, each by itself")
+    folder: str = Field(description="the folder of trace.json.gz and profile.json, which has all rows")
+    against: str | None = Field(default=None, description="the setting that the differences are to")
+    operator_differences: tuple[PartDifference, ...] = Field(default=(), description="operators whose times differ")
+    module_differences: tuple[PartDifference, ...] = Field(default=(), description="modules whose times differ")
 
 
-# The profiles that a sweep's folder keeps.
+class Profiles(Section):
+    """The profiles of a sweep; `left_out` names those that cannot be used."""
 
-PROFILE = "profile.json"
-"""A profile, in its setting's folder; its trace and its log lie beside it."""
-
-
-TRACE_FILE = "trace.json.gz"
+    profiles: tuple[ProfileFinding, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def profiles_folder(folder: SweepFolder) -> Path:
-    """Return the folder of a sweep's profiles, each in a folder of its own."""
+    """Return the folder of a sweep's profiles, with a folder for each setting."""
     return folder.root / "profiles"
 
 
@@ -177,58 +171,51 @@ def profile_folder(folder: SweepFolder, cell: str) -> Path:
 
 
 def trace_of(spec: RunSpec) -> Path:
-    """Return the path of rank 0's trace, in Chrome's format and packed by gzip."""
+    """Return the path of rank 0's gzipped Chrome trace."""
     return Path(spec.attempt_folder) / TRACE_FILE
 
 
-def keep_profile(folder: SweepFolder, found: SettingProfile, trace: Path) -> Path:
-    """Put a profile and its trace in the place of the setting's earlier one; return its folder."""
-    place = profile_folder(folder, found.cell)
-    remove(place / PROFILE)
-    remove(place / TRACE_FILE)
-    trace.rename(place / TRACE_FILE)
-    found.write(place / PROFILE)
-    return place
+def store_profile(folder: SweepFolder, profile: SettingProfile, trace: Path) -> None:
+    """Store a profile and its trace, replacing the setting's earlier one."""
+    target = profile_folder(folder, profile.cell)
+    remove(target / PROFILE_FILE)
+    remove(target / TRACE_FILE)
+    trace.rename(target / TRACE_FILE)
+    profile.write(target / PROFILE_FILE)
 
 
-class KeptProfiles(NamedTuple):
-    """The whole profiles of some settings, and a sentence on each that cannot be used."""
+class StoredProfiles(NamedTuple):
+    """The intact profiles of some settings, and a sentence on each damaged one."""
 
-    whole: list[SettingProfile]
+    intact: list[SettingProfile]
     left_out: list[str]
 
 
-def kept_profiles(folder: SweepFolder, cells: Iterable[str]) -> KeptProfiles:
-    """Return the profiles of these cells, in their order."""
-    found = KeptProfiles([], [])
+def stored_profiles(folder: SweepFolder, cells: Iterable[str]) -> StoredProfiles:
+    """Return the profiles of these settings, in their order."""
+    profiles = StoredProfiles([], [])
     for cell in cells:
-        place = profile_folder(folder, cell)
-        if not (place / PROFILE).exists():
+        path, trace = profile_folder(folder, cell) / PROFILE_FILE, profile_folder(folder, cell) / TRACE_FILE
+        if not path.exists():
             continue
         try:
-            profile = SettingProfile.read(place / PROFILE)
-            whole = profile.cell == cell and profile.trace_sha256 == sha256_file(place / TRACE_FILE)
-            why = "" if whole else "it is not the profile of this setting and its trace"
-        except (FileNotFoundError, DamagedFile) as error:
-            why = error.why if isinstance(error, DamagedFile) else f"it has no {TRACE_FILE}"
+            profile = SettingProfile.read(path)
+            if profile.cell == cell and profile.trace_sha256 == sha256_file(trace):
+                profiles.intact.append(profile)
+                continue
+            reason = "it is not the profile of this setting and its trace"
+        except FileNotFoundError:
+            reason = f"it has no {TRACE_FILE}"
+        except DamagedFile as error:
+            reason = error.why
         except NewerFile as error:
-            why = str(error)
-        if why:
-            again = f"accelsweep profile {folder.name} {cell} makes it anew"
-            found.left_out.append(f"{(place / PROFILE).relative_to(folder.home)}: {why}; {again}")
-        else:
-            found.whole.append(profile)
-    return found
+            reason = str(error)
+        remedy = f"accelsweep profile {folder.name} {cell} makes it anew"
+        profiles.left_out.append(f"{path.relative_to(folder.home)}: {reason}; {remedy}")
+    return profiles
 
 
 def check_archived(document: SettingProfile, path: Path, parts: Sequence[str]) -> None:
-    """Raise DamagedFile if a profile in an archive is not that of the setting whose folder it has."""
+    """Raise DamagedFile for a profile in an archive that is in the folder of another setting."""
     if document.cell != parts[2]:
         raise DamagedFile(path, f"it is of another setting, {document.cell!r}")
-
-
-class Profiles(Section):
-    """The profiles of a sweep. They stand beside the measured numbers; those that cannot be used are named."""
-
-    profiles: tuple[ProfileFinding, ...]
-    left_out: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The profiles of a sweep beside its findings: each with the measured step of its setting, and what two differ in."""
+"""Profiles in the findings and in the report: each next to the measured step, with differences to the first one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from statistics import median
 from typing import Any, TypeVar
 
 from accelsweep.analysis.analyse_sweep import Analysis
-from accelsweep.analysis.intervals import significant
+from accelsweep.analysis.intervals import round_significant
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.setting import axes_in_words, label
 from accelsweep.features.profile.model import (
-    PROFILE,
+    PROFILE_FILE,
     TRACE_FILE,
     ModuleTime,
     OperatorTime,
@@ -20,48 +20,50 @@ from accelsweep.features.profile.model import (
     ProfileFinding,
     Profiles,
     SettingProfile,
-    kept_profiles,
     profile_folder,
+    stored_profiles,
 )
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Fingerprint
 from accelsweep.report import units as fmt
-from accelsweep.report.table_model import Column, Entry, More, ReportTable
+from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 
-PLACES_SHOWN = 12
-"""So many operators and modules of a profile are shown; its document has all."""
+MAX_ROWS = 12
+"""So many operators and modules are shown; profile.json has all."""
 
-LEAST_SHOWN_SHARE = 0.005
-"""A difference below this share of the longer step is left out: the next profile would have another one."""
+MIN_DIFFERENCE = 0.005
+"""A difference below this share of the longer step is noise."""
+
+_TITLES = ("Setting", "Measured step", "Profiled step", "Cost of looking", "Most time in")
 
 
 def build_section(analysis: Analysis) -> Profiles | None:
-    """Return the kept profiles of the plan's settings, the baseline's first; None where there are none.
+    """Return the stored profiles of the plan's settings, the baseline's first; None where there are none.
 
-    The others differ from the first one. Those that cannot be used are named.
+    Differences are to the first one.
     """
     if analysis.folder is None:
         return None
     manifest, rows = analysis.manifest, analysis.rows
     axes = {cell.name: cell.axes for cell in manifest.cells}
-    kept, left_out = kept_profiles(analysis.folder, sorted(axes, key=lambda cell: cell not in manifest.baselines))
+    stored, left_out = stored_profiles(analysis.folder, sorted(axes, key=lambda cell: cell not in manifest.baselines))
     profiles = tuple(
-        compared(profile, kept[0] if place else None, rows, axes[profile.cell]) for place, profile in enumerate(kept)
+        compare(profile, stored[0] if place else None, rows, axes[profile.cell]) for place, profile in enumerate(stored)
     )
     return Profiles(profiles=profiles, left_out=tuple(left_out)) if profiles or left_out else None
 
 
-def compared(
+def compare(
     profile: SettingProfile, other: SettingProfile | None, runs: Iterable[RunRow], axes: Mapping[str, Any]
 ) -> ProfileFinding:
-    """Return the finding of a profile beside the `runs`, with its differences to the `other` one, if there is one."""
-    found, here = profile.found, profile.fingerprint.hardware_kind
+    """Return the finding of a profile, given the measured `runs`, with its differences to the `other` one."""
+    found, hardware = profile.profile, profile.fingerprint.hardware_kind
     recorded = [run for run in runs if run.cell == profile.cell and run.value("step_seconds") is not None]
-    measured = [run for run in recorded if run.hardware == here] or recorded
+    measured = [run for run in recorded if run.hardware == hardware] or recorded
     steps = [step for run in measured if (step := run.value("step_seconds")) is not None]
-    step = significant(median(steps)) if steps else None
-    before = None if other is None else other.found
+    step = round_significant(median(steps)) if steps else None
+    before = None if other is None else other.profile
     return ProfileFinding(
         cell=profile.cell,
         label=label(axes),
@@ -73,12 +75,12 @@ def compared(
         device_name=found.device_name,
         warmup_steps=found.warmup_steps,
         steps=found.steps,
-        profiled_step_seconds=significant(found.step_seconds),
+        profiled_step_seconds=round_significant(found.step_seconds),
         measured_step_seconds=step,
-        cost=None if step is None else significant(found.step_seconds / step, 3),
+        cost=None if step is None else round_significant(found.step_seconds / step, 3),
         changed=_changed(profile.fingerprint, measured),
-        operators=tuple(map(_rounded, found.operators[:PLACES_SHOWN])),
-        modules=tuple(map(_rounded, found.modules[:PLACES_SHOWN])),
+        operators=tuple(map(_rounded, found.operators[:MAX_ROWS])),
+        modules=tuple(map(_rounded, found.modules[:MAX_ROWS])),
         folder=str(profile_folder(SweepFolder(Path(), profile.sweep), profile.cell)),
         against=None if other is None else other.cell,
         operator_differences=() if before is None else differences(by_name(before.operators), by_name(found.operators)),
@@ -87,22 +89,24 @@ def compared(
 
 
 def by_name(rows: Iterable[OperatorTime | ModuleTime]) -> dict[str, float]:
-    """Return the seconds of a profile's rows by what they are called."""
+    """Return the seconds of a profile's rows by title."""
     seconds: dict[str, float] = {}
     for row in rows:
-        seconds[row.words] = seconds.get(row.words, 0.0) + row.seconds
+        seconds[row.title] = seconds.get(row.title, 0.0) + row.seconds
     return seconds
 
 
 def differences(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[PartDifference, ...]:
-    """Return the parts whose seconds differ, the largest difference first."""
-    least = LEAST_SHOWN_SHARE * max(sum(before.values()), sum(after.values()))
+    """Return the rows whose seconds differ, the largest difference first."""
+    threshold = MIN_DIFFERENCE * max(sum(before.values()), sum(after.values()))
     names = list(dict.fromkeys([*before, *after]))
     gaps = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in names}
-    told = sorted((name for name in names if abs(gaps[name]) > least), key=lambda name: (-abs(gaps[name]), name))
+    shown = sorted((name for name in names if abs(gaps[name]) > threshold), key=lambda name: (-abs(gaps[name]), name))
     return tuple(
-        PartDifference(name=name, before=significant(before.get(name, 0.0)), after=significant(after.get(name, 0.0)))
-        for name in told[:PLACES_SHOWN]
+        PartDifference(
+            name=name, before=round_significant(before.get(name, 0.0)), after=round_significant(after.get(name, 0.0))
+        )
+        for name in shown[:MAX_ROWS]
     )
 
 
@@ -110,88 +114,67 @@ Row = TypeVar("Row", OperatorTime, ModuleTime)
 
 
 def _rounded(row: Row) -> Row:
-    device = None if row.device_seconds is None else significant(row.device_seconds)
-    return row.model_copy(update={"host_seconds": significant(row.host_seconds), "device_seconds": device})
+    device = None if row.device_seconds is None else round_significant(row.device_seconds)
+    return row.model_copy(update={"host_seconds": round_significant(row.host_seconds), "device_seconds": device})
 
 
 def _changed(now: Fingerprint, measured: Sequence[RunRow]) -> str | None:
-    """Return what differs between the profile and the nearest of the measured runs, in words; None where nothing."""
-    found = []
+    """Return what differs between the profile and the most similar measured run; None where nothing does."""
+    differences = []
     for run in measured:
         pairs = [
             *_pairs("hardware", now.hardware, run.hardware.details),
             *_pairs("software", now.software, run.software),
             *_pairs("sources of", now.sources, run.sources),
         ]
-        found.append("; ".join(pairs))
-    if not found:
+        differences.append("; ".join(pairs))
+    if not differences:
         return "no measured run of this setting is left"
-    return min(found, key=len) or None
+    return min(differences, key=len) or None
 
 
 def _pairs(part: str, now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
     return [f"{part} {name}" for name in sorted(now.keys() | then.keys()) if now.get(name) != then.get(name)]
 
 
-# A profile in words: what was looked at, the time of operators and modules, and what two profiles differ in.
-
-TOLD = 5
-"""So many differences stand in a sentence."""
-
-
 def circumstances(profile: ProfileFinding) -> str:
-    """Return what was looked at, in words."""
+    """Return what was profiled: steps, ranks, device and time."""
+    on_device = any(row.device_seconds is not None for row in profile.operators)
     ranks = "" if profile.ranks == 1 else f", rank 0 of {profile.ranks}"
-    times = "times of the host, all threads" if not _on_device(profile) else f"times on the {profile.device} device"
+    times = "times of the host, all threads" if not on_device else f"times on the {profile.device} device"
     return (
         f"{fmt.count(profile.steps, 'step')} after {profile.warmup_steps} that do not count{ranks}, "
         f"on {profile.device_name}, {profile.started_at[:16].replace('T', ' ')} UTC; {times}"
     )
 
 
-def _on_device(profile: ProfileFinding) -> bool:
-    return any(row.device_seconds is not None for row in profile.operators)
-
-
 def operator_words(row: OperatorTime) -> str:
-    """Return an operator with its time in a step."""
-    return f"{row.words} {fmt.number(row.seconds, 's')}"
+    """Return an operator with its time per step."""
+    return f"{row.title} {fmt.number(row.seconds, 's')}"
 
 
 def module_words(row: ModuleTime) -> str:
-    """Return a module with its class, its direction and its time in a step."""
+    """Return a module with its class, direction and time per step."""
     form = f" ({row.form})" if row.form else ""
-    return f"{row.words}{form} {fmt.number(row.seconds, 's')}"
+    return f"{row.title}{form} {fmt.number(row.seconds, 's')}"
 
 
 def difference_words(differences: Sequence[PartDifference]) -> str:
     """Return the largest differences as `convolution backward 3.1 ms less, copy 0.4 ms more`."""
     if not differences:
         return "no part differs by more than 0.5 % of the step"
-    return ", ".join(_difference(one) for one in differences[:TOLD])
-
-
-def _difference(one: PartDifference) -> str:
-    gap = one.after - one.before
-    return f"{one.name} {fmt.number(abs(gap), 's')} {'more' if gap > 0 else 'less'}"
-
-
-# The profiles of settings as a table of their own, apart from what was measured.
-
-PROFILE_TITLES = ("Setting", "Measured step", "Profiled step", "Cost of looking", "Most time in")
-
-NAMED = 3
-"""So many operators stand in a row."""
+    gaps = [(part.name, part.after - part.before) for part in differences[:5]]
+    return ", ".join(f"{name} {fmt.number(abs(gap), 's')} {'more' if gap > 0 else 'less'}" for name, gap in gaps)
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return the table of the profiles, where there are some."""
+    """Return the table of profiles, if there are any."""
     profiles = findings.section(Profiles)
     return [] if profiles is None else [profiles_table(profiles)]
 
 
 def profiles_table(found: Profiles) -> ReportTable:
-    """Return one row for each profile; it opens to operators, modules, differences and files."""
+    """Return a row for each profile, which expands to operators, modules, differences and files."""
     labels = {profile.cell: axes_in_words(profile.axes) for profile in found.profiles}
     left_out = "".join(f" Left out: {sentence}." for sentence in found.left_out)
     return ReportTable(
@@ -199,16 +182,16 @@ def profiles_table(found: Profiles) -> ReportTable:
         title="A closer look",
         caption="Runs of their own under torch's profiler, which costs time at every operator. None of these numbers "
         f"is in a rate, an interval or a verdict.{left_out}",
-        columns=tuple(Column(title, title in PROFILE_TITLES[1:4]) for title in PROFILE_TITLES),
+        columns=tuple(Column(title, title in _TITLES[1:4]) for title in _TITLES),
         rows=tuple(_row(profile, labels[profile.cell]) for profile in found.profiles),
-        more=tuple(tuple(_more(profile, labels)) for profile in found.profiles),
+        details=tuple(tuple(_more(profile, labels)) for profile in found.profiles),
         data=[row for profile in found.profiles for row in _data(profile, labels[profile.cell])],
         empty=f"No profile is left to show.{left_out}",
     )
 
 
 def _row(profile: ProfileFinding, label: str) -> tuple[Entry, ...]:
-    most = ", ".join(operator_words(row) for row in profile.operators[:NAMED])
+    most = ", ".join(operator_words(row) for row in profile.operators[:3])
     return (
         Entry(label, profile.cell),
         _seconds(profile.measured_step_seconds),
@@ -222,26 +205,22 @@ def _seconds(value: float | None) -> Entry:
     return Entry(fmt.number(value, "s"), order=value, tone="absent" if value is None else "")
 
 
-def _more(profile: ProfileFinding, labels: dict[str, str]) -> Iterator[More]:
-    yield More("Profiled", circumstances(profile))
+def _more(profile: ProfileFinding, labels: dict[str, str]) -> Iterator[Detail]:
+    yield Detail("Profiled", circumstances(profile))
     if profile.changed is not None:
-        yield More("Not as measured", profile.changed)
-    yield More("Operators", "; ".join(operator_words(row) for row in profile.operators))
-    yield More("Modules", "; ".join(module_words(row) for row in profile.modules))
+        yield Detail("Not as measured", profile.changed)
+    yield Detail("Operators", "; ".join(operator_words(row) for row in profile.operators))
+    yield Detail("Modules", "; ".join(module_words(row) for row in profile.modules))
     if profile.against is not None:
         other = labels[profile.against]
-        yield More("Operators against", f"{other}: {difference_words(profile.operator_differences)}")
-        yield More("Modules against", f"{other}: {difference_words(profile.module_differences)}")
-    yield _file(profile, "Trace", TRACE_FILE)
-    yield _file(profile, "All rows", PROFILE)
-
-
-def _file(profile: ProfileFinding, title: str, name: str) -> More:
-    return More(title, f"{profile.folder}/{name}", href=f"../../{profile.folder}/{name}")
+        yield Detail("Operators against", f"{other}: {difference_words(profile.operator_differences)}")
+        yield Detail("Modules against", f"{other}: {difference_words(profile.module_differences)}")
+    for title, name in (("Trace", TRACE_FILE), ("All rows", PROFILE_FILE)):
+        yield Detail(title, f"{profile.folder}/{name}", href=f"../../{profile.folder}/{name}")
 
 
 def _data(profile: ProfileFinding, label: str) -> Iterator[dict[str, Any]]:
     for kind, rows in (("operator", profile.operators), ("module", profile.modules)):
         for row in rows:
             times = {name: getattr(row, name) for name in ("calls", "host_seconds", "device_seconds")}
-            yield {"cell": profile.cell, "label": label, "kind": kind, "name": row.words, **times}
+            yield {"cell": profile.cell, "label": label, "kind": kind, "name": row.title, **times}

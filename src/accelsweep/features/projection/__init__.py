@@ -1,4 +1,4 @@
-"""Projections of the best measured setting onto devices that nobody here has, and `accelsweep project`."""
+"""Projections of the best measured setting onto devices that are not at hand, and `accelsweep project`."""
 
 from accelsweep.registry import Command, Feature, Figure, Section, Tables
 
@@ -13,7 +13,7 @@ FEATURE = Feature(
     ),
     answers=("accelsweep.features.projection.command:ProjectAnswer",),
     section=Section(
-        "accelsweep.features.projection.model:Elsewhere", "accelsweep.features.projection.analysis:build_section"
+        "accelsweep.features.projection.model:Projections", "accelsweep.features.projection.analysis:build_section"
     ),
     experiment_tags="accelsweep.features.projection.report:experiment_tags",
     tables=Tables("accelsweep.features.projection.report:tables"),
@@ -22,8 +22,8 @@ FEATURE = Feature(
             "elsewhere",
             "Projected rates on other devices",
             "Nobody measured these rates. Each dashed bar is the 90 % interval of a projection, with a tick at its "
-            "middle. The upright line is the rate that was measured here. The axis is logarithmic. A bar has no "
-            "verdict: only a measurement on that device can give one.",
+            "middle. The vertical line is the rate measured here. The axis is logarithmic. A bar has no verdict: only "
+            "a measurement on that device can give one.",
             "accelsweep.features.projection.report:elsewhere_figure",
             place="table",
         ),

@@ -1,7 +1,7 @@
-"""Projections of the best measured setting onto devices that were not measured, made from a sweep's runs.
+"""Projects the best measured setting of a sweep onto devices that were not measured.
 
-The setting is the recommended one, or the baseline where none is. Its median rate, its measured wait for data and the
-traits in its record are all that a projection starts from. Nothing here is a finding: no verdict, no metric.
+The setting is the recommended one, or else the first measured one. A projection starts from its median rate, its
+measured wait for data and the model's traits in its record. The result is not a finding: no verdict, no metric.
 """
 
 from __future__ import annotations
@@ -13,40 +13,36 @@ from dataclasses import dataclass, replace
 from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.costs import epoch_samples
 from accelsweep.analysis.run_results import CellRuns
-from accelsweep.config.prices import Bill, Prices, usd_per_hour_on
+from accelsweep.config.prices import Prices, usd_per_hour_on
 from accelsweep.config.setting import axes_in_words
 from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of
 from accelsweep.features.projection.fit import sources
-from accelsweep.features.projection.model import Elsewhere, Projected, Unseen
+from accelsweep.features.projection.model import FormError, Projection, Projections
 from accelsweep.features.projection.project import Anchor, Workload, break_even, project
 from accelsweep.features.projection.time_model import INFERENCE, TRAINING, TRAINING_32, Form, fitted
-from accelsweep.records.findings import Choice, Findings
+from accelsweep.records.findings import Findings
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_environment import HardwareKind
 from accelsweep.records.run_record import Traits
 
-USUAL = ("h100-sxm", "a100-80", "l4", "t4", "rtx4090")
-"""The devices of a report, by their keys."""
+DEFAULT_DEVICES = ("h100-sxm", "a100-80", "l4", "t4", "rtx4090")
+"""The keys of a report's devices."""
 
-OLD = "not projected: this sweep was measured before accelsweep recorded what a forward pass does; measure it again"
+TASK_FORMS: Mapping[str, tuple[Form, ...]] = {
+    "train_throughput": (TRAINING, TRAINING_32),
+    "time_to_accuracy": (TRAINING, TRAINING_32),
+    "inference": (INFERENCE,),
+}
+"""The forms in which a task is projected. Other tasks do not run a network."""
 
-TRAINS = {"train_throughput": (TRAINING, TRAINING_32), "time_to_accuracy": (TRAINING, TRAINING_32)}
-
-FORMS_OF: Mapping[str, tuple[Form, ...]] = {**TRAINS, "inference": (INFERENCE,)}
-"""The forms in which a task is projected. A task that is not here runs single operations, not a model."""
-
-WITHOUT = {"boosting": "not projected: trees are grown by other libraries, whose work is no product of matrices"}
-"""The reason why a task's settings cannot be projected, although somebody may wish for it."""
-
-EXPECTED = {"16-mixed": "training-amp", "bf16-mixed": "training-amp", "32-true": "training-fp32"}
+PRECISION_FORMS = {"16-mixed": TRAINING.key, "bf16-mixed": TRAINING.key, "32-true": TRAINING_32.key}
 """The form of a measured GPU's training, by its precision."""
 
 
 @dataclass(frozen=True)
-class Onto:
-    """The devices to project onto, and prices by a device's key, its name, or the names that its driver has for it.
+class Targets:
+    """The devices to project onto, and prices by a device's key, name or driver names.
 
-    `batch` is that of one device; None takes the measured one.
+    `batch` is that of one device; None keeps the measured one.
     """
 
     devices: tuple[Datasheet, ...]
@@ -54,164 +50,138 @@ class Onto:
     batch: int | None = None
 
     @classmethod
-    def usual(cls, manifest: Manifest) -> Onto:
+    def default(cls, manifest: Manifest) -> Targets:
         """Return the devices of a report, with the sweep's prices."""
-        return cls(tuple(datasheet(key) for key in USUAL), manifest.settings.prices)
-
-    def usd_per_hour(self, one: Datasheet) -> float | None:
-        """Return the price of one device's hour, None without one."""
-        found = self.prices.of_names((*one.reported, one.name, one.key))
-        return None if found is None else found[1].usd_per_hour
-
-    def bills(self, one: Datasheet) -> tuple[Bill, ...]:
-        """Return how one device can be paid for."""
-        return self.prices.bills((*one.reported, one.name, one.key))
+        return cls(tuple(datasheet(key) for key in DEFAULT_DEVICES), manifest.settings.prices)
 
 
-def build_section(analysis: Analysis) -> Elsewhere | None:
-    """Return the projections of a report: onto the usual devices, with the sweep's prices."""
-    return project_onto(analysis, Onto.usual(analysis.manifest))
+def build_section(analysis: Analysis) -> Projections | None:
+    """Return the projections of a report."""
+    return project_onto(analysis, Targets.default(analysis.manifest))
 
 
-def project_onto(analysis: Analysis, onto: Onto) -> Elsewhere | None:
-    """Return the projections of the recommended setting onto these devices. None as for `elsewhere`."""
-    return elsewhere(analysis.groups, analysis.weighed.recommendation.choice, analysis.names, onto)
-
-
-def with_projections(findings: Findings, projections: Elsewhere) -> Findings:
+def with_projections(findings: Findings, projections: Projections) -> Findings:
     """Return the findings with other projections."""
     return findings.model_copy(update={"sections": {**findings.sections, "projection": projections}})
 
 
-def elsewhere(
-    groups: Sequence[CellRuns], choice: Choice | None, names: Mapping[HardwareKind, str], onto: Onto
-) -> Elsewhere | None:
-    """Return the projections of the chosen setting; None where the sweep runs no model, or measured nothing."""
-    one = _anchored(groups, choice, names)
-    if one is None or one.config is None or one.effective is None:
+def project_onto(analysis: Analysis, targets: Targets) -> Projections | None:
+    """Return the projections of the chosen setting; None if the sweep measured nothing or runs no model."""
+    group = _chosen(analysis)
+    if group is None or group.config is None or group.effective is None:
         return None
-    if one.config.task not in FORMS_OF:
-        why = WITHOUT.get(one.config.task)
-        return None if why is None else Elsewhere(reason=why)
-    rate, traits = _median(one, "samples_per_second"), one.measured[0].traits
+    if group.config.task not in TASK_FORMS:
+        if group.config.task != "boosting":
+            return None
+        return Projections(reason="not projected: trees are grown by other libraries, not by matrix products")
+    rate, traits = _median(group, "samples_per_second"), group.measured[0].traits
     if rate is None or not isinstance(traits, Traits):
-        return Elsewhere(reason=OLD if traits is None or rate is None else f"not projected: {traits}")
-    if _several_gpus(one):
-        return Elsewhere(reason="not projected: every measured setting has several GPUs, and projections are for one")
-    forms = FORMS_OF[one.config.task]
-    workload, anchor = _workload(one, traits, forms), _anchor(one, rate, onto)
-    if onto.batch not in (None, workload.batch):  # a measured GPU tells nothing of its rate at another batch
-        workload, anchor = replace(workload, batch=onto.batch), replace(anchor, device=None)
-    pairs = [(form, target) for form in forms for target in onto.devices]
-    found = tuple(project(workload, anchor, target, form, onto.usd_per_hour(target)) for form, target in pairs)
-    disturbed = any(doubt.disturbing for run in one.rated for doubt in run.doubts)
-    bills = _bills_here(one, onto)
-    found = tuple(_by_month(target, bills, onto) for target in found)
-    return Elsewhere(
-        cell=one.cell,
-        label=axes_in_words(one.planned.axes),
-        here=one.effective.device_names[0],
+        reason = traits if isinstance(traits, str) else "the operations of its forward pass were not recorded"
+        return Projections(reason=f"not projected: {reason}")
+    if _several_gpus(group):
+        return Projections(reason="not projected: every measured setting has several GPUs, and projections are for one")
+    forms = TASK_FORMS[group.config.task]
+    workload, anchor = _workload(group, traits, forms), _anchor(group, rate, targets.prices)
+    if targets.batch not in (None, workload.batch):  # a GPU's measured rate says nothing about another batch
+        workload, anchor = replace(workload, batch=targets.batch), replace(anchor, device=None)
+    disturbed = any(doubt.disturbing for run in group.rated for doubt in run.doubts)
+    names = group.effective.device_names
+    keys = [sheet.key for name in names if (sheet := datasheet_of(name)) is not None]
+    bills = targets.prices.bills((*names, *keys, group.effective.accelerator))
+    projections = []
+    for form in forms:
+        for device in targets.devices:
+            projection = project(workload, anchor, device, form, _usd_per_hour(targets.prices, device))
+            if disturbed:
+                projection = projection.model_copy(update={"ratio": None, "cheaper": ""})
+            elif projection.ratio is not None:
+                theirs = targets.prices.bills(_price_names(device))
+                pairs = [(bill, other) for bill in bills for other in theirs]
+                monthly = tuple(break_even(*pair, projection.name, projection.ratio) for pair in pairs)
+                projection = projection.model_copy(update={"monthly": monthly})
+            projections.append(projection)
+    return Projections(
+        cell=group.cell,
+        label=axes_in_words(group.planned.axes),
+        here=names[0],
         batch=workload.batch,
         rate_here=float(f"{rate:.4g}"),
         disturbed=disturbed,
-        devices=tuple(_alone(one) for one in found) if disturbed else found,
-        unseen=tuple(_unseen(form) for form in forms),
+        devices=tuple(projections),
+        unseen=tuple(FormError(form=form.title, **fitted()[form.key].unseen_devices.model_dump()) for form in forms),
         sources=sources(),
     )
 
 
-def projected_cell(one: CellRuns, key: str, prices: Prices) -> Projected:
+def project_setting(group: CellRuns, key: str, prices: Prices) -> Projection:
     """Return the projection of one measured setting onto the board with this key, in its task's first form."""
-    sheet = datasheet(key)
-    forms = FORMS_OF.get(one.config.task, ()) if one.config is not None else ()
-    rate = _median(one, "samples_per_second")
-    traits = one.measured[0].traits if one.measured else None
-    if not forms or rate is None or not isinstance(traits, Traits) or _several_gpus(one):
-        why = traits if isinstance(traits, str) else "this setting has no rate of one device with its counts"
-        return Projected(device=key, name=sheet.name, form=forms[0].title if forms else "", reason=why)
-    onto = Onto((sheet,), prices)
-    return project(_workload(one, traits, forms), _anchor(one, rate, onto), sheet, forms[0], onto.usd_per_hour(sheet))
+    device = datasheet(key)
+    forms = TASK_FORMS.get(group.config.task, ()) if group.config is not None else ()
+    rate = _median(group, "samples_per_second")
+    traits = group.measured[0].traits if group.measured else None
+    if not forms or rate is None or not isinstance(traits, Traits) or _several_gpus(group):
+        reason = traits if isinstance(traits, str) else "this setting has no rate of one device with its counts"
+        return Projection(device=key, name=device.name, form=forms[0].title if forms else "", reason=reason)
+    workload, anchor = _workload(group, traits, forms), _anchor(group, rate, prices)
+    return project(workload, anchor, device, forms[0], _usd_per_hour(prices, device))
 
 
-def _alone(one: Projected) -> Projected:
-    """Return a projection that is not compared with the measured rate."""
-    return one.model_copy(update={"ratio": None, "cheaper": "", "monthly": ()})
+def _price_names(device: Datasheet) -> tuple[str, ...]:
+    return (*device.reported, device.name, device.key)
 
 
-def _bills_here(one: CellRuns, onto: Onto) -> tuple[Bill, ...]:
-    """Return how the measured device can be paid for; what a price for its accelerator holds for, it is."""
-    assert one.effective is not None, "it was measured"
-    names = one.effective.device_names
-    keys = [sheet.key for name in names if (sheet := datasheet_of(name)) is not None]
-    return onto.prices.bills((*names, *keys, one.effective.accelerator))
+def _usd_per_hour(prices: Prices, device: Datasheet) -> float | None:
+    price = prices.of_names(_price_names(device))
+    return None if price is None else price[1].usd_per_hour
 
 
-def _by_month(one: Projected, here: Sequence[Bill], onto: Onto) -> Projected:
-    """Return a projection with its break-evens: each way to pay for the device against each way to pay for this one."""
-    if one.ratio is None:
-        return one
-    there = onto.bills(datasheet(one.device))
-    found = tuple(break_even(ours, theirs, one.name, one.ratio) for ours in here for theirs in there)
-    return one.model_copy(update={"monthly": found})
-
-
-def _anchored(groups: Sequence[CellRuns], choice: Choice | None, names: Mapping[HardwareKind, str]) -> CellRuns | None:
-    """Return the recommended cell's runs, else the first measured cell's; settings of several GPUs come last."""
-    rated = [one for one in groups if one.rated]
-    chosen = [
-        one
-        for one in rated
-        if choice and choice.cell == one.cell and choice.hardware in (None, names.get(one.hardware))
+def _chosen(analysis: Analysis) -> CellRuns | None:
+    """Return the recommended setting, or else the first measured one; settings of several GPUs come last."""
+    choice = analysis.assessment.recommendation.choice
+    rated = [group for group in analysis.groups if group.rated]
+    recommended = [
+        group
+        for group in rated
+        if choice is not None
+        and choice.cell == group.cell
+        and choice.hardware in (None, analysis.names.get(group.hardware))
     ]
-    return next(iter(sorted([*chosen, *rated], key=_several_gpus)), None)
+    return min([*recommended, *rated], key=_several_gpus, default=None)
 
 
-def _several_gpus(one: CellRuns) -> bool:
-    return one.effective is not None and one.effective.world_size > 1 and one.effective.accelerator != "cpu"
+def _several_gpus(group: CellRuns) -> bool:
+    return group.effective is not None and group.effective.world_size > 1 and group.effective.accelerator != "cpu"
 
 
-def _workload(one: CellRuns, traits: Traits, forms: Sequence[Form]) -> Workload:
-    assert one.effective is not None, "it was measured"
-    share, step = _median(one, "data_wait_share"), _median(one, "step_seconds")
-    batch = one.effective.batch_size * one.effective.world_size
-    wait = None if share is None or step is None else share * step / batch
+def _workload(group: CellRuns, traits: Traits, forms: Sequence[Form]) -> Workload:
+    assert group.effective is not None, "it was measured"
+    wait_share, step = _median(group, "data_wait_share"), _median(group, "step_seconds")
+    batch = group.effective.batch_size * group.effective.world_size
     return Workload(
         traits=traits,
         batch=batch,
-        optimizer=one.effective.optimizer.partition(",")[0],
-        wait_seconds=wait,
-        step_flops=_median(one, "model_flops_per_sample") if forms[0].trains else None,
+        optimizer=group.effective.optimizer.partition(",")[0],
+        wait_seconds=None if wait_share is None or step is None else wait_share * step / batch,
+        step_flops=_median(group, "model_flops_per_sample") if forms[0].trains else None,
     )
 
 
-def _anchor(one: CellRuns, rate: float, onto: Onto) -> Anchor:
-    assert one.config is not None, "it was measured"
-    assert one.effective is not None, "it was measured"
-    names, trains = one.effective.device_names, one.config.task != "inference"
-    form = EXPECTED.get(one.effective.precision)
-    if not trains:
+def _anchor(group: CellRuns, rate: float, prices: Prices) -> Anchor:
+    assert group.config is not None, "it was measured"
+    assert group.effective is not None, "it was measured"
+    names = group.effective.device_names
+    form = PRECISION_FORMS.get(group.effective.precision)
+    if group.config.task == "inference":
         form = INFERENCE.key if form == TRAINING.key else None
     return Anchor(
         rate=rate,
-        device=datasheet_of(names[0]) if one.config.on_gpu else None,
+        device=datasheet_of(names[0]) if group.config.on_gpu else None,
         form=form,
-        usd_per_hour=usd_per_hour_on(onto.prices, one.config, names),
-        epoch_samples=epoch_samples(one),
+        usd_per_hour=usd_per_hour_on(prices, group.config, names),
+        epoch_samples=epoch_samples(group),
     )
 
 
-def _median(one: CellRuns, metric: str) -> float | None:
-    values = one.values(metric)
+def _median(group: CellRuns, metric: str) -> float | None:
+    values = group.values(metric)
     return statistics.median(values) if values else None
-
-
-def _unseen(form: Form) -> Unseen:
-    held = fitted()[form.key].unseen_devices
-    return Unseen(
-        form=form.title,
-        count=held.count,
-        networks=held.networks,
-        devices=held.devices,
-        median_error=held.median_error,
-        coverage=held.coverage,
-    )

@@ -1,22 +1,22 @@
-"""Projections: estimates for devices that were not measured. They stand apart from findings' numbers, everywhere.
+"""Projections: estimates for devices that were not measured, kept apart from measurements everywhere.
 
-None of these has a verdict, and none is a metric. `Range` is not `Estimate`: what holds a projection cannot hold a
-measurement, so that no table or figure takes one for the other.
+A projection has no verdict and is not a metric. `Range` is not `Estimate`, so no table or figure can mistake one for
+the other.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
+from accelsweep.features.projection.ranges import Range
 from accelsweep.json_documents import Frozen
-from accelsweep.records.estimates import Range
 from accelsweep.records.findings import Section
 
 
-class Room(StrEnum):
-    """Whether a batch fits in a device's memory, by bounds on what is kept there."""
+class MemoryFit(StrEnum):
+    """Whether a batch fits in a device's memory, by lower and upper bounds on what is kept there."""
 
     fits = "fits"
     unsure = "may not fit"
@@ -24,12 +24,12 @@ class Room(StrEnum):
     unknown = "not known"
 
 
-class Projected(Frozen):
-    """One device in one form (task and number format), or the `reason` why there is no projection.
+class Projection(Frozen):
+    """The projection onto one device in one form (task and number format), or the `reason` why there is none.
 
-    `rate` is in samples per second, `ratio` is that over the setting measured here. `joules_per_sample_at_most` is the
-    board's power limit over the slowest rate of the interval. `limit` names what takes most of the time. `monthly` says
-    from how many hours of training a month another way to pay is cheaper. `notes` are what weakens this projection.
+    `rate` is in samples per second, `ratio` is relative to the setting measured here. `joules_per_sample_at_most` is
+    the board's power limit over the slowest rate of the interval. `limit` names what takes most of the time. `monthly`
+    states from how many hours of training a month another way to pay is cheaper. `notes` weaken this projection.
     """
 
     device: str
@@ -42,7 +42,7 @@ class Projected(Frozen):
     usd_per_million_samples: Range | None = None
     usd_per_epoch: Range | None = None
     joules_per_sample_at_most: float | None = None
-    room: Room = Room.unknown
+    room: MemoryFit = MemoryFit.unknown
     limit: str = ""
     cheaper: str = ""
     monthly: tuple[str, ...] = ()
@@ -50,16 +50,18 @@ class Projected(Frozen):
     source: str = ""
 
     @model_validator(mode="after")
-    def _rate_or_reason(self) -> Projected:
+    def _rate_or_reason(self) -> Projection:
         if (self.rate is None) == (self.reason is None):
             raise ValueError("a projection has either a rate or the reason why it has none")
         return self
 
 
-class Unseen(Frozen):
-    """The error of a form's projections on devices that the fit had not seen: the words beside every projection."""
+class HoldoutError(Frozen):
+    """The error of projections onto held-out devices or families: of `count` rates of so many `networks`.
 
-    form: str
+    `median_error` is relative, `coverage` the share of 90 % intervals that contain the published rate.
+    """
+
     count: int
     networks: int
     devices: int
@@ -67,21 +69,26 @@ class Unseen(Frozen):
     coverage: float
 
 
-class Elsewhere(Section):
-    """The chosen setting of a sweep on devices that were not measured; `reason` says why nothing is said of them.
+class FormError(HoldoutError):
+    """The error of the projections in one form onto held-out devices."""
 
-    `cell` and `label` name the setting, and `here` names the device that it was measured on. `batch` is its batch per
-    device, and `rate_here` its measured rate in samples per second. Where that was `disturbed`, no projection is
-    compared with it.
-    """
+    form: str
 
-    reason: str | None = None
-    cell: str | None = None
-    label: str = ""
-    here: str = ""
-    batch: int = 0
-    rate_here: float | None = None
-    disturbed: bool = False
-    devices: tuple[Projected, ...] = ()
-    unseen: tuple[Unseen, ...] = ()
-    sources: tuple[str, ...] = ()
+
+class Projections(Section):
+    """The chosen setting of a sweep on devices that were not measured."""
+
+    reason: str | None = Field(default=None, description="why nothing is projected")
+    cell: str | None = Field(default=None, description="the setting's name in files")
+    label: str = Field(default="", description="the setting in words")
+    here: str = Field(default="", description="the device that it was measured on")
+    batch: int = Field(default=0, description="the batch per device")
+    rate_here: float | None = Field(default=None, description="the measured rate, in samples per second")
+    disturbed: bool = Field(
+        default=False, description="whether others used the machine meanwhile; then there are no ratios to its rate"
+    )
+    devices: tuple[Projection, ...] = Field(default=(), description="the projections; all intervals are of 90 %")
+    unseen: tuple[FormError, ...] = Field(
+        default=(), description="how wrong projections were on devices that the fit had not seen"
+    )
+    sources: tuple[str, ...] = Field(default=(), description="where the published rates come from")

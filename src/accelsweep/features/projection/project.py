@@ -1,32 +1,41 @@
-"""From a model's traits, a measured rate and a device's datasheet to a projection: one pure function.
+"""Projects a workload onto a device, from the model's traits, a measured rate and the device's datasheet.
 
-The time per sample is the fitted one. Where a known GPU was measured, it is that GPU's measured time times the ratio of
-the fitted ones. The measured wait for data is added: it does not shrink with the device (Amdahl). Refused are networks
-without published relatives, operations of unknown cost, and devices whose datasheet lacks a figure.
+The time per sample comes from the fitted time model; if the measurement was on a known GPU, it is the measured time
+scaled by the ratio of the fitted ones. The measured wait for data is added, because it does not shrink with the device
+(Amdahl). Refused are networks of families without published rates, operations of unknown cost, and devices whose
+datasheet lacks a figure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from accelsweep.config.prices import Bill
 from accelsweep.devices.datasheets import Datasheet
-from accelsweep.features.projection.model import Projected
-from accelsweep.features.projection.time_model import Fitted, Form, NotProjected, family, fitted, room, seconds
-from accelsweep.records.estimates import Range, shortened
+from accelsweep.features.projection.model import Projection
+from accelsweep.features.projection.ranges import Range, shortened
+from accelsweep.features.projection.time_model import (
+    Fitted,
+    Form,
+    NotProjected,
+    family,
+    fitted,
+    memory_fit,
+    part_seconds,
+)
 from accelsweep.records.run_record import NetworkFamily, Traits
+from accelsweep.significant_digits import SECONDS_PER_HOUR
 
-MOST_UNKNOWN = 0.1
-"""A model is not projected if operations of unknown cost write a larger share of its numbers."""
+MAX_UNKNOWN_SHARE = 0.1
+"""A model is not projected if operations of unknown cost write a larger share of its outputs."""
 
-HOST_SPREAD = math.log(3)
-"""Starting kernels costs a third to three times the published time: it depends on processor, loop and versions."""
+LAUNCH_SPREAD = math.log(3)
+"""Launching kernels takes a third to three times the published time: it depends on processor, loop and versions."""
 
-USUAL_BACKWARD = (2.2, 3.2)
-"""Operations of a training step over those of its forward pass. Outside, part of the model is not trained."""
+TRAINING_FLOPS_RATIO = (2.2, 3.2)
+"""Operations of a training step over those of its forward pass. Outside, part of the model is frozen."""
 
 LIMITS = {
     "convolutions": "operations",
@@ -38,14 +47,15 @@ LIMITS = {
     "parameters": "bandwidth",
     "kernels": "starting kernels",
 }
+"""What limits each part of the time model."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The subject of a projection: a model's traits, its batch per device, its optimiser.
+    """What is projected: a model's traits, its batch per device and its optimiser.
 
-    `wait_seconds` is the measured wait for data per sample, None where it was not measured. `step_flops` are the
-    operations of a training step per sample, None for inference or where they were not counted.
+    `wait_seconds` is the measured wait for data per sample, None if unknown. `step_flops` are the operations of a
+    training step per sample, None for inference or if they were not counted.
     """
 
     traits: Traits
@@ -57,9 +67,9 @@ class Workload:
 
 @dataclass(frozen=True)
 class Anchor:
-    """The measurement behind a projection: samples per second, and on which known board in which form, if on one.
+    """The measurement behind a projection: its rate in samples per second, and its board and form if they are known.
 
-    `usd_per_hour` is the price of the machine, `epoch_samples` the size of a pass over the data; None if not known.
+    `usd_per_hour` is the price of the machine, `epoch_samples` the size of an epoch.
     """
 
     rate: float
@@ -71,155 +81,148 @@ class Anchor:
 
 @dataclass(frozen=True)
 class _Time:
-    """Logarithm of the device's seconds per sample, half of its 90 % interval, and what was found on the way."""
+    """The logarithm of the seconds per sample, half of its 90 % interval, the parts' shares, and notes."""
 
     log: float
     half: float
     shares: dict[str, float]
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
 
 
 def project(
     workload: Workload, anchor: Anchor, device: Datasheet, form: Form, usd_per_hour: float | None = None
-) -> Projected:
+) -> Projection:
     """Return the projection of `workload` onto one `device` in one `form`; `usd_per_hour` is the device's price."""
     name = device.name.removeprefix("NVIDIA ")
     try:
         time = _time(workload, anchor, device, fitted()[form.key], form)
     except NotProjected as error:
-        return Projected(device=device.key, name=name, form=form.title, reason=str(error))
+        return Projection(device=device.key, name=name, form=form.title, reason=str(error))
     wait = workload.wait_seconds or 0.0
-    slow, fast = (math.exp(time.log + sign * time.half) + wait for sign in (1, -1))
-    middle = math.exp(time.log) + wait
-    rate = _range(1 / middle, 1 / slow, 1 / fast)
-    return Projected(
+    fast, middle, slow = (math.exp(time.log + sign * time.half) + wait for sign in (-1, 0, 1))
+
+    def cost_of(samples: float | None) -> Range | None:
+        if usd_per_hour is None or not samples:
+            return None
+        return _range(*(usd_per_hour / SECONDS_PER_HOUR * samples * seconds for seconds in (middle, fast, slow)))
+
+    by_limit: dict[str, float] = {}
+    for part, share in time.shares.items():
+        by_limit[LIMITS[part]] = by_limit.get(LIMITS[part], 0.0) + share
+    return Projection(
         device=device.key,
         name=name,
         form=form.title,
-        rate=rate,
-        ratio=_range(*(value / anchor.rate for value in (1 / middle, 1 / slow, 1 / fast))),
+        rate=_range(1 / middle, 1 / slow, 1 / fast),
+        ratio=_range(*(1 / seconds / anchor.rate for seconds in (middle, slow, fast))),
         usd_per_hour=usd_per_hour,
-        usd_per_million_samples=_money(usd_per_hour, 1e6, (middle, fast, slow)),
-        usd_per_epoch=_money(usd_per_hour, anchor.epoch_samples, (middle, fast, slow)),
-        joules_per_sample_at_most=None if device.power_watts is None else _short(device.power_watts * slow),
-        room=room(workload.traits, workload.batch, workload.optimizer, form, device.memory_bytes),
-        limit="data loading" if wait > middle / 2 else _limit(time.shares),
-        cheaper=_cheaper(anchor, usd_per_hour, (slow, fast)),
+        usd_per_million_samples=cost_of(1e6),
+        usd_per_epoch=cost_of(anchor.epoch_samples),
+        joules_per_sample_at_most=None if device.power_watts is None else _two_digits(device.power_watts * slow),
+        room=memory_fit(workload.traits, workload.batch, workload.optimizer, form, device.memory_bytes),
+        limit="data loading" if wait > middle / 2 else max(by_limit, key=lambda limit: by_limit[limit]),
+        cheaper=_compare_cost(anchor, usd_per_hour, fast, slow),
         notes=tuple(time.notes),
         source=device.source,
     )
 
 
 def _time(workload: Workload, anchor: Anchor, device: Datasheet, model: Fitted, form: Form) -> _Time:
-    traits, kind = workload.traits, _family(workload, form)
-    parts = seconds(traits, workload.batch, device, form)
+    traits, kind = workload.traits, _checked_family(workload, form)
+    parts = part_seconds(traits, workload.batch, device, form)
     shares, log = model.shares(parts), model.log_seconds(parts, kind)
     half, notes = model.spread.half(kind), []
     if kind not in model.spread.families:
-        notes.append(f"few rates of {kind} were published in this form, so the interval is that of an unseen kind")
+        notes.append(f"few rates of {kind} were published in this form, so the interval is that of an unseen family")
     if anchor.device is not None and anchor.form == form.key:
-        known = model.log_seconds(seconds(traits, workload.batch, anchor.device, form), kind)
+        known = model.log_seconds(part_seconds(traits, workload.batch, anchor.device, form), kind)
         log += math.log(max(1 / anchor.rate - (workload.wait_seconds or 0.0), 0.1 / anchor.rate)) - known
         if model.spread.transfer is not None:
             half = model.spread.transfer
         notes.append(f"starts from the rate measured on the {anchor.device.name}")
     if shares["kernels"] > 0.2:
-        half = math.hypot(half, shares["kernels"] * HOST_SPREAD)
+        half = math.hypot(half, shares["kernels"] * LAUNCH_SPREAD)
     if shares["kernels"] > 0.5:
-        notes.append(
-            "mostly waits for the host to start kernels, which no published rate tells of: take a larger batch"
-        )
+        notes.append("mostly waits for the host to start kernels, which no published rate covers: use a larger batch")
     return _Time(log, half, shares, notes)
 
 
-def _family(workload: Workload, form: Form) -> NetworkFamily:
-    """Return the kind of network. Raises NotProjected for what no published rate speaks of."""
+def _checked_family(workload: Workload, form: Form) -> NetworkFamily:
+    """Return the network's family. Raises NotProjected for networks unlike any with a published rate."""
     traits = workload.traits
-    if traits.unknown_share > MOST_UNKNOWN:
+    if traits.unknown_share > MAX_UNKNOWN_SHARE:
         names = ", ".join(traits.unknown_names)
-        raise NotProjected(f"{traits.unknown_share:.0%} of its numbers come from operations of unknown cost: {names}")
+        raise NotProjected(f"{traits.unknown_share:.0%} of its outputs come from operations of unknown cost: {names}")
     if traits.flops == 0:
         raise NotProjected("no operation with a known formula was counted")
     kind = family(traits)
     if kind is NetworkFamily.recurrent:
         raise NotProjected("recurrent networks: too few rates were published")
-    times = None if workload.step_flops is None else workload.step_flops / traits.flops
-    if form.trains and times is not None and not USUAL_BACKWARD[0] <= times <= USUAL_BACKWARD[1]:
-        raise NotProjected(f"its training step has {times:.1f} times the operations of its forward pass, usual are 3")
+    if form.trains and workload.step_flops is not None:
+        ratio = workload.step_flops / traits.flops
+        if not TRAINING_FLOPS_RATIO[0] <= ratio <= TRAINING_FLOPS_RATIO[1]:
+            raise NotProjected(
+                f"its training step has {ratio:.1f} times the operations of its forward pass, not about 3"
+            )
     return kind
 
 
-def _limit(shares: dict[str, float]) -> str:
-    found: dict[str, float] = {}
-    for part, share in shares.items():
-        found[LIMITS[part]] = found.get(LIMITS[part], 0.0) + share
-    return max(found, key=lambda name: found[name])
-
-
-def _money(usd_per_hour: float | None, samples: float | None, times: Sequence[float]) -> Range | None:
-    if usd_per_hour is None or not samples:
-        return None
-    return _range(*(usd_per_hour / 3600 * samples * time for time in times))
-
-
-def _cheaper(anchor: Anchor, usd_per_hour: float | None, times: tuple[float, float]) -> str:
-    """Return how the device's price compares with this machine's for the same work, at both ends of the interval."""
+def _compare_cost(anchor: Anchor, usd_per_hour: float | None, fast: float, slow: float) -> str:
+    """Return how the device's cost of the same work compares with this machine's, at both ends of the interval."""
     if usd_per_hour is None or anchor.usd_per_hour is None:
         return ""
     here = anchor.usd_per_hour / anchor.rate
-    slow, fast = (usd_per_hour * time for time in times)
-    below = anchor.usd_per_hour / (anchor.rate * times[0])
-    even = f"break-even with this machine: at least {below:.2g} USD/h"
-    if slow < here:
+    even = f"break-even with this machine: at least {here / slow:.2g} USD/h"
+    if usd_per_hour * slow < here:
         return f"projected cheaper for the same work; {even}"
-    return f"projected dearer for the same work; {even}" if fast > here else f"cannot tell which is cheaper; {even}"
+    if usd_per_hour * fast > here:
+        return f"projected more expensive for the same work; {even}"
+    return f"cannot tell which is cheaper; {even}"
 
 
 def _range(value: float, low: float, high: float) -> Range:
-    return Range(value=_short(value), low=_short(low), high=_short(high))
+    return Range(value=_two_digits(value), low=_two_digits(low), high=_two_digits(high))
 
 
-def _short(value: float) -> float:
-    """Return `value` with two digits: a projection has no more."""
+def _two_digits(value: float) -> float:
     return float(f"{value:.2g}")
 
 
-# From how many hours of training a month one way to pay is cheaper than another: bills are straight lines.
-
-MONTH = 730.5
-"""Hours of a month: 8766 / 12. Nothing trains longer in one."""
+HOURS_PER_MONTH = 730.5
 
 
 def break_even(here: Bill, there: Bill, name: str, ratio: Range) -> str:
-    """Return how the bill of the device `name` compares with this machine's, which has 1 / `ratio` of its rate."""
+    """Return how the bill of the device `name` compares with this machine's, which has 1 / `ratio` of its rate.
+
+    Bills are straight lines over the hours of training a month.
+    """
     middle, low, high = (_crossing(here, there, end) for end in (ratio.value, ratio.low, ratio.high))
-    what = f"{name} ({there.words}) is projected cheaper than this machine ({here.words})"
+    device, machine = f"{name} ({there.words})", f"this machine ({here.words})"
     if not middle.sign == low.sign == high.sign:
-        return f"whether {name} ({there.words}) is cheaper than this machine ({here.words}) cannot be told"
+        return f"whether {device} is cheaper than {machine} cannot be told"
+    cheaper = f"{device} is projected cheaper than {machine}"
+    costlier = f"{device} is projected more expensive than {machine}"
     if middle.hours is None or low.hours is None or high.hours is None:
-        return f"at any number of hours a month, {what if middle.sign < 0 else _dearer(what)}"
-    ends = sorted((low.hours, high.hours))
-    if ends[0] > MONTH:
-        early = middle.sign > 0
-        return f"at any number of hours a month, {what if early else _dearer(what)}"
-    words = (
-        f"about {shortened(middle.hours)} ({shortened(ends[0])} to {shortened(ends[1])}) hours of training a month here"
-    )
-    return f"{'up to' if middle.sign > 0 else 'from'} {words}, {what}"
+        return f"at any number of hours a month, {cheaper if middle.sign < 0 else costlier}"
+    first, last = sorted((low.hours, high.hours))
+    if first > HOURS_PER_MONTH:
+        return f"at any number of hours a month, {cheaper if middle.sign > 0 else costlier}"
+    hours = f"about {shortened(middle.hours)} ({shortened(first)} to {shortened(last)}) hours of training a month here"
+    return f"{'up to' if middle.sign > 0 else 'from'} {hours}, {cheaper}"
 
 
 def rent_or_buy(rented: Bill, bought: Bill, name: str) -> str:
-    """Return from how many hours a month a device is cheaper bought than rented: prices alone tell."""
-    found = _crossing(rented, bought, 1.0)
-    if found.hours is None or found.hours > MONTH:
+    """Return from how many hours a month a device is cheaper bought than rented; this depends on prices alone."""
+    hours = _crossing(rented, bought, 1.0).hours
+    if hours is None or hours > HOURS_PER_MONTH:
         renting = f"renting {name} ({rented.words})"
         return f"at any number of hours a month, {renting} is cheaper than buying it ({bought.words})"
     buying = f"buying {name} ({bought.words})"
-    return f"from {shortened(found.hours)} hours a month on it, {buying} is cheaper than renting it ({rented.words})"
+    return f"from {shortened(hours)} hours a month on it, {buying} is cheaper than renting it ({rented.words})"
 
 
 class _Crossing(NamedTuple):
-    """The crossing of two bills: `hours`, None if nowhere. `sign` is -1 if the other device is cheaper beyond it."""
+    """Where two bills cross, in hours a month (None if nowhere); `sign` is -1 if the other device is cheaper beyond."""
 
     hours: float | None
     sign: int
@@ -231,7 +234,3 @@ def _crossing(here: Bill, there: Bill, ratio: float) -> _Crossing:
     sign = -1 if slope < 0 or (slope == 0 and offset < 0) else 1
     crosses = slope != 0 and -offset / slope > 0
     return _Crossing(-offset / slope if crosses else None, sign)
-
-
-def _dearer(what: str) -> str:
-    return what.replace("is projected cheaper", "is projected dearer")

@@ -1,7 +1,7 @@
-"""Projections as a table of their own: no cell of it can be taken for a measured one.
+"""Projections in the report, in MLflow and in the terminal, such that no number can be mistaken for a measured one.
 
-A measured number stands with its interval in brackets. A projected one says `about`, its ends stand behind `to`, and it
-has two digits.
+A measured number has its interval in brackets. A projected one has two digits, says `about`, and its interval reads
+`X to Y`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.features.projection.model import Elsewhere, Projected, Room, Unseen
-from accelsweep.records.estimates import Range, two_digits
+from accelsweep.features.projection.model import FormError, MemoryFit, Projection, Projections
+from accelsweep.features.projection.ranges import Range, two_digits
 from accelsweep.records.findings import Findings
 from accelsweep.report import units as fmt
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped
-from accelsweep.report.table_model import Column, Entry, More, ReportTable
+from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 
-ELSEWHERE = "elsewhere"
+NAME = "elsewhere"
+"""The name of the table and of the figure."""
 
 TITLE = "Elsewhere (projected, not measured)"
 
-ELSEWHERE_TITLES = (
+TITLES = (
     "Device",
     "Projected samples/s",
     "Over this machine",
@@ -32,159 +33,153 @@ ELSEWHERE_TITLES = (
     "Limit",
 )
 
-NOT_SAID = Entry("-", tone="absent")
+_ABSENT = Entry("-", tone="absent")
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return the table of projections, where something was projected or there is a reason why nothing was."""
-    found = findings.section(Elsewhere)
-    return [] if found is None else [elsewhere_table(found)]
-
-
-def elsewhere_table(found: Elsewhere) -> ReportTable:
-    """Return one row per device and form, or the reason why there is none."""
-    return ReportTable(
-        name=ELSEWHERE,
-        title=TITLE,
-        caption=" ".join(sentences(found)),
-        columns=tuple(Column(title, title in ELSEWHERE_TITLES[1:5]) for title in ELSEWHERE_TITLES),
-        rows=tuple(elsewhere_entries(one) for one in found.devices),
-        more=tuple(_more(one) for one in found.devices),
-        data=[_data(one, found) for one in found.devices],
-        empty=fmt.sentence((found.reason or "not projected: no device was named").capitalize()),
-    )
-
-
-def sentences(found: Elsewhere) -> list[str]:
-    """Return what must be read before the numbers: what they are, of what, and how wrong they were."""
-    if found.reason is not None:
+    """Return a table with one row per device and form, or with the reason why there is none."""
+    projections = findings.section(Projections)
+    if projections is None:
         return []
-    what = f"{found.label}, with batches of {found.batch}"
+    return [
+        ReportTable(
+            name=NAME,
+            title=TITLE,
+            caption=" ".join(sentences(projections)),
+            columns=tuple(Column(title, title in TITLES[1:5]) for title in TITLES),
+            rows=tuple(projection_entries(projection) for projection in projections.devices),
+            details=tuple(_more(projection) for projection in projections.devices),
+            data=[_data(projection, projections) for projection in projections.devices],
+            empty=fmt.sentence((projections.reason or "not projected: no device was named").capitalize()),
+        )
+    ]
+
+
+def sentences(projections: Projections) -> list[str]:
+    """Return what must be read before the numbers: what they are, of which setting, and how wrong they were."""
+    if projections.reason is not None:
+        return []
+    what = f"{projections.label}, with batches of {projections.batch}"
+    disturbed = "Other work used the machine meanwhile, so there is no ratio to this rate."
     return [
         f"Nobody measured these numbers. They are projected from published rates of other networks, for {what}.",
-        f"Measured here, on {found.here}: {fmt.number(found.rate_here, '1/s')}.",
-        *(["Others used the machine meanwhile, so there is no ratio to this rate."] if found.disturbed else []),
-        *map(_how_wrong, found.unseen),
-        "The published rates have no torch.compile and no channels_last.",
+        f"Measured here, on {projections.here}: {fmt.number(projections.rate_here, '1/s')}.",
+        *([disturbed] if projections.disturbed else []),
+        *map(_how_wrong, projections.unseen),
+        "The published rates are without torch.compile and channels_last.",
         "Energy is bounded by the board's power limit.",
     ]
 
 
-def _how_wrong(unseen: Unseen) -> str:
-    form = unseen.form[:1].upper() + unseen.form[1:]
+def _how_wrong(error: FormError) -> str:
+    form = error.form[:1].upper() + error.form[1:]
     return (
-        f"{form}: {unseen.count:,} rates of {unseen.networks:,} networks on {unseen.devices} devices were published. "
-        "Where the fit had not seen the device, half of its projections were off by more than "
-        f"{unseen.median_error:.0%}, and {unseen.coverage:.0%} of its 90 % intervals held."
+        f"{form}: fitted to {error.count:,} published rates of {error.networks:,} networks on {error.devices} devices. "
+        f"On devices held out of the fit, half of the projections were off by more than {error.median_error:.0%}, and "
+        f"{error.coverage:.0%} of the 90 % intervals contained the published rate."
     )
 
 
-def about(value: Range | None) -> str:
-    """Return `about 2,800, 1,900 to 4,100`, the words of a projection."""
-    return "-" if value is None else value.words
-
-
-def times(value: Range | None) -> str:
+def _times(value: Range | None) -> str:
     """Return `about 12x, 8.1x to 18x`."""
     return "-" if value is None else f"about {value.value:g}x, {value.low:g}x to {value.high:g}x"
 
 
-def elsewhere_entries(one: Projected) -> tuple[Entry, ...]:
-    """Return a device's row."""
-    device = Entry(one.name, one.form)
-    if one.rate is None:
-        return (device, Entry("not projected", one.reason or "", tone="failed"), *[NOT_SAID] * 5)
+def projection_entries(projection: Projection) -> tuple[Entry, ...]:
+    """Return the row of a projection."""
+    device = Entry(projection.name, projection.form)
+    if projection.rate is None:
+        return (device, Entry("not projected", projection.reason or "", tone="failed"), *[_ABSENT] * 5)
+    ratio, memory = projection.ratio, projection.room
     return (
         device,
-        Entry(about(one.rate), tone="projected", order=one.rate.value),
-        Entry(times(one.ratio), tone="projected", order=one.ratio.value if one.ratio else None),
-        _money(one),
-        _energy(one),
-        Entry(one.room.value, tone="failed" if one.room is Room.too_large else ""),
-        Entry(one.limit),
+        Entry(projection.rate.words, tone="secondhand", order=projection.rate.value),
+        Entry(_times(ratio), tone="secondhand", order=ratio.value if ratio else None),
+        _cost(projection),
+        _energy(projection),
+        Entry(memory.value, tone="failed" if memory is MemoryFit.too_large else ""),
+        Entry(projection.limit),
     )
 
 
-def _more(one: Projected) -> tuple[More, ...]:
-    """Return what weakens a projection, and where its device's figures come from."""
-    notes = [More("Note", note) for note in one.notes] + [More("By the month", words) for words in one.monthly]
-    return (*notes, More("Datasheet", one.source)) if one.source else tuple(notes)
+def _more(projection: Projection) -> tuple[Detail, ...]:
+    """Return what weakens a projection, and the source of its device's figures."""
+    source = [Detail("Datasheet", projection.source)] if projection.source else []
+    monthly = [Detail("By the month", text) for text in projection.monthly]
+    return (*(Detail("Note", note) for note in projection.notes), *monthly, *source)
 
 
-def _money(one: Projected) -> Entry:
-    if one.usd_per_million_samples is None:
+def _cost(projection: Projection) -> Entry:
+    cost = projection.usd_per_million_samples
+    if cost is None:
         return Entry("no price", tone="absent")
-    words = f"at {one.usd_per_hour:g} USD/h" + (f"; {one.cheaper}" if one.cheaper else "")
-    if one.usd_per_epoch is not None:
-        words += f"; {about(one.usd_per_epoch)} USD an epoch"
-    value = one.usd_per_million_samples
-    return Entry(about(value), words, tone="projected", order=value.value)
+    detail = f"at {projection.usd_per_hour:g} USD/h" + (f"; {projection.cheaper}" if projection.cheaper else "")
+    if projection.usd_per_epoch is not None:
+        detail += f"; {projection.usd_per_epoch.words} USD an epoch"
+    return Entry(cost.words, detail, tone="secondhand", order=cost.value)
 
 
-def _energy(one: Projected) -> Entry:
-    if one.joules_per_sample_at_most is None:
-        return NOT_SAID
-    return Entry(
-        f"{two_digits(one.joules_per_sample_at_most)} J", tone="projected", order=one.joules_per_sample_at_most
-    )
+def _energy(projection: Projection) -> Entry:
+    joules = projection.joules_per_sample_at_most
+    return _ABSENT if joules is None else Entry(f"{two_digits(joules)} J", tone="secondhand", order=joules)
 
 
-def _data(one: Projected, found: Elsewhere) -> dict[str, Any]:
-    """Return a row of the CSV, whose columns all say that they are projected."""
-    data: dict[str, Any] = {"device": one.device, "name": one.name, "form": one.form, "cell": found.cell}
-    data |= {"batch": found.batch, "not_projected": one.reason}
+def _data(projection: Projection, projections: Projections) -> dict[str, Any]:
+    """Return a row of the CSV; all its columns of numbers say that they are projected."""
+    data: dict[str, Any] = {"device": projection.device, "name": projection.name, "form": projection.form}
+    data |= {"cell": projections.cell, "batch": projections.batch, "not_projected": projection.reason}
     for name in ("rate", "ratio", "usd_per_million_samples", "usd_per_epoch"):
-        value: Range | None = getattr(one, name)
+        value: Range | None = getattr(projection, name)
         for end in ("value", "low", "high"):
             data[f"projected_{name}.{end}"] = None if value is None else getattr(value, end)
-    data["projected_joules_per_sample_at_most"] = one.joules_per_sample_at_most
     return data | {
-        "memory": one.room.value,
-        "limit": one.limit,
-        "usd_per_hour": one.usd_per_hour,
-        "break_even": one.cheaper,
-        "break_even_by_month": "; ".join(one.monthly),
-        "notes": "; ".join(one.notes),
-        "datasheet": one.source,
+        "projected_joules_per_sample_at_most": projection.joules_per_sample_at_most,
+        "memory": projection.room.value,
+        "limit": projection.limit,
+        "usd_per_hour": projection.usd_per_hour,
+        "break_even": projection.cheaper,
+        "break_even_by_month": "; ".join(projection.monthly),
+        "notes": "; ".join(projection.notes),
+        "datasheet": projection.source,
     }
 
-
-# The projections: rates on devices that were not measured, as dashed bars, never as marks of measurements.
 
 COLUMNS = ("device", "form", "projected_rate", "projected_low", "projected_high", "measured_here")
 
 
 def elsewhere_figure(findings: Findings) -> Figure | Skipped:
-    """Return the projected rates with their intervals, or why there is nothing to draw."""
-    found = findings.section(Elsewhere)
-    if found is None or found.reason is not None:
-        return Skipped(ELSEWHERE, (found and found.reason) or "there is nothing to project")
-    rows = [_row(one, found.rate_here) for one in found.devices if one.rate is not None]
+    """Return the projected rates as dashed bars, or why there is nothing to draw."""
+    projections = findings.section(Projections)
+    if projections is None or projections.reason is not None:
+        return Skipped(NAME, (projections and projections.reason) or "there is nothing to project")
+    rows = [
+        {
+            "device": projection.name,
+            "form": projection.form,
+            "line": f"{projection.name}, {projection.form.partition(' (')[0]}",
+            "projected_rate": projection.rate.value,
+            "projected_low": projection.rate.low,
+            "projected_high": projection.rate.high,
+            "measured_here": projections.rate_here,
+            "words": f"{projection.rate.words} samples/s",
+            "over": _times(projection.ratio),
+        }
+        for projection in projections.devices
+        if projection.rate is not None
+    ]
     if not rows:
-        return Skipped(ELSEWHERE, "no device could be projected; the table has the reasons")
-    words = "; ".join(f"{row['line']} {row['words']}" for row in rows)
+        return Skipped(NAME, "no device could be projected; the table has the reasons")
+    rates = "; ".join(f"{row['line']} {row['words']}" for row in rows)
     return Figure(
-        name=ELSEWHERE,
-        alt=f"Projected, not measured: {words}.",
+        name=NAME,
+        alt=f"Projected, not measured: {rates}.",
         rows=rows,
         columns=COLUMNS,
-        draw=lambda palette: _draw(palette, rows, found.rate_here),
+        draw=lambda palette: _draw(palette, rows, projections.rate_here),
     )
 
 
-def _row(one: Projected, here: float | None) -> dict[str, Any]:
-    assert one.rate is not None, "only projections are drawn"
-    return {
-        "device": one.name,
-        "form": one.form,
-        "line": f"{one.name}, {one.form.partition(' (')[0]}",
-        "projected_rate": one.rate.value,
-        "projected_low": one.rate.low,
-        "projected_high": one.rate.high,
-        "measured_here": here,
-        "words": f"{about(one.rate)} samples/s",
-        "over": times(one.ratio),
-    }
+_TOOLTIP = {"line": "device", "words": "projected, not measured", "over": "over this machine"}
 
 
 def _draw(palette: Palette, rows: Sequence[DataRow], here: float | None) -> Chart:
@@ -208,21 +203,18 @@ def _draw(palette: Palette, rows: Sequence[DataRow], here: float | None) -> Char
     return alt.layer(*layers).properties(height=ROW_PIXELS * len(lines), usermeta={"rows": len(lines)})
 
 
-_TOOLTIP = {"line": "device", "words": "projected, not measured", "over": "over this machine"}
-
-
-# The tag of the sweep's experiment in MLflow.
-
 PROJECTED_TAG = "accelsweep.projected"
 
-_LONGEST_TAG = 4000
+MAX_TAG_LENGTH = 4000
 
 
 def experiment_tags(findings: Findings) -> dict[str, str]:
-    """Return the tag that names projections: never a metric, and never a tag of a measured run."""
-    found = findings.section(Elsewhere)
-    if found is None:
+    """Return the projections as a tag of the experiment in MLflow: never as metrics, and never on a run."""
+    projections = findings.section(Projections)
+    if projections is None:
         return {}
-    words = [f"{one.name} ({one.form}): {one.rate.words} samples/s" for one in found.devices if one.rate is not None]
-    text = f"projected, not measured: {'; '.join(words)}" if words else found.reason or "no device could be projected"
-    return {PROJECTED_TAG: text[:_LONGEST_TAG]}
+    rates = [f"{one.name} ({one.form}): {one.rate.words} samples/s" for one in projections.devices if one.rate]
+    text = projections.reason or "no device could be projected"
+    if rates:
+        text = f"projected, not measured: {'; '.join(rates)}"
+    return {PROJECTED_TAG: text[:MAX_TAG_LENGTH]}

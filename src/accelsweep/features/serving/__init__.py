@@ -30,4 +30,6 @@ FEATURE = Feature(
             without_loop="does not train",
         ),
     ),
+    metrics="accelsweep.features.serving.metrics:METRICS",
+    setting_doubts="accelsweep.features.serving.doubts:setting_doubts",
 )

@@ -1,7 +1,8 @@
-"""MLPerf's load generator, which decides arrivals, latencies and validity (V. J. Reddi et al., ISCA 2020, section IV).
+"""Load tests by MLPerf's LoadGen (V. J. Reddi et al., ISCA 2020, section IV), and a search for the highest load.
 
-It is the package `mlcommons-loadgen`, accelsweep's extra `serving`. Its settings that we do not name keep its defaults.
-All of its seeds are the run's. Latencies begin when a query is due, not when somebody has time to hand it over.
+LoadGen is the package `mlcommons-loadgen`, our extra `serving`. It decides arrivals, latencies and validity; what we do
+not set keeps its default. All of its seeds are the run's. Latencies start when a query is due, even if it is issued
+later.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from accelsweep.records.metrics import MLPERF_LOG_MARK
 from accelsweep.records.run_record import Metric
 
 PERCENTILES = (0.5, 0.9, 0.99)
-"""The shares whose latencies are kept, of those that LoadGen tells."""
+"""The latency percentiles that are recorded."""
 
 SAMPLES = 64
-"""Samples that queries are drawn from, with repetition."""
+"""Queries are drawn from so many samples, with repetition."""
 
-_NOT_KEPT = ("detail.txt", "accuracy.json", "trace.json")
+_LARGE_LOGS = ("detail.txt", "accuracy.json", "trace.json")
 
 _NANO = 1e9
 
@@ -72,10 +73,10 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class LoadTest:
-    """LoadGen's account of one test. `invalid` is its reason where it does not let the test count.
+    """LoadGen's result of one test; `invalid` is its reason if the test is not valid.
 
-    `answered_per_second` are samples over the seconds until the last answer. `percentiles` are seconds by their share.
-    `mean_batch` is ours: the mean size of the server's batches. So is `energy` (J), where somebody read a meter.
+    `answered_per_second` is in samples until the last answer. `percentiles` maps shares to seconds. `mean_batch`, the
+    mean size of the server's batches, and `energy` (J) are our own.
     """
 
     load: Load
@@ -93,7 +94,7 @@ ServerOf = Callable[[Callable[[Sequence[int]], None]], QueryServer]
 
 
 def ask(load: Load, serving: ServerOf, folder: Path, name: str) -> LoadTest:
-    """Put `load` on a server and return what LoadGen tells. Its summary, seeds included, is left as `name`-summary.txt.
+    """Run a load test and return LoadGen's result. LoadGen's summary is kept as `name`-summary.txt.
 
     Raises what the server's answers raised.
     """
@@ -124,13 +125,13 @@ def ask(load: Load, serving: ServerOf, folder: Path, name: str) -> LoadTest:
     if server.error is not None:
         raise server.error
     log = _log(folder / f"{name}-detail.txt")
-    for large in _NOT_KEPT:
-        (folder / f"{name}-{large}").unlink(missing_ok=True)
-    return _told(load, log, len(queries), sum(server.batches) / len(server.batches))
+    for log_name in _LARGE_LOGS:
+        (folder / f"{name}-{log_name}").unlink(missing_ok=True)
+    return _result(load, log, len(queries), sum(server.batches) / len(server.batches))
 
 
 def _logs(loadgen: Any, folder: Path, name: str) -> Any:
-    """Return LoadGen's settings of its logs: small ones, without a trace of each query."""
+    """Return LoadGen's log settings: no trace of each query."""
     made = loadgen.LogSettings()
     output = loadgen.LogOutputSettings()
     output.outdir, output.prefix = str(folder), f"{name}-"
@@ -140,16 +141,16 @@ def _logs(loadgen: Any, folder: Path, name: str) -> Any:
 
 
 def _log(path: Path) -> dict[str, Any]:
-    """Return the last value of each key in LoadGen's detailed log, whose lines are JSON behind a mark."""
+    """Return the last value of each key in LoadGen's detail log, whose lines are JSON after a prefix."""
     lines = path.read_text("utf-8", errors="replace").splitlines()
-    found = [json.loads(line.removeprefix(MLPERF_LOG_MARK)) for line in lines if line.startswith(MLPERF_LOG_MARK)]
-    return {str(one["key"]): one["value"] for one in found}
+    entries = [json.loads(line.removeprefix(MLPERF_LOG_MARK)) for line in lines if line.startswith(MLPERF_LOG_MARK)]
+    return {str(entry["key"]): entry["value"] for entry in entries}
 
 
-def _told(load: Load, log: dict[str, Any], queries: int, mean_batch: float) -> LoadTest:
+def _result(load: Load, log: dict[str, Any], queries: int, mean_batch: float) -> LoadTest:
     scope = "_per_query" if load.scenario == "multi_stream" else ""
     mean = log["result_mean_query_latency_ns" if scope else "result_mean_latency_ns"]
-    invalid = None if log["result_validity"] == "VALID" else _why(log)
+    invalid = None if log["result_validity"] == "VALID" else _invalid_reason(log)
     return LoadTest(
         load=load,
         invalid=invalid,
@@ -164,7 +165,7 @@ def _told(load: Load, log: dict[str, Any], queries: int, mean_batch: float) -> L
 
 
 def _answered(load: Load, log: dict[str, Any]) -> float:
-    """Return the samples per second, as each scenario tells it."""
+    """Return the samples per second, which each scenario reports in its own way."""
     if load.scenario == "multi_stream":
         return load.per_query * _NANO / float(log["result_mean_query_latency_ns"])
     return float(log[_RATE_OF[load.scenario]])
@@ -177,30 +178,28 @@ _RATE_OF = {
 }
 
 
-def _why(log: dict[str, Any]) -> str:
-    """Return LoadGen's reason for INVALID, in one line: its recommendation, or that of its early stopping."""
-    told = str(log.get("result_invalid_reason", "")).strip()
+def _invalid_reason(log: dict[str, Any]) -> str:
+    """Return LoadGen's reason for INVALID in one line: its recommendation, or that of its early stopping."""
+    reason = str(log.get("result_invalid_reason", "")).strip()
     early = "" if log.get("early_stopping_met", True) else str(log.get("early_stopping_result", ""))
-    parts = [part for part in (told, early.replace(" * ", " ")) if part]
+    parts = [part for part in (reason, early.replace(" * ", " ")) if part]
     return " ".join(" ".join(parts).split()) or "no reason given"
 
 
-# The highest load within a latency bound: a bisecting search over single tests, each judged by LoadGen.
-
 PRECISION = 1.04
-"""The search ends where the lowest load that failed is at most so many times the highest one that passed."""
+"""The search ends when the lowest failing load is at most so many times the highest passing one."""
 
-_FIRST = 0.7
-"""The first load, as a share of the rate of full batches, which no load can exceed for long."""
+_FIRST_SHARE = 0.7
+"""The first load as a share of the rate of full batches, which no sustained load can exceed."""
 
 _STEP = 1.5
 
-_FEWEST_SHARE = 1 / 64
+_MIN_SHARE = 1 / 64
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The search's result: the valid test with the highest load, or None, and the last one that was not valid."""
+    """The result of the search: the valid test with the highest load, or None, and the last invalid one."""
 
     best: LoadTest | None
     refused: LoadTest
@@ -208,27 +207,27 @@ class Peak:
 
 
 def find_peak(test: Callable[[float], LoadTest], capacity: float) -> Peak:
-    """Return the highest load (queries per second) that `test` lets pass, within `PRECISION`.
+    """Return the highest load (queries/s) that passes `test`, within `PRECISION`, by bisection.
 
-    `capacity` is a hint: the rate of full batches. The search gives up below a 64th of it.
+    `capacity` is a hint, the rate of full batches. The search gives up below 1/64 of it.
     """
     best: LoadTest | None = None
     refusals: list[LoadTest] = []
-    tests, low, load, forgiven = 0, 0.0, _FIRST * capacity, False
+    tests, low, load, retried = 0, 0.0, _FIRST_SHARE * capacity, False
     while True:
         high = refusals[-1].load.per_second if refusals else math.inf
-        ends = load < _FEWEST_SHARE * capacity or (low > 0 and high / low <= PRECISION)
-        if ends and forgiven:
+        ends = load < _MIN_SHARE * capacity or (low > 0 and high / low <= PRECISION)
+        if ends and retried:
             return Peak(best, refusals[-1], tests)
-        told, tests = test(high if ends else load), tests + 1
-        if told.invalid is None:
-            best, low = told, told.load.per_second
+        result, tests = test(high if ends else load), tests + 1
+        if result.invalid is None:
+            best, low = result, result.load.per_second
         elif ends:
-            return Peak(best, told, tests)
+            return Peak(best, result, tests)
         else:
-            refusals.append(told)
-        if ends:  # the second look at this load: the first was a hiccup, and loads above may pass too
-            refusals, forgiven = refusals[:-1], True
+            refusals.append(result)
+        if ends:  # the failing load passed when retried, so higher ones may pass too
+            refusals, retried = refusals[:-1], True
         load = _next(low, refusals[-1].load.per_second if refusals else math.inf)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -10,16 +11,15 @@ from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import Site
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError
-from accelsweep.installation import loadgen_install_command
 from accelsweep.json_documents import Amount, Count, StrictShare
 
 
 class Serving(BaseModel):
-    """The way queries are served in `measure.scenario=server`. Latencies and waits are milliseconds.
+    """How queries are served with `measure.scenario=server`. Times are in milliseconds.
 
-    The share `latency_percentile` of the queries is answered within `latency_ms`. A batch waits `max_wait_ms` at most
-    for more queries. `workers` share the rank's CPU threads. `generator` asks in the other scenarios: our own, or
-    LoadGen as well.
+    The share `latency_percentile` of the queries must be answered within `latency_ms`. A batch waits at most
+    `max_wait_ms` for more queries. `workers` share the rank's CPU threads. `generator` is the load generator of the
+    other scenarios: our own, or LoadGen as well.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -38,11 +38,16 @@ class ServingOptions(BaseModel):
 
 
 def serving_of(config: CellConfig) -> Serving | None:
-    """Return the key `serving` of a setting, None where it has none."""
+    """Return the key `serving` of a setting, or None."""
     return ServingOptions.model_validate(config.raw).serving
 
 
-def check(config: CellConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is to blame
+def loadgen_install_command() -> str | None:
+    """Return the command that installs MLPerf's load generator; None where it is installed."""
+    return None if importlib.util.find_spec("mlperf_loadgen") else "pip install accelsweep[serving]"
+
+
+def check(config: CellConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is named
     """Raise InputError for queries under load without a bound on their latency."""
     if config.work == "serving" and serving_of(config) is None:
         raise InputError(
@@ -52,7 +57,7 @@ def check(config: CellConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no fil
 
 
 def unsupported(config: CellConfig, site: Site) -> str | None:
-    """Return why queries cannot be served. Only where this machine measures is it asked for the load generator."""
+    """Return why queries cannot be served, or None. Looks for LoadGen only where this machine measures."""
     if config.num_nodes > 1:
         return f"measure.scenario=server has one queue on one node, not on {config.num_nodes}: raise devices instead"
     serving = serving_of(config)

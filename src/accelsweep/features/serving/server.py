@@ -33,7 +33,7 @@ AnswerSamples = Callable[[Sequence[int]], None]
 
 
 class QueryServer:
-    """Answers what is put into its queue, while its context is open. An error of an answer ends it."""
+    """Answers queued queries while its context is open. An error in an answer stops it."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class QueryServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the workers answer what waits, and end them."""
+        """Let the workers answer the remaining queries, and stop them."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -85,7 +85,7 @@ class QueryServer:
             self._waiting.extend(Query(ident, sample, now) for ident, sample in queries)
             self._changed.notify(len(queries))
 
-    def taken(self) -> list[Query]:
+    def next_batch(self) -> list[Query]:
         """Wait for the next batch and return it; nothing once the server is closed and the queue is empty."""
         with self._changed:
             while not self._closed or self._waiting:
@@ -101,43 +101,38 @@ class QueryServer:
 
     def _work(self, answer: AnswerSamples) -> None:
         self._begin()
-        while batch := self.taken():
+        while batch := self.next_batch():
             try:
                 if self.error is None:
-                    answer([one.sample for one in batch])
-            except BaseException as error:  # noqa: BLE001  who opened the server raises it
+                    answer([query.sample for query in batch])
+            except BaseException as error:  # noqa: BLE001 - raised by whoever opened the server
                 self.error = error
             self.batches.append(len(batch))
-            self._reply([one.id for one in batch])  # also after an error: the generator waits for each reply
+            self._reply([query.id for query in batch])  # also after an error: the generator waits for each reply
 
-
-# The config of a cell, typed: every key that accelsweep itself reads, with its derived values.
-
-
-# A server's workers in other processes of this machine: of a batch only the numbers of its samples travel.
 
 LOOPBACK = "127.0.0.1"
 
 
 class Invitation(NamedTuple):
-    """The port at which a server waits for workers, and the key that they must know."""
+    """The port of a server for remote workers, and the authentication key."""
 
     port: int
     key: bytes
 
 
 class RemoteWorkers:
-    """The workers that have come to this process from others. `close` sends them home."""
+    """Workers in other processes of this machine. Only sample numbers are sent. `close` stops them."""
 
     def __init__(self) -> None:
-        """Open a port of this machine."""
+        """Listen on a local port."""
         key = token_bytes(32)
         self._listener = Listener((LOOPBACK, 0), authkey=key)
         self.invitation = Invitation(int(self._listener.address[1]), key)
         self._connections: list[Connection] = []
 
     def answers(self, count: int) -> list[AnswerSamples]:
-        """Wait for `count` workers; return the answers that they give."""
+        """Wait for `count` workers; return a function for each that lets it answer a batch."""
         self._connections = [self._listener.accept() for _ in range(count)]
         return [_answer_of(connection) for connection in self._connections]
 
@@ -154,31 +149,31 @@ def _answer_of(connection: Connection) -> AnswerSamples:
             connection.send_bytes(json.dumps([int(number) for number in samples]).encode())
             connection.recv_bytes()
         except (EOFError, OSError) as error:
-            # These words make it the echo of another rank's failure, whose own words are the reason (rank.errors).
+            # worker.errors takes this message for the consequence of another rank's failure.
             raise RuntimeError("Connection closed by peer: a rank behind the queue ended") from error
 
     return answer
 
 
 def work_for(invitation: Invitation, answer: AnswerSamples, workers: int, begin: Callable[[], object]) -> None:
-    """Answer batches with so many threads until the server sends them home. Each thread calls `begin` once, first.
+    """Answer batches with so many threads until the server closes. Each thread calls `begin` once, first.
 
-    Raises what `answer` raised. The server then has one worker less, and sees that it is gone.
+    Raises what `answer` raised; the server notices that the worker is gone.
     """
 
     def work(_: int) -> None:
         with Client((LOOPBACK, invitation.port), authkey=invitation.key) as connection:
-            while (asked := _next(connection)) is not None:
-                answer(asked)
+            while (samples := _receive(connection)) is not None:
+                answer(samples)
                 connection.send_bytes(b"")
 
     with ThreadPoolExecutor(workers, "worker", initializer=begin) as threads:
         list(threads.map(work, range(workers)))
 
 
-def _next(connection: Connection) -> list[int] | None:
+def _receive(connection: Connection) -> list[int] | None:
     try:
-        asked: list[int] = json.loads(connection.recv_bytes())
+        samples: list[int] = json.loads(connection.recv_bytes())
     except (EOFError, ConnectionError):
         return None
-    return asked
+    return samples

@@ -1,7 +1,4 @@
-"""A module that answers single samples in batches, and MLPerf's LoadGen that asks it.
-
-Where a run has several ranks, LoadGen and the only queue are those of rank 0. The others answer what it hands them.
-"""
+"""Inference tasks under MLPerf's LoadGen. With several ranks, LoadGen and the queue are on rank 0."""
 
 from __future__ import annotations
 
@@ -21,9 +18,8 @@ from accelsweep.devices.clock import monotonic
 from accelsweep.devices.kinds import timed_device
 from accelsweep.errors import Unsupported
 from accelsweep.features.serving.loadgen import SAMPLES, Load, LoadTest, Peak, ask, find_peak
-from accelsweep.features.serving.options import Serving, serving_of
+from accelsweep.features.serving.options import Serving, loadgen_install_command, serving_of
 from accelsweep.features.serving.server import AnswerSamples, QueryServer, RemoteWorkers, work_for
-from accelsweep.installation import loadgen_install_command
 from accelsweep.measure import run_doubts
 from accelsweep.measure.energy import Meter
 from accelsweep.measure.stalls import OurWork, Stall, find_stalls
@@ -35,12 +31,12 @@ from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import ErrorKind, RunSpec
 from accelsweep.worker.tasks.inference import QUERY_PERCENTILES, Answering, Inference, answer_of, samples_of, together
 
-ALONE = 11
+SINGLE_QUERIES = 11
 """Queries that are answered one by one before any load."""
 
 
 class Bench:
-    """A module that answers single samples, and LoadGen's tests of it. In its context it has one worker's threads."""
+    """A module under LoadGen's tests. In its context this process has one worker's threads."""
 
     def __init__(self, spec: RunSpec, place: RankPlace, rules: Serving) -> None:
         """Build the module anew."""
@@ -61,33 +57,33 @@ class Bench:
         self._device, self._boards = answering.device, identities(answering.device)
 
     def __enter__(self) -> Self:
-        """Take the threads of one worker: a query alone has no more of them than under load."""
+        """Limit the threads to one worker's, so that a query alone has no more than under load."""
         self._begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Send the other ranks home, give this rank its threads back, and say that no answer is to come."""
+        """Release the other ranks, restore the threads, and pause the heartbeat."""
         if self._others is not None:
             self._others.close()
         torch.set_num_threads(self._threads)
         self._pulse.rest()
 
     def join(self) -> None:
-        """Bring all ranks behind the queue of rank 0. On any other rank this answers until rank 0 is done."""
+        """Connect all ranks to the queue of rank 0. On other ranks, answer until rank 0 is done."""
         first, alone = self._place.rank == 0, self._place.size == 1
         self._others = RemoteWorkers() if first and not alone else None
         invitation = None if self._others is None else self._others.invitation
-        told = group_of(self._place.size).gather((invitation, self._boards))
-        self._boards = tuple(board for _, boards in told for board in boards)
+        gathered = group_of(self._place.size).gather((invitation, self._boards))
+        self._boards = tuple(board for _, boards in gathered for board in boards)
         if not first:
-            work_for(told[0][0], self.answer, self._rules.workers, self._begin)
+            work_for(gathered[0][0], self.answer, self._rules.workers, self._begin)
         elif self._others is not None:
             self._answers += self._others.answers(self._rules.workers * (self._place.size - 1))
 
     def answer(self, samples: Sequence[int]) -> None:
-        """Answer the samples of these numbers together, and wait for the device."""
+        """Answer these samples as one batch, and wait for the device."""
         batch = self._move(together([self._samples[number] for number in samples]))
         with torch.inference_mode(), self._autocast():
             self._call(batch, 0)
@@ -98,7 +94,7 @@ class Bench:
             self._work.step_done(len(self._answered_at))
 
     def alone_seconds(self) -> float:
-        """Return what a query takes that no other one disturbs, its wait for others included.
+        """Return the median seconds of a single query without load, including the wait for a batch.
 
         Batches of several sizes are answered first, so that nothing is compiled or tuned under load.
         """
@@ -106,33 +102,32 @@ class Bench:
         while size > 1:
             self.answer(range(size))
             size //= 2
-        seconds = [self._seconds(number) for number in range(ALONE)]
+        seconds = []
+        for number in range(SINGLE_QUERIES):
+            began = monotonic()
+            self.answer([number])
+            seconds.append(monotonic() - began)
         return statistics.median(seconds) + (self._rules.max_wait_ms / 1000 if self._most > 1 else 0.0)
 
-    def _seconds(self, number: int) -> float:
-        began = monotonic()
-        self.answer([number])
-        return monotonic() - began
-
     def ask(self, load: Load) -> LoadTest:
-        """Put a load on a fresh server and return what LoadGen says, and the energy of all devices meanwhile."""
+        """Run a load test on a new server, and measure the energy of all devices."""
         folder = Path(self._spec.attempt_folder) / "loadgen"
         with Meter(self._device.type, self._boards) as meter:
             self._work.start()
             self._answered_at = []
-            found = ask(load, self._serving, folder, f"{next(self._tests):02d}")
+            result = ask(load, self._serving, folder, f"{next(self._tests):02d}")
             self._work.stop()
         self._look_for_stalls()
-        return replace(found, energy=meter.found)
+        return replace(result, energy=meter.found)
 
     def _look_for_stalls(self) -> None:
-        """Doubt a test in which no answer came for long. Only this rank is looked at: others may have worked on."""
+        """Add a doubt about a test in which no answer came for long. Other ranks may have worked on."""
         gaps = [later - earlier for earlier, later in pairwise(self._answered_at)]
-        found = [Stall(one.begin + 1, one.end + 1, one.seconds) for one in find_stalls(gaps, sum(gaps))]
-        stalls = self._work.during(found)
+        gap_stalls = [Stall(stall.begin + 1, stall.end + 1, stall.seconds) for stall in find_stalls(gaps, sum(gaps))]
+        stalls = self._work.during(gap_stalls)
         stalls = stalls if self._place.size == 1 else replace(stalls, still=False)
         doubt = run_doubts.stalled([stalls], sum(gaps), "its latencies are shorter", "a test of LoadGen's")
-        if doubt is not None and doubt.code not in {one.code for one in self.doubts}:
+        if doubt is not None and doubt.code not in {known.code for known in self.doubts}:
             self.doubts.append(doubt)
 
     def _serving(self, reply: Callable[[Sequence[int]], None]) -> QueryServer:
@@ -143,8 +138,6 @@ class Bench:
         torch.set_num_threads(self._threads_each)
 
 
-# `measure.scenario=server`: single queries arrive at random, and the highest load is sought that keeps their latency.
-
 AT_HALF = {
     "half_load_query_seconds_p50": 0.5,
     "half_load_query_seconds_p90": 0.9,
@@ -152,7 +145,7 @@ AT_HALF = {
 }
 
 TEST_LATENCY_BOUNDS = 20
-"""A test lasts so many times the latency bound at least, so that a queue that only grows is seen to break it."""
+"""A test lasts at least so many times the latency bound, so that a growing queue exceeds it."""
 
 
 class UnderLoad(Inference):
@@ -168,7 +161,7 @@ class UnderLoad(Inference):
             raise Unsupported(f"measure.scenario=server needs MLPerf's LoadGen: {remedy}")
 
     def after(self, account: Account) -> None:
-        """Count the operations; then find the highest load, and look at half of it."""
+        """Find the highest load within the latency bound, and measure at half of it."""
         super().after(account)
         whole = account.metrics["samples_per_second"]
         assert whole.value is not None, "a closed window has a rate"
@@ -205,7 +198,7 @@ class UnderLoad(Inference):
 
 
 def nothing_valid(peak: Peak) -> str | None:
-    """Return LoadGen's reason where it let no test of a search pass; None where it did."""
+    """Return LoadGen's reason if no test of a search was valid, else None."""
     if peak.best is not None:
         return None
     refused = peak.refused
@@ -215,18 +208,18 @@ def nothing_valid(peak: Peak) -> str | None:
 
 
 def load_metrics(rules: Serving, peak: Peak | None, half: LoadTest | None, reason: str | None) -> dict[str, Metric]:
-    """Return the metrics of a search and of a test at `half` of its result, or why there are none."""
+    """Return the metrics of a search and of a test at `half` of its result, or the reason for their absence."""
     best = peak.best if peak else None
     kept = f"{100 * rules.latency_percentile:g} % of the answers within {rules.latency_ms:g} ms"
     at_half = None if half is None else f"at {half.load.per_second:.4g} queries/s"
     return {
-        "queries_per_second": told(best.answered_per_second if best else None, "queries/s", kept, reason),
-        "answered_together": told(best.mean_batch if best else None, "queries", "at the highest load", reason),
+        "queries_per_second": _metric(best.answered_per_second if best else None, "queries/s", kept, reason),
+        "answered_together": _metric(best.mean_batch if best else None, "queries", "at the highest load", reason),
         "joules_per_query": _energy(best, reason),
-        "load_tests": told(float(peak.tests) if peak else None, "tests", "until the highest load was found", reason),
+        "load_tests": _metric(float(peak.tests) if peak else None, "tests", "until the highest load was found", reason),
         **latencies_of(QUERY_PERCENTILES, best, "at the highest load", reason),
         **latencies_of(AT_HALF, half, at_half, reason),
-        "half_load_query_seconds_mean": told(half.mean_seconds if half else None, "s", at_half, reason),
+        "half_load_query_seconds_mean": _metric(half.mean_seconds if half else None, "s", at_half, reason),
     }
 
 
@@ -240,24 +233,22 @@ def _energy(best: LoadTest | None, reason: str | None) -> Metric:
 def latencies_of(
     names: Mapping[str, float], test: LoadTest | None, scope: str | None, reason: str | None
 ) -> dict[str, Metric]:
-    """Return the latencies (s) of a test by the `names` of their shares; withheld where too few queries lie beyond."""
+    """Return a test's latencies (s) as metrics; `names` maps metrics to shares. Few queries give no high percentile."""
     found = {}
     for name, share in names.items():
         few = test is not None and test.queries < round(BEYOND / (1.0 - share))
         why = f"withheld: {test.queries} queries are too few for it" if test is not None and few else reason
         value = None if test is None or few else test.percentiles[share]
-        found[name] = told(value, "s", scope, why)
+        found[name] = _metric(value, "s", scope, why)
     return found
 
 
-def told(value: float | None, unit: str, scope: str | None, reason: str | None) -> Metric:
-    """Return what LoadGen told as a metric; the `reason` counts where there is no value."""
+def _metric(value: float | None, unit: str, scope: str | None, reason: str | None) -> Metric:
+    """Return a value from LoadGen as a metric; `reason` is used only without a value."""
     why = None if value is not None else reason
     source = f"LoadGen {version('mlcommons-loadgen')}"
     return Metric(value=value, unit=unit, reason=why, scope=scope, provenance=source)
 
-
-# `serving.generator=loadgen`: the other scenarios of inference, asked a second time by MLPerf's LoadGen.
 
 LATENCIES = {"loadgen_query_seconds_p50": 0.5, "loadgen_query_seconds_p90": 0.9, "loadgen_query_seconds_p99": 0.99}
 
@@ -287,7 +278,7 @@ class AskedTwice(Inference):
         account.doubts += bench.doubts
         scope, invalid = f"scenario {found.load.scenario}", found.invalid and f"LoadGen: INVALID: {found.invalid}"
         value = None if invalid else found.answered_per_second
-        account.metrics["loadgen_samples_per_second"] = told(value, "1/s", scope, invalid)
+        account.metrics["loadgen_samples_per_second"] = _metric(value, "1/s", scope, invalid)
         single = None if invalid or found.load.scenario == "offline" else found
         reason = invalid or "offline has no latencies: all queries come at once"
         account.metrics |= latencies_of(LATENCIES, single, scope, reason)

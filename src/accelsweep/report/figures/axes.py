@@ -1,26 +1,34 @@
-"""The reach of an axis: it holds every mark, and an interval that goes far beyond them ends in an arrow.
+"""What charts share: the range of their axes, arrows for intervals beyond them, series names and tooltips.
 
-With two or three repeats an interval may be a thousand times as wide as the differences that a figure shows. An axis
-that held it would show nothing else.
+With two or three repeats an interval may be a thousand times as wide as the differences that a figure shows, and an
+axis that held it would show nothing else. So an axis holds every mark, and far-reaching intervals end in an arrow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
 from accelsweep.config.setting import label
+from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.run_record import Outcome
-from accelsweep.report.figures.figure import DataRow, have
+from accelsweep.report.figures.figure import DataRow, has_values
 
 LINEAR_REACH = 1.0
-"""A linear axis goes so far beyond the outermost marks, as a share of their distance."""
+"""How far a linear axis may go beyond the outermost marks, as a share of their distance."""
 
-_AIR = 0.04
+RATIO_REACH = 2.0
+"""How far a logarithmic axis may go beyond the outermost marks, as a factor."""
+
+_PADDING = 0.04
+
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12)
+
+_FINE_TICKS = (0.96, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.03, 1.04)
 
 
 def linear_domain(
@@ -30,15 +38,15 @@ def linear_domain(
 
     With `zero` the axis begins at 0, unless a value is negative.
     """
-    values = [*(row[key] for row in rows if row[key] is not None), *bounds]
-    low, high = min([*values, *([0.0] if zero else [])]), max([*values, *([0.0] if zero else [])])
+    values = [*(row[key] for row in rows if row[key] is not None), *bounds, *([0.0] if zero else [])]
+    low, high = min(values), max(values)
     width = (high - low) or abs(high) or 1.0
     lows = [row["low"] for row in rows if row["low"] is not None]
     highs = [row["high"] for row in rows if row["high"] is not None]
-    foot = low if zero else max(min([low, *lows]), low - LINEAR_REACH * width)
+    bottom = low if zero else max(min([low, *lows]), low - LINEAR_REACH * width)
     top = min(max([high, *highs]), high + LINEAR_REACH * width)
-    air = _AIR * ((top - foot) or width)
-    return float(f"{foot if zero else foot - air:.6g}"), float(f"{top + air:.6g}")
+    padding = _PADDING * ((top - bottom) or width)
+    return float(f"{bottom if zero else bottom - padding:.6g}"), float(f"{top + padding:.6g}")
 
 
 def round_ticks(low: float, high: float) -> list[float]:
@@ -49,8 +57,30 @@ def round_ticks(low: float, high: float) -> list[float]:
     return [round(number * step, 9) for number in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 
+def ratio_domain(rows: Sequence[DataRow], *bounds: float) -> tuple[float, float]:
+    """Return the ends of a logarithmic axis that holds every ratio, `bounds`, and intervals within `RATIO_REACH`."""
+    ratios = [row["ratio"] for row in rows if row["ratio"] is not None and row["ratio"] > 0]
+    low, high = min([*ratios, *bounds]), max([*ratios, *bounds])
+    lows = [row["low"] for row in rows if row["low"] is not None and row["low"] > 0]
+    highs = [row["high"] for row in rows if row["high"] is not None]
+    low, high = max(min([low, *lows]), low / RATIO_REACH), min(max([high, *highs]), high * RATIO_REACH)
+    padding = max((high / low) ** 0.06, 1.01)
+    return float(f"{low / padding:.6g}"), float(f"{high * padding:.6g}")
+
+
+def ratio_ticks(domain: tuple[float, float]) -> list[float]:
+    """Return round values for a logarithmic axis of ratios; at least two unless the domain is tiny."""
+    low, high = domain
+    inside = [tick for tick in (_FINE_TICKS if high / low < 1.12 else _TICKS) if low <= tick <= high]
+    powers = [2.0**power for power in range(4, math.ceil(math.log2(high)) + 1) if high > 16 and 2.0**power <= high]
+    return [tick for tick in inside if high / low < 2.5 or tick not in (0.95, 1.05, 0.9, 1.1)] + powers
+
+
 def clipped(row: DataRow, domain: tuple[float, float]) -> dict[str, Any]:
-    """Return the row with the part of its interval that the axis holds, and where an arrow says that it goes on."""
+    """Return the row with the visible part of its interval (`from`, `to`) and the arrows at its ends.
+
+    `under` and `over` are the ends of the axis where the interval goes beyond them, otherwise None.
+    """
     low, high = row["low"], row["high"]
     if low is None or high is None:
         return {**row, "from": None, "to": None, "under": None, "over": None}
@@ -63,88 +93,66 @@ def clipped(row: DataRow, domain: tuple[float, float]) -> dict[str, Any]:
     }
 
 
-def arrows(base: alt.Chart, rows: Sequence[DataRow], scale: alt.Scale, **encodings: Any) -> list[alt.Chart]:
-    """Return an arrow at each end of a horizontal axis that some interval goes beyond."""
-    return [
-        _arrows(base, end, shape).encode(x=alt.X(f"{end}:Q", scale=scale), **encodings)
-        for end, shape in (("under", "triangle-left"), ("over", "triangle-right"))
-        if have(rows, end)
-    ]
+def arrows(
+    base: alt.Chart, rows: Sequence[DataRow], scale: alt.Scale, *, vertical: bool = False, **encodings: Any
+) -> list[alt.Chart]:
+    """Return the arrows at those ends of an axis that some interval goes beyond."""
+    shapes = {"under": "triangle-down", "over": "triangle-up"} if vertical else _HORIZONTAL_ARROWS
+    layers = []
+    for end, shape in shapes.items():
+        if has_values(rows, end):
+            axis = {"y": alt.Y(f"{end}:Q", scale=scale)} if vertical else {"x": alt.X(f"{end}:Q", scale=scale)}
+            marks = base.transform_filter(f"isValid(datum.{end})").mark_point(shape=shape, filled=True, size=50)
+            layers.append(marks.encode(**axis, **encodings))
+    return layers
 
 
-def upright_arrows(base: alt.Chart, rows: Sequence[DataRow], scale: alt.Scale) -> list[alt.Chart]:
-    """Return an arrow at each end of a vertical axis that some interval goes beyond."""
-    return [
-        _arrows(base, end, shape).encode(y=alt.Y(f"{end}:Q", scale=scale))
-        for end, shape in (("under", "triangle-down"), ("over", "triangle-up"))
-        if have(rows, end)
-    ]
+_HORIZONTAL_ARROWS = {"under": "triangle-left", "over": "triangle-right"}
 
 
-def _arrows(base: alt.Chart, end: str, shape: str) -> alt.Chart:
-    kept = base.transform_filter(f"isValid(datum.{end})")
-    marks: alt.Chart = kept.mark_point(shape=shape, filled=True, size=50)
-    return marks
+def interval_fields(estimate: Estimate | None) -> dict[str, Any]:
+    """Return the columns of an interval, all None without an estimate."""
+    return {name: getattr(estimate, name, None) for name in ("low", "high", "confidence", "count")}
 
 
-# The lines of a chart over batch sizes: which settings stand on one line, and how a setting on it ended.
+def tooltip(titles: Mapping[str, str]) -> list[alt.Tooltip]:
+    """Return a tooltip of text fields, each with its title."""
+    return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]
 
-MOST_SERIES = 8
-"""More lines than there are colours to tell them apart make no picture."""
+
+def row_axis(keys: Sequence[str], **options: Any) -> alt.Y:
+    """Return the vertical axis of a chart that lists settings by keys `POSITION LABEL`, because labels may repeat."""
+    axis = alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)", **options)
+    return alt.Y("key:N", sort=list(keys), title=None, axis=axis)
+
+
+BATCH_AXIS = alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0))
+
+
+def series_colour(names: Sequence[str], colours: Sequence[str]) -> alt.Color:
+    """Return the colours of named lines, with a legend."""
+    scale = alt.Scale(domain=list(names), range=list(colours[: len(names)]))
+    return alt.Color("series:N", scale=scale, legend=alt.Legend(columns=2, symbolType="circle"))
 
 
 def series_of(cell: CellFinding, findings: Findings) -> str:
-    """Return the common values of the cells on one line: every axis but the batch size, and their hardware."""
+    """Return the name of a setting's line over batch sizes: all other axes, and its hardware if there are several.
+
+    If only the batch size was swept, the one line is named by accelerator, devices and precision.
+    """
     axes = {key: value for key, value in cell.axes.items() if key != "batch_size"}
-    name = label(axes or _everywhere(findings))
-    return f"{name} | {cell.hardware}" if len(findings.hardware) > 1 and cell.hardware else name
-
-
-def _everywhere(findings: Findings) -> dict[str, Any]:
-    """Return the common values of all cells if only the batch size was swept, so that their one line has a name."""
-    one = next((cell.effective for cell in findings.cells if cell.effective is not None), None)
-    if one is None:
-        return {}
-    return {"accelerator": one.accelerator, "devices": one.world_size, "precision": one.precision}
+    effective = next((other.effective for other in findings.cells if other.effective is not None), None)
+    if not axes and effective is not None:
+        axes = {
+            "accelerator": effective.accelerator,
+            "devices": effective.world_size,
+            "precision": effective.precision,
+        }
+    return f"{label(axes)} | {cell.hardware}" if len(findings.hardware) > 1 and cell.hardware else label(axes)
 
 
 def main_outcome(cell: CellFinding) -> Outcome:
-    """Return `measured` if any run was measured, otherwise the most frequent outcome (the first of equals)."""
+    """Return `measured` if any run was measured, otherwise the most frequent outcome (ties by name)."""
     if cell.measured:
         return Outcome.measured
-    counted = sorted(cell.outcomes.items(), key=lambda item: (-item[1], item[0].value))
-    return counted[0][0] if counted else Outcome.not_run
-
-
-# The logarithmic axis of ratios: what it holds, and its ticks.
-
-RATIO_REACH = 2.0
-"""The axis goes so far beyond the outermost mark, as a factor; an interval that goes further ends in an arrow."""
-
-_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12)
-
-_FINE_TICKS = (0.96, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.03, 1.04)
-
-
-def ratio_domain(rows: Sequence[DataRow], *bounds: float) -> tuple[float, float]:
-    """Return a domain for a logarithmic axis that holds every ratio and the given bounds, with a little air.
-
-    It holds the intervals too, unless they reach further than `RATIO_REACH` times beyond the outermost ratio.
-    """
-    ratios = [row["ratio"] for row in rows if row["ratio"] is not None and row["ratio"] > 0]
-    low, high = min([*ratios, *bounds]), max([*ratios, *bounds])
-    lows = [row["low"] for row in rows if row["low"] is not None and row["low"] > 0]
-    highs = [row["high"] for row in rows if row["high"] is not None]
-    low, high = max(min([low, *lows]), low / RATIO_REACH), min(max([high, *highs]), high * RATIO_REACH)
-    air = max((high / low) ** 0.06, 1.01)
-    return float(f"{low / air:.6g}"), float(f"{high * air:.6g}")
-
-
-def ratio_ticks(domain: tuple[float, float]) -> list[float]:
-    """Return round values for a logarithmic axis of ratios; at least two unless the domain is tiny."""
-    low, high = domain
-    known = _FINE_TICKS if high / low < 1.12 else _TICKS
-    inside = [tick for tick in known if low <= tick <= high]
-    powers = [2.0**power for power in range(4, math.ceil(math.log2(high)) + 1) if high > 16 and 2.0**power <= high]
-    wide = [tick for tick in inside if high / low < 2.5 or tick not in (0.95, 1.05, 0.9, 1.1)]
-    return wide + powers
+    return min(cell.outcomes, key=lambda outcome: (-cell.outcomes[outcome], outcome.value), default=Outcome.not_run)

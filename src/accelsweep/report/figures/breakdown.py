@@ -1,4 +1,4 @@
-"""The time of a step by part: one stacked bar for each cell with a probe pass."""
+"""The time of a step by part: a stacked bar for each setting with a probe pass."""
 
 from __future__ import annotations
 
@@ -6,26 +6,43 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.records.findings import CellFinding, Findings, StepBottleneck
+from accelsweep.records.findings import Findings
 from accelsweep.records.run_record import PARTS
 from accelsweep.report import units as fmt
+from accelsweep.report.figures.axes import row_axis, tooltip
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Palette, Skipped
 
 COLUMNS = ("cell", "label", "part", "share", "verdict", "count")
-MOST_BARS = 40
+MAX_BARS = 40
 LETTER = 0.017
-"""A letter's share of a bar on a phone."""
+"""Width of a letter, as a share of a bar on a phone."""
 
-_WORDS = {part: part.replace("_", " ") for part in PARTS}
+_PART_NAMES = {part: part.replace("_", " ") for part in PARTS}
 
 
 def breakdown_figure(findings: Findings) -> Figure | Skipped:
-    """Return the shares of a step for each cell, or why there are none."""
+    """Return the shares of a step for each setting, or why there are none."""
     known = [(cell, cell.bottleneck) for cell in findings.cells if cell.bottleneck is not None]
     if not known:
         return Skipped("breakdown", "no run broke its steps down (measure.probe_steps)")
-    shown = known[:MOST_BARS]
-    rows = [row for position, pair in enumerate(shown) for row in _rows(position, *pair)]
+    shown = known[:MAX_BARS]
+    rows = [
+        {
+            "cell": cell.cell,
+            "label": cell.label,
+            "key": f"{position} {cell.label}",
+            "part": _PART_NAMES[part],
+            "order": PARTS.index(part),
+            "share": share,
+            "words": fmt.share(share),
+            "inside": _bar_label(_PART_NAMES[part], share),
+            "verdict": bottleneck.verdict,
+            "evidence": bottleneck.evidence,
+            "count": bottleneck.count,
+        }
+        for position, (cell, bottleneck) in enumerate(shown)
+        for part, share in bottleneck.shares.items()
+    ]
     verdicts = list(dict.fromkeys(bottleneck.verdict for _, bottleneck in known))
     return Figure(
         name="breakdown",
@@ -37,50 +54,40 @@ def breakdown_figure(findings: Findings) -> Figure | Skipped:
     )
 
 
-def _rows(position: int, cell: CellFinding, found: StepBottleneck) -> list[dict[str, Any]]:
-    return [
-        {
-            "cell": cell.cell,
-            "label": cell.label,
-            "key": f"{position} {cell.label}",
-            "part": _WORDS[part],
-            "order": PARTS.index(part),
-            "share": share,
-            "words": fmt.share(share),
-            "inside": _inside(_WORDS[part], share),
-            "verdict": found.verdict,
-            "evidence": found.evidence,
-            "count": found.count,
-        }
-        for part, share in found.shares.items()
-    ]
-
-
-def _inside(part: str, share: float) -> str:
-    """Return the words that fit a segment of this share: its part, in grey print too, or nothing."""
+def _bar_label(part: str, share: float) -> str:
+    """Return the longest label that fits a segment of this share: name and number, the number, or nothing."""
     number = f"{round(100 * share)} %"
-    fitting = (words for words in (f"{part} {number}", number) if share >= LETTER * len(words))
-    return next(fitting, "")
+    return next((text for text in (f"{part} {number}", number) if share >= LETTER * len(text)), "")
 
 
 def _draw(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     keys = list(dict.fromkeys(row["key"] for row in rows))
-    y = alt.Y(
-        "key:N",
-        sort=keys,
-        title=None,
-        axis=alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)"),
-    )
-    x = alt.X("share:Q", title="share of a step", stack="zero", axis=alt.Axis(format="%", tickCount=6, grid=False))
-    scale = alt.Scale(domain=list(_WORDS.values()), range=list(palette.series[: len(_WORDS)]))
-    colour = alt.Color("part:N", scale=scale, legend=alt.Legend(columns=4, symbolType="square"))
+    y, order = row_axis(keys), alt.Order("order:O")
+    scale = alt.Scale(domain=list(_PART_NAMES.values()), range=list(palette.series[: len(_PART_NAMES)]))
     titles = {"label": "setting", "part": "part", "words": "share", "verdict": "bottleneck", "evidence": "because"}
-    tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]
-    bars = alt.Chart(ROWS).mark_bar(height=ROW_PIXELS * 0.6, stroke=palette.page, strokeWidth=1)
-    chart = bars.encode(x=x, y=y, color=colour, order=alt.Order("order:O"), tooltip=tooltip)
-    words = alt.Chart(ROWS).mark_text(color=palette.page, fontSize=11)
-    middle = alt.X("share:Q", stack="zero", bandPosition=0.5)
-    labels = words.encode(
-        x=middle, y=y, order=alt.Order("order:O"), detail=alt.Detail("part:N"), text=alt.Text("inside:N")
+    bars = (
+        alt.Chart(ROWS)
+        .mark_bar(height=ROW_PIXELS * 0.6, stroke=palette.page, strokeWidth=1)
+        .encode(
+            x=alt.X("share:Q", title="share of a step", stack="zero", axis=_SHARE_AXIS),
+            y=y,
+            color=alt.Color("part:N", scale=scale, legend=alt.Legend(columns=4, symbolType="square")),
+            order=order,
+            tooltip=tooltip(titles),
+        )
     )
-    return alt.layer(chart, labels).properties(height=ROW_PIXELS * len(keys), usermeta={"rows": len(keys)})
+    labels = (
+        alt.Chart(ROWS)
+        .mark_text(color=palette.page, fontSize=11)
+        .encode(
+            x=alt.X("share:Q", stack="zero", bandPosition=0.5),
+            y=y,
+            order=order,
+            detail=alt.Detail("part:N"),
+            text=alt.Text("inside:N"),
+        )
+    )
+    return alt.layer(bars, labels).properties(height=ROW_PIXELS * len(keys), usermeta={"rows": len(keys)})
+
+
+_SHARE_AXIS = alt.Axis(format="%", tickCount=6, grid=False)

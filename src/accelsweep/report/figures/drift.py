@@ -1,4 +1,4 @@
-"""Drift: the rate of the baseline by time of day, block by block. The baseline runs in every block."""
+"""Drift: the rate of the baseline, which runs in every block, by time of day."""
 
 from __future__ import annotations
 
@@ -8,44 +8,48 @@ import altair as alt
 
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.report import units as fmt
-from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped, have
+from accelsweep.report.figures.axes import tooltip
+from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped, has_values
 
 COLUMNS = ("cell", "run", "block", "number", "position", "started_at", "rate", "doubts")
 
-_FEWEST = 3
+_MIN_RUNS = 3
 _REACH = 1.5
-"""The axis goes from the mean divided by this to the mean times this at most; a run further away is an arrow."""
+"""The axis reaches from the mean divided by this to the mean times this at most; a run beyond it is an arrow."""
 
 
 def drift_figure(findings: Findings) -> Figure | Skipped:
     """Return the baseline's rates over time, or why there are none."""
     baseline = next((cell for cell in findings.cells if cell.cell == findings.baseline and cell.rate), None)
     rows = _rows(baseline) if baseline else []
-    if baseline is None or baseline.rate is None or len(rows) < _FEWEST:
-        return Skipped("drift", f"the baseline has fewer than {_FEWEST} measured runs")
+    if baseline is None or baseline.rate is None or len(rows) < _MIN_RUNS:
+        return Skipped("drift", f"the baseline has fewer than {_MIN_RUNS} measured runs")
     mean = baseline.rate.value
     band = mean / (1 + findings.threshold), mean * (1 + findings.threshold)
     rates = [row["rate"] for row in rows]
     low = max(min([*rates, band[0]]), mean / _REACH)
     high = min(max([*rates, band[1]]), mean * _REACH)
-    air = 0.04 * (high - low)
-    domain = float(f"{low - air:.6g}"), float(f"{high + air:.6g}")
-    rows = [{**row, "seen": _seen(row["rate"], domain), **_beyond(row["rate"], domain)} for row in rows]
+    padding = 0.04 * (high - low)
+    bottom, top = float(f"{low - padding:.6g}"), float(f"{high + padding:.6g}")
+    for row in rows:
+        row["seen"] = row["rate"] if bottom <= row["rate"] <= top else None
+        row["under"] = bottom if row["rate"] < bottom else None
+        row["over"] = top if row["rate"] > top else None
     blocks = len({row["block"] for row in rows})
     return Figure(
         name="drift",
         alt=f"Rate of the baseline over time: {fmt.count(len(rows), 'run')} in {fmt.count(blocks, 'block')}.",
         rows=rows,
         columns=COLUMNS,
-        draw=lambda palette: _draw(palette, rows, domain, band, fmt.unit_word(findings.rate_unit)),
+        draw=lambda palette: _draw(palette, rows, (bottom, top), band, fmt.unit_word(findings.rate_unit)),
     )
 
 
 def _rows(baseline: CellFinding) -> list[dict[str, Any]]:
-    """Return the measured runs in the order of time; blocks are numbered in that order."""
+    """Return the measured runs in order of time; blocks are numbered in that order."""
     timed = [point for point in baseline.runs if point.rate is not None and point.started_at is not None]
     timed.sort(key=lambda point: str(point.started_at))
-    numbers = {block: number + 1 for number, block in enumerate(dict.fromkeys(point.block for point in timed))}
+    numbers = {block: number for number, block in enumerate(dict.fromkeys(point.block for point in timed), 1)}
     return [
         {
             "cell": baseline.cell,
@@ -56,18 +60,10 @@ def _rows(baseline: CellFinding) -> list[dict[str, Any]]:
             "started_at": point.started_at,
             "rate": point.rate,
             "doubts": ", ".join(dict.fromkeys(doubt.code for doubt in point.doubts)),
-            "words": fmt.number(point.rate) if point.rate is not None else "",
+            "words": fmt.number(point.rate),
         }
         for point in timed
     ]
-
-
-def _seen(rate: float, domain: tuple[float, float]) -> float | None:
-    return rate if domain[0] <= rate <= domain[1] else None
-
-
-def _beyond(rate: float, domain: tuple[float, float]) -> dict[str, float | None]:
-    return {"under": domain[0] if rate < domain[0] else None, "over": domain[1] if rate > domain[1] else None}
 
 
 def _draw(
@@ -77,17 +73,19 @@ def _draw(
     x = alt.X("started_at:T", title="time (UTC)", scale=alt.Scale(type="utc", padding=14), axis=alt.Axis(tickCount=6))
     y = alt.Y("seen:Q", title=f"rate of the baseline ({unit})", scale=scale, axis=SI_AXIS)
     titles = {"number": "block", "position": "position in it", "words": "rate", "doubts": "doubts"}
-    tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in titles.items()]
-    base = alt.Chart(ROWS).encode(x=x, tooltip=tooltip)
+    base = alt.Chart(ROWS).encode(x=x, tooltip=tooltip(titles))
     seen = base.transform_filter("isValid(datum.seen)")
-    nothing = alt.Chart(alt.InlineData(values=[{}])).mark_rect(color=palette.band, aria=False)
-    same = nothing.encode(y=alt.YDatum(band[0], type="quantitative", scale=scale), y2=alt.Y2Datum(band[1]))
+    same = (
+        alt.Chart(alt.InlineData(values=[{}]))
+        .mark_rect(color=palette.band, aria=False)
+        .encode(y=alt.YDatum(band[0], type="quantitative", scale=scale), y2=alt.Y2Datum(band[1]))
+    )
     arrows = [
         base.transform_filter(f"isValid(datum.{end})")
         .mark_point(shape=shape, filled=True, size=70, color=palette.slower)
         .encode(y=alt.Y(f"{end}:Q", scale=scale))
         for end, shape in (("under", "triangle-down"), ("over", "triangle-up"))
-        if have(rows, end)
+        if has_values(rows, end)
     ]
     return alt.layer(
         same,

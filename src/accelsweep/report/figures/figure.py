@@ -1,4 +1,4 @@
-"""A figure before it is drawn: a name, rows of data, and a way to draw them in a given palette."""
+"""A figure before it is drawn: its rows of data, and a function that draws them in a given palette."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ import altair as alt
 from accelsweep.records.estimates import Verdict
 from accelsweep.report.captions import CAPTIONS, Caption
 
-# Colours and type of the charts, light and dark. The page's style sheet uses the same values.
-
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
-"""Liberation Sans travels inside vl-convert, so that static pictures measure their text alike on every machine."""
+"""vl-convert bundles Liberation Sans, so static pictures measure text alike on every machine."""
 
 
 @dataclass(frozen=True)
 class Palette:
-    """One colour scheme. `series` tells lines apart, `ramp` runs from the page's background to full strength.
+    """A colour scheme; the page's style sheet uses the same values.
 
-    `on_ramp` are the text colours on the ramp's beginning and end. `ramp_turn` is the share of the ramp at which the
-    second becomes the more legible one.
+    `series` distinguishes lines. `ramp` runs from near the page's background to full strength. `on_ramp` are the text
+    colours for its two ends, and `ramp_turn` is the share of the ramp from which the second is more legible.
     """
 
     name: str
@@ -78,49 +76,55 @@ DARK = Palette(
     ramp_turn=0.55,
 )
 
-SHAPES: dict[Verdict, str] = {
-    Verdict.faster: "triangle-right",
-    Verdict.slower: "triangle-left",
-    Verdict.larger: "triangle-right",
-    Verdict.smaller: "triangle-left",
-    Verdict.same: "square",
-    Verdict.undecided: "diamond",
-    Verdict.not_yet: "diamond",
-    Verdict.disturbed: "cross",
-    Verdict.baseline: "circle",
-    Verdict.refused: "cross",
-    Verdict.not_measured: "cross",
+VERDICT_MARKS: dict[Verdict, tuple[str, str]] = {
+    Verdict.faster: ("triangle-right", "faster"),
+    Verdict.slower: ("triangle-left", "slower"),
+    Verdict.larger: ("triangle-right", "faster"),
+    Verdict.smaller: ("triangle-left", "slower"),
+    Verdict.same: ("square", "muted"),
+    Verdict.undecided: ("diamond", "undecided"),
+    Verdict.not_yet: ("diamond", "undecided"),
+    Verdict.disturbed: ("cross", "muted"),
+    Verdict.baseline: ("circle", "ink"),
+    Verdict.refused: ("cross", "muted"),
+    Verdict.not_measured: ("cross", "muted"),
 }
-"""The shape of a verdict's mark: the triangles point in the direction of the difference."""
-
-
-def verdict_colours(palette: Palette) -> dict[Verdict, str]:
-    """Return the colour of each verdict's mark."""
-    return {
-        Verdict.faster: palette.faster,
-        Verdict.slower: palette.slower,
-        Verdict.larger: palette.faster,
-        Verdict.smaller: palette.slower,
-        Verdict.same: palette.muted,
-        Verdict.undecided: palette.undecided,
-        Verdict.not_yet: palette.undecided,
-        Verdict.disturbed: palette.muted,
-        Verdict.baseline: palette.ink,
-        Verdict.refused: palette.muted,
-        Verdict.not_measured: palette.muted,
-    }
+"""Shape and palette colour of each verdict's mark; triangles point in the direction of the difference."""
 
 
 def theme(palette: Palette) -> dict[str, Any]:
     """Return Vega-Lite's config for a palette: thin lines, one type size, no frame."""
+    text = {"labelColor": palette.muted, "titleColor": palette.muted, "labelFontSize": 12, "titleFontSize": 12}
     return {
         "background": palette.page,
         "font": FONT,
         "padding": 4,
         "view": {"stroke": None},
         "range": {"category": list(palette.series), "ramp": list(palette.ramp), "heatmap": list(palette.ramp)},
-        "axis": _axis(palette),
-        "legend": _legend(palette),
+        "axis": {
+            **text,
+            "titleFontWeight": "normal",
+            "titlePadding": 10,
+            "labelPadding": 6,
+            "labelLimit": 340,
+            "labelOverlap": "greedy",
+            "labelSeparation": 8,
+            "gridColor": palette.line,
+            "domain": False,
+            "tickColor": palette.line,
+            "ticks": False,
+        },
+        "legend": {
+            **text,
+            "orient": "top",
+            "title": None,
+            "labelColor": palette.ink,
+            "labelLimit": 420,
+            "symbolSize": 90,
+            "columnPadding": 18,
+            "padding": 0,
+            "offset": 14,
+        },
         "text": {"color": palette.ink, "fontSize": 12},
         "rule": {"color": palette.muted},
         "line": {"strokeWidth": 2},
@@ -128,72 +132,41 @@ def theme(palette: Palette) -> dict[str, Any]:
     }
 
 
-def _axis(palette: Palette) -> dict[str, Any]:
-    return {
-        **_words(palette),
-        "titleFontWeight": "normal",
-        "titlePadding": 10,
-        "labelPadding": 6,
-        "labelLimit": 340,
-        "labelOverlap": "greedy",
-        "labelSeparation": 8,
-        "gridColor": palette.line,
-        "domain": False,
-        "tickColor": palette.line,
-        "ticks": False,
-    }
-
-
-def _legend(palette: Palette) -> dict[str, Any]:
-    return {
-        **_words(palette),
-        "orient": "top",
-        "title": None,
-        "labelColor": palette.ink,
-        "labelLimit": 420,
-        "symbolSize": 90,
-        "columnPadding": 18,
-        "padding": 0,
-        "offset": 14,
-    }
-
-
-def _words(palette: Palette) -> dict[str, Any]:
-    return {"labelColor": palette.muted, "titleColor": palette.muted, "labelFontSize": 12, "titleFontSize": 12}
-
-
 ROWS = alt.NamedData(name="rows")
-"""The data that every chart draws; the rows stand beside the specification, once for both palettes."""
+"""The data of every chart: kept apart from the specification, once for both palettes."""
 
 STATIC_WIDTH = 720
-"""Width of a static picture, in pixels; the interactive chart takes the width of its container."""
+"""Width of a static picture, in pixels; an interactive chart takes the width of its container."""
 
 ROW_PIXELS = 28
-"""Height of one row of a chart that lists cells; its `usermeta` counts the rows, so that a phone can give them more."""
+"""Height of one row of a chart that lists settings; `usermeta` counts the rows, so that phones can give them more."""
 
-MOST_CELLS = 60
-"""A chart with more rows than this is no picture any more; the rest stands in the CSV and the table."""
+MAX_ROWS = 60
+"""Rows of a chart that lists settings; the rest are in the CSV and the table."""
+
+MAX_SERIES = 8
+"""Lines of a chart: as many as there are colours."""
 
 SI_AXIS = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
-"""A vertical axis of numbers with SI prefixes; zero stands without one."""
+"""A vertical axis with SI prefixes; zero has none."""
 
 DataRow = Mapping[str, Any]
 
 Chart: TypeAlias = alt.LayerChart | alt.FacetChart
-"""The type that altair gives to layers; nothing here is faceted, but its types allow for it."""
+"""What altair's types return for layers; no chart here is faceted."""
 
 
-def have(rows: Sequence[DataRow], key: str) -> bool:
-    """Return whether any row has this value (not None, not false): a layer without any mark is left out."""
+def has_values(rows: Sequence[DataRow], key: str) -> bool:
+    """Return whether any row has this value (not None, not False). Layers without marks are left out."""
     return any(row[key] is not None and row[key] is not False for row in rows)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture of `rows`. `columns` are those that go into its CSV, in order; the others are words for the chart.
+    """A figure of `rows`, of which `columns` go into its CSV, in this order; the other values are for the chart.
 
-    If rows have a value `shown`, only those in which it is true are drawn; the CSV holds them all. `alt` is one
-    sentence for people who cannot see it. `note` lists the parts that this picture leaves out (empty if nothing).
+    Rows whose value `shown` is false are in the CSV only. `alt` is one sentence for people who cannot see the picture.
+    `note` says what the picture leaves out, empty for nothing.
     """
 
     name: str
@@ -210,16 +183,16 @@ class Figure:
 
     @property
     def drawn(self) -> list[DataRow]:
-        """The drawn rows: the chart needs no others."""
+        """The rows that the chart needs."""
         return [row for row in self.rows if row.get("shown", True)]
 
     @cached_property
     def specifications(self) -> dict[str, dict[str, Any]]:
-        """Vega-Lite specifications by palette name, without rows and width. Tests validate them, reports need not."""
+        """Vega-Lite specifications by palette name, without rows and width. Only tests validate them."""
         return {
             palette.name: {
                 **self.draw(palette).to_dict(validate=False),
-                "description": self.alt,  # the drawn picture keeps it where scripts replace the page's own words
+                "description": self.alt,  # vega replaces the page's own aria-label by this
                 "config": theme(palette),
             }
             for palette in (LIGHT, DARK)
@@ -231,14 +204,14 @@ class Figure:
         return {name: {**specification, **fluid} for name, specification in self.specifications.items()}
 
     def static_specification(self, palette: Palette = LIGHT) -> dict[str, Any]:
-        """Return the specification with its rows inside and a fixed width, for a picture that stands alone."""
+        """Return the specification of a standalone picture, with its rows and a fixed width."""
         chart = self.specifications[palette.name]
         return {**chart, "width": STATIC_WIDTH, "datasets": {**chart.get("datasets", {}), "rows": self.drawn}}
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A figure that cannot be drawn from these data, and why, in one line."""
+    """A figure that cannot be drawn from these data, with the reason in one line."""
 
     name: str
     reason: str
@@ -249,25 +222,17 @@ class Skipped:
         return CAPTIONS[self.name]
 
 
-# The picture in place of a figure that cannot be drawn: its title and the reason, so that no figure is just missing.
-
-_LINE_PIXELS = 20
-
-_LETTERS = 95
-"""Characters of 13 pixels that surely fit the width."""
-
-
-def absent_picture(skipped: Skipped) -> str:
+def placeholder_svg(skipped: Skipped) -> str:
     """Return an SVG that says which figure is not drawn, and why."""
-    lines = textwrap.wrap(f"Not drawn: {skipped.reason}.", _LETTERS, break_long_words=True)
-    height = 44 + _LINE_PIXELS * len(lines)
-    words = "".join(
-        f'<text x="12" y="{50 + _LINE_PIXELS * number}" font-size="13" fill="{LIGHT.muted}">{escape(line)}</text>'
+    lines = textwrap.wrap(f"Not drawn: {skipped.reason}.", 95, break_long_words=True)  # 95 x 13 px fit the width
+    height = 44 + 20 * len(lines)
+    text = "".join(
+        f'<text x="12" y="{50 + 20 * number}" font-size="13" fill="{LIGHT.muted}">{escape(line)}</text>'
         for number, line in enumerate(lines)
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{STATIC_WIDTH}" height="{height}" '
         f'viewBox="0 0 {STATIC_WIDTH} {height}" font-family="{FONT}">'
         f'<rect width="{STATIC_WIDTH}" height="{height}" fill="{LIGHT.band}"/>'
-        f'<text x="12" y="26" font-size="15" fill="{LIGHT.ink}">{escape(skipped.caption.title)}</text>{words}</svg>\n'
+        f'<text x="12" y="26" font-size="15" fill="{LIGHT.ink}">{escape(skipped.caption.title)}</text>{text}</svg>\n'
     )

@@ -10,9 +10,17 @@ from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.metrics import MEMORY_METRICS
 from accelsweep.records.run_record import Outcome
 from accelsweep.report import units as fmt
-from accelsweep.report.figures.axes import MOST_SERIES, linear_domain, main_outcome, round_ticks, series_of
-from accelsweep.report.figures.figure import ROWS, Chart, Figure, Palette, Skipped, have
-from accelsweep.report.setting_table import MEMORIES
+from accelsweep.report.figures.axes import (
+    BATCH_AXIS,
+    linear_domain,
+    main_outcome,
+    round_ticks,
+    series_colour,
+    series_of,
+    tooltip,
+)
+from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, Figure, Palette, Skipped, has_values
+from accelsweep.report.setting_table import MEMORY_TITLES
 
 COLUMNS = ("cell", "series", "batch_size", "metric", "bytes", "low", "high", "limit", "outcome")
 
@@ -30,36 +38,6 @@ def memory_figure(findings: Findings) -> Figure | Skipped:
     return Skipped("memory", "fewer than two settings have a memory of one kind")
 
 
-def _figure(rows: list[dict[str, Any]], metric: str) -> Figure:
-    names = list(dict.fromkeys(row["series"] for row in rows if row["bytes"] is not None))[:MOST_SERIES]
-    kept = [{**row, "shown": row["series"] in names} for row in rows]
-    drawn = [row for row in kept if row["shown"]]
-    domain = linear_domain(drawn, "bytes", zero=True)
-    limits = sorted({row["limit"] for row in drawn if row["limit"] is not None})
-    if limits and limits[0] < 2 * domain[1]:
-        domain = (domain[0], max(domain[1], 1.04 * limits[0]))
-    every = len(dict.fromkeys(row["series"] for row in rows))
-    left_out = (
-        f"The first {len(names)} of {every} lines are drawn; all stand in the data." if len(names) < every else ""
-    )
-    return Figure(
-        name="memory",
-        alt=f"{MEMORIES[metric].capitalize()} against batch size in {fmt.count(len(names), 'line')}.",
-        rows=kept,
-        columns=COLUMNS,
-        draw=lambda palette: _draw(palette, drawn, domain, [limit for limit in limits if limit <= domain[1]], metric),
-        note=" ".join(part for part in (left_out, _limit_words(limits, domain)) if part),
-    )
-
-
-def _limit_words(limits: list[float], domain: tuple[float, float]) -> str:
-    """Return where the limit is: in the picture, beyond it, or not known."""
-    if not limits:
-        return "The device's memory is not known."
-    beyond = [fmt.number(limit, "B") for limit in limits if limit > domain[1]]
-    return f"The limit of {' and '.join(beyond)} is far above this axis." if beyond else ""
-
-
 def _row(findings: Findings, cell: CellFinding, metric: str) -> dict[str, Any]:
     summary = cell.metrics.get(metric)
     used = summary.median if summary else None
@@ -72,7 +50,7 @@ def _row(findings: Findings, cell: CellFinding, metric: str) -> dict[str, Any]:
         "bytes": used,
         "low": summary.minimum if summary else None,
         "high": summary.maximum if summary else None,
-        "limit": _limit_of(cell),
+        "limit": _device_memory(cell),
         "outcome": outcome.value,
         "ended": outcome is Outcome.out_of_memory,
         "words": fmt.number(used, "B") if used is not None else fmt.outcome_words(outcome),
@@ -80,11 +58,36 @@ def _row(findings: Findings, cell: CellFinding, metric: str) -> dict[str, Any]:
     }
 
 
-def _limit_of(cell: CellFinding) -> float | None:
-    """Return the device's memory in bytes, of which the finding states the share that the setting took, or None."""
-    known = (cell.metrics[name].median for name in MEMORY_METRICS if name in cell.metrics)
-    used = next((value for value in known if value is not None), None)
+def _device_memory(cell: CellFinding) -> float | None:
+    """Return the device's memory in bytes, computed from the share that the setting used, or None."""
+    medians = (cell.metrics[name].median for name in MEMORY_METRICS if name in cell.metrics)
+    used = next((value for value in medians if value is not None), None)
     return float(f"{used / cell.memory_share:.3g}") if used and cell.memory_share else None
+
+
+def _figure(rows: list[dict[str, Any]], metric: str) -> Figure:
+    names = list(dict.fromkeys(row["series"] for row in rows if row["bytes"] is not None))[:MAX_SERIES]
+    rows = [{**row, "shown": row["series"] in names} for row in rows]
+    drawn = [row for row in rows if row["shown"]]
+    domain = linear_domain(drawn, "bytes", zero=True)
+    limits = sorted({row["limit"] for row in drawn if row["limit"] is not None})
+    if limits and limits[0] < 2 * domain[1]:
+        domain = (domain[0], max(domain[1], 1.04 * limits[0]))
+    notes = []
+    if len(names) < (total := len({row["series"] for row in rows})):
+        notes.append(f"The first {len(names)} of {total} lines are drawn; the data have all.")
+    if not limits:
+        notes.append("The device's memory is not known.")
+    elif beyond := [fmt.number(limit, "B") for limit in limits if limit > domain[1]]:
+        notes.append(f"The limit of {' and '.join(beyond)} is far above this axis.")
+    return Figure(
+        name="memory",
+        alt=f"{MEMORY_TITLES[metric].capitalize()} against batch size in {fmt.count(len(names), 'line')}.",
+        rows=rows,
+        columns=COLUMNS,
+        draw=lambda palette: _draw(palette, drawn, domain, [limit for limit in limits if limit <= domain[1]], metric),
+        note=" ".join(notes),
+    )
 
 
 def _draw(
@@ -94,26 +97,25 @@ def _draw(
     ticks = [tick * _MEBI for tick in round_ticks(domain[0] / _MEBI, domain[1] / _MEBI) if tick * _MEBI <= domain[1]]
     scale = alt.Scale(domain=list(domain), nice=False)
     axis = alt.Axis(values=ticks, labelExpr=f"format(datum.value / {_MEBI}, ',~r')")
-    y = alt.Y("bytes:Q", title=f"{MEMORIES[metric]} (MiB)", scale=scale, axis=axis)
-    x = alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0))
-    colours = alt.Scale(domain=names, range=list(palette.series[: len(names)]))
-    colour = alt.Color("series:N", scale=colours, legend=alt.Legend(columns=2, symbolType="circle"))
+    y = alt.Y("bytes:Q", title=f"{MEMORY_TITLES[metric]} (MiB)", scale=scale, axis=axis)
     titles = {"series": "setting", "batch_size": "batch size", "words": "memory", "share": "share"}
-    tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in titles.items()]
-    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=tooltip)
+    base = (
+        alt.Chart(ROWS)
+        .transform_filter("datum.shown")
+        .encode(x=BATCH_AXIS, color=series_colour(names, palette.series), tooltip=tooltip(titles))
+    )
     measured = base.transform_filter("isValid(datum.bytes)")
     ended = base.transform_filter("datum.ended").mark_point(shape="cross", size=110, angle=45, filled=True)
     return alt.layer(
-        *(_limit(palette, limit, scale) for limit in limits),
+        *(_limit_line(palette, limit, scale) for limit in limits),
         measured.mark_line().encode(y=y),
         measured.mark_point(filled=True, size=70).encode(y=y),
-        *([ended.encode(y=alt.value(8))] if have(rows, "ended") else []),
+        *([ended.encode(y=alt.value(8))] if has_values(rows, "ended") else []),
     ).properties(height=280)
 
 
-def _limit(palette: Palette, limit: float, scale: alt.Scale) -> Chart:
-    """Return the line at the limit with its words."""
-    nothing = alt.Chart(alt.InlineData(values=[{}])).encode(y=alt.YDatum(limit, type="quantitative", scale=scale))
-    line = nothing.mark_rule(color=palette.muted, strokeDash=[4, 4], aria=False)
-    words = nothing.mark_text(align="left", dy=-7, color=palette.muted, text=f"limit: {fmt.number(limit, 'B')}")
-    return alt.layer(line, words.encode(x=alt.value(4)))
+def _limit_line(palette: Palette, limit: float, scale: alt.Scale) -> Chart:
+    base = alt.Chart(alt.InlineData(values=[{}])).encode(y=alt.YDatum(limit, type="quantitative", scale=scale))
+    line = base.mark_rule(color=palette.muted, strokeDash=[4, 4], aria=False)
+    text = base.mark_text(align="left", dy=-7, color=palette.muted, text=f"limit: {fmt.number(limit, 'B')}")
+    return alt.layer(line, text.encode(x=alt.value(4)))

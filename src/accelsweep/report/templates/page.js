@@ -23,7 +23,7 @@
     return spec;
   }
 
-  // On a phone a row's label stands above its mark, inside the plot, because beside it there is no room for both.
+  // Phones have no room for labels beside the plot: put them above the marks, inside it.
   function narrow(spec) {
     spec.config.axis.labelLimit = 120;
     spec.config.axis.titlePadding = 6;
@@ -38,7 +38,7 @@
     }
   }
 
-  // Of many lines the first screen holds the first ones; the others are drawn when their box is ticked.
+  // The first screen shows the first lines only; a checkbox draws the others.
   function keepLines(name, spec) {
     const box = document.getElementById(`every-${name}`);
     spec.datasets.rows = spec.datasets.rows.filter((row) => row.first || box?.checked);
@@ -80,7 +80,7 @@
     });
   }
 
-  // A table keeps all of its rows here and shows the first of those that match: `most` of them, if it is a long one.
+  // A table holds all of its rows here, and shows at most `most` of those that match.
   const order = new Intl.Collator("en", { numeric: true }).compare;
 
   function liveTable(table) {
@@ -195,8 +195,8 @@
     });
   }
 
-  // In a sandboxed frame, such as MLflow's viewer of artifacts, links to a file or to a section lead nowhere. There the
-  // page scrolls by script, and makes the file from what it holds: to save where the frame may, to copy where it may not.
+  // In a sandboxed frame, such as MLflow's artifact viewer, links to files and sections do not work. There the page
+  // scrolls by script, and builds the file from its own data: to save if the frame allows it, otherwise to copy.
   const framed = window.self !== window.top;
 
   function followLink(event) {

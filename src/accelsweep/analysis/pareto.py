@@ -1,0 +1,99 @@
+"""The Pareto front: settings that no other is shown to be better than in every objective that all of them have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from accelsweep.analysis.costs import common_memory_metric, cost_metric, same_energy_scope
+from accelsweep.analysis.quality import QualityMeasure
+from accelsweep.records.estimates import Estimate, Summary, Verdict
+from accelsweep.records.findings import CellFinding
+from accelsweep.records.metrics import MEMORY_METRICS
+
+_Ends = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Each setting's value in one objective, as both ends of its interval; smaller is better.
+
+    Two values that differ by at most `share` of the better one, plus `margin`, are equally good.
+    """
+
+    ends: tuple[_Ends, ...]
+    share: float = 0.0
+    margin: float = 0.0
+
+    def as_good(self, index: int, other: int) -> bool:
+        """Return whether a setting is shown to be no worse than the `other`, beyond differences that matter."""
+        best = self.ends[other][0]
+        return self.ends[index][1] <= best + self.share * abs(best) + self.margin
+
+    def better(self, index: int, other: int) -> bool:
+        """Return whether a setting is shown to be better than the `other`."""
+        return self.ends[index][1] < self.ends[other][0]
+
+
+def candidates(cells: Sequence[CellFinding]) -> list[CellFinding]:
+    """Return the settings that can be chosen: measured, and comparable with the baseline."""
+    return [cell for cell in cells if cell.measured and cell.verdict not in (Verdict.refused, Verdict.not_measured)]
+
+
+def objectives(cells: Sequence[CellFinding], quality: QualityMeasure, threshold: float) -> dict[str, Objective]:
+    """Return the objectives in which all `cells` have a value: time per sample, money, energy, memory, quality.
+
+    `threshold` is the share of a rate, a cost or memory that does not matter; quality has its own margin. Energy and
+    memory count only where all readings are of one scope or kind.
+    """
+    memory, money = common_memory_metric(cells) or MEMORY_METRICS[0], cost_metric(cells)
+    ends = {
+        "rate": [_inverse(_interval(cell.rate)) for cell in cells],
+        money: [_interval(cell.costs.get(money)) for cell in cells],
+        "joules_per_sample": [_interval(cell.costs.get("joules_per_sample")) for cell in cells],
+        memory: [_range(cell.metrics.get(memory)) for cell in cells],
+        "quality": [_interval(cell.quality, negated=quality.better != "min") for cell in cells],
+    }
+    if not same_energy_scope(cells):
+        del ends["joules_per_sample"]
+    result = {}
+    for name, values in ends.items():
+        known = tuple(value for value in values if value is not None)
+        if known and len(known) == len(cells):
+            limits = {"margin": quality.margin} if name == "quality" else {"share": threshold}
+            result[name] = Objective(known, **limits)
+    return result
+
+
+def pareto_front(goals: Mapping[str, Objective], count: int) -> list[int]:
+    """Return the indices, out of `count`, that no other dominates: as good in every objective, better in one.
+
+    A value without an interval shows nothing, so a setting with few runs stays on the front.
+    """
+
+    def dominates(index: int, other: int) -> bool:
+        as_good = all(goal.as_good(index, other) for goal in goals.values())
+        return as_good and any(goal.better(index, other) for goal in goals.values())
+
+    return [index for index in range(count) if not any(dominates(other, index) for other in range(count))]
+
+
+def _interval(estimate: Estimate | None, *, negated: bool = False) -> _Ends | None:
+    """Return the ends of an interval, `negated` where larger is better; infinite without an interval."""
+    if estimate is None:
+        return None
+    if estimate.low is None or estimate.high is None:
+        return -math.inf, math.inf
+    return (-estimate.high, -estimate.low) if negated else (estimate.low, estimate.high)
+
+
+def _inverse(ends: _Ends | None) -> _Ends | None:
+    return ends and (1.0 / ends[1], 1.0 / ends[0] if ends[0] > 0.0 else math.inf)
+
+
+def _range(summary: Summary | None) -> _Ends | None:
+    """Return the smallest and the largest observed value: memory repeats exactly, or nearly."""
+    if summary is None or summary.minimum is None or summary.maximum is None:
+        return None
+    return summary.minimum, summary.maximum

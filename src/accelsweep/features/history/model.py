@@ -1,0 +1,86 @@
+"""A history: the rate of each setting on each machine over commits or dates, and where its level changed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from accelsweep.json_documents import Frozen
+from accelsweep.records.estimates import Estimate, Verdict
+
+
+class Order(StrEnum):
+    """What the points of all lines are ordered by."""
+
+    commit_date = "commit date"
+    measurement_date = "date of measurement"
+
+
+class LinePoint(Frozen):
+    """A setting's rate in one sweep, at one commit. Times are UTC in ISO 8601."""
+
+    name: str = Field(description="the commit in short, or the minute of the measurement")
+    source: str = Field(description="the sweep, or the archive that holds it")
+    version: str | None = Field(description="the name of the version, as it was typed for `ab`")
+    commit: str | None = Field(description="the commit's hash, where one was recorded")
+    local_changes: bool | None = Field(description="whether files differed from the commit")
+    committed: str | None = Field(description="the date of the commit, where this repository has it")
+    measured: str = Field(description="when its first run began")
+    rate: Estimate = Field(description="the rate")
+    disturbed: str | None = Field(description="why the point counts for no level")
+    software: dict[str, str] = Field(description="the versions of the packages that decide rates")
+
+    @property
+    def day(self) -> str:
+        """The day of the commit if known, else of the measurement."""
+        return (self.committed or self.measured)[:10]
+
+
+class RateChange(Frozen):
+    """A significant change of a line's level."""
+
+    at: int = Field(description="the number, from 0, of the first point after the change")
+    ratio: Estimate = Field(description="the level after the change divided by the one before")
+    verdict: Verdict = Field(description="`faster` or `slower`")
+    software: tuple[str, ...] = Field(description="packages that changed at the same place")
+
+
+class HistoryLine(Frozen):
+    """One setting on one machine."""
+
+    cell: str = Field(description="the setting's name in files, its version apart")
+    label: str = Field(description="the setting in words")
+    axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
+    hardware: str = Field(description="the kind of machine")
+    machine: str | None = Field(description="the identity of the machine, where records have one")
+    rate_unit: str = Field(description="the unit of the rates")
+    points: tuple[LinePoint, ...] = Field(description="the points in order")
+    changes: tuple[RateChange, ...] = Field(description="where the level changed")
+    reason: str = Field(description="why no change was looked for; empty where it was")
+
+    @property
+    def software_changes(self) -> dict[int, tuple[str, ...]]:
+        """The changed packages by the number of the first point with the new version."""
+        changes = {at: software_between(self.points[at - 1], self.points[at]) for at in range(1, len(self.points))}
+        return {at: packages for at, packages in changes.items() if packages}
+
+
+class History(Frozen):
+    """The lines of several sweeps."""
+
+    sources: tuple[str, ...] = Field(description="the sweeps or archives")
+    order: Order = Field(description="what points are ordered by: `commit date` or `date of measurement`")
+    order_reason: str = Field(description="why that is the order")
+    confidence: float = Field(description="the confidence with which the intervals of all changes hold")
+    family: int = Field(description="the number of places at which a change could stand")
+    lines: tuple[HistoryLine, ...] = Field(description="a line for each setting on each machine")
+    alone: tuple[str, ...] = Field(description="settings with one point only")
+
+
+def software_between(before: LinePoint, after: LinePoint) -> tuple[str, ...]:
+    """Return a phrase for each package whose version differs: `torch 2.9.0 to 2.13.0`."""
+    names = sorted(before.software.keys() | after.software.keys())
+    pairs = ((name, before.software.get(name, "none"), after.software.get(name, "none")) for name in names)
+    return tuple(f"{name} {old} to {new}" for name, old, new in pairs if old != new)

@@ -1,0 +1,20 @@
+"""The doubt about a setting that answered too late at every load in some of its repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accelsweep.analysis.run_results import CellRuns
+from accelsweep.records.run_record import Doubt
+
+
+def setting_doubts(group: CellRuns) -> Iterator[Doubt]:
+    """Yield the doubt that only some of the measured repeats kept the bound on latency, if so."""
+    rated, measured = len(group.rated), len(group.measured)
+    if group.rate_metric == "queries_per_second" and 0 < rated < measured:
+        yield Doubt(
+            code="load_refused",
+            message=f"{rated} of {measured} measured repeats kept the latency bound at some load; the rate is theirs "
+            "alone",
+            remedy="raise serving.latency_ms, or report that the setting often keeps the bound at no load",
+        )

@@ -1,0 +1,3 @@
+"""A simulated sweep in memory."""
+
+from feature_fixtures import simulated  # noqa: F401

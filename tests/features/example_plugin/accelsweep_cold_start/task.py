@@ -1,0 +1,18 @@
+"""The task, which runs in the processes that measure."""
+
+from accelsweep.records.run_record import Metric
+from accelsweep.worker.measurement import Account, Measurement
+from accelsweep.worker.tasks.inference import Inference
+
+
+class ColdStart(Inference):
+    """Answers queries as `task=inference` does, and compares the first answer with the others."""
+
+    def closed(self, measured: Measurement, account: Account) -> None:
+        """Add the ratio to the run's metrics, now that the timed window has closed."""
+        super().closed(measured, account)
+        first, usual = account.metrics["first_step_seconds"].value, account.metrics["step_seconds"].value
+        known = first is not None and usual
+        account.metrics["cold_start_ratio"] = Metric(
+            value=first / usual if known else None, unit="ratio", reason=None if known else "an answer was not timed"
+        )
