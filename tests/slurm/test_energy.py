@@ -31,7 +31,9 @@ def submitted(home: Any, *arguments: str) -> str:
 def test_the_energy_of_a_job_is_that_of_all_its_nodes_for_all_its_time_and_no_step_counts_twice(home: Any) -> None:
     alone = submitted(home, "--wrap=sleep 4; srun sleep 4")
     two = submitted(home, "--partition=gpu", "--nodes=2", "--wrap=srun sleep 8")
-    home.wait_for(lambda: all(one.reason is None for one in accounts(home.folder, [alone, two]).values()), "the accounts", 60)
+    home.wait_for(
+        lambda: all(one.reason is None for one in accounts(home.folder, [alone, two]).values()), "the accounts", 60
+    )
     found = accounts(home.folder, [alone, two])
     assert {found[job].elapsed_seconds >= 8 for job in (alone, two)} == {True}
     assert found[alone].energy_joules == about(1, found[alone].elapsed_seconds)

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
-from xml.etree import ElementTree as ET
+from xml.etree import ElementTree as ET  # nosec B405 # it parses the output of the cluster's own qhost
 
 from accelsweep.config.site import JobSettings
 from accelsweep.errors import AccelsweepError, InputError
