@@ -72,9 +72,8 @@ def test_the_largest_batch_within_a_memory_limit_matches_the_arithmetic(tmp_path
         assert frontier.bytes_per_sample.value == pytest.approx(2**20, rel=0.05)
         assert frontier.fixed_bytes.value is not None
         expected = (240_000_000 - frontier.fixed_bytes.value) / 2**20
-        # the search resolves 5 %, and fixed_bytes is the intercept of a fit
-        assert frontier.largest == pytest.approx(expected, rel=0.15)
-        assert 180 < frontier.largest < 229, "240 MB hold at most 228 samples"
+        # Above `expected` the bound is arithmetic's own: fixed_bytes is the intercept of a fit, 0 at the least.
+        assert max(180, 0.9 * expected) < frontier.largest < 229, "240 MB hold at most 228 samples"
         assert record.effective is not None
         assert record.effective.batch_size == frontier.largest
 
