@@ -22,8 +22,8 @@ from pathlib import Path
 
 from one_run import WARMUP, interval, metric_of, spec_of
 
+from accelsweep.records.run_files import read_rank_result
 from accelsweep.worker.main import preload, run_rank
-from accelsweep.worker.run_spec import RankResult
 
 BAND = (0.97, 1.03)
 
@@ -36,7 +36,7 @@ def our_rate(options: argparse.Namespace, loop: str, seed: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         spec = spec_of(folder, model, seed, loop=loop, **shape, **where)
         run_rank(spec)
-        return metric_of(RankResult.read(spec.rank_result(0)), "samples_per_second")
+        return metric_of(read_rank_result(spec.rank_result(0)), "samples_per_second")
 
 
 def rate_by_hand(options: argparse.Namespace, seed: int) -> float:
@@ -99,8 +99,8 @@ def probe_cost(rounds: int = 30, steps: int = 5000) -> list[float]:
     import torch
 
     from accelsweep.devices.cpu import CpuDevice
+    from accelsweep.heartbeat import StepCount
     from accelsweep.measure.window import Alone, Window, WindowRules
-    from accelsweep.records.sweep_progress import StepCount
     from accelsweep.worker.loops.loop import loss_in
     from accelsweep.worker.loops.sample_count import SampleCount
 

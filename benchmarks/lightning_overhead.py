@@ -21,8 +21,9 @@ import tempfile
 from one_run import interval, metric_of, spec_of
 
 from accelsweep.devices.linux import usable_cores
+from accelsweep.records.run_files import read_rank_result
 from accelsweep.worker.main import preload, run_rank
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.worker.run_spec import RunSpec
 
 KINDS = {1: ("raw", "lightning"), 2: ("raw", "lightning", "lightning without the flag")}
 
@@ -37,7 +38,7 @@ def step_microseconds(options: argparse.Namespace, kind: str, processes: int, se
         children = [start(spec, rank, port, "without" in kind) for rank in range(processes)]
         for child in children:
             os.waitpid(child, 0)
-        return metric_of(RankResult.read(spec.rank_result(0)), "step_seconds") * 1e6
+        return metric_of(read_rank_result(spec.rank_result(0)), "step_seconds") * 1e6
 
 
 def start(spec: RunSpec, rank: int, port: int, without_flag: bool) -> int:

@@ -8,9 +8,10 @@ from typing import Any
 
 from scipy import stats
 
-from accelsweep.config.schema import CellConfig
-from accelsweep.records.plan import Run
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.config.schema import checked_config
+from accelsweep.results import RankResult
+from accelsweep.run_config import Run
+from accelsweep.worker.run_spec import RunSpec
 
 WARMUP = 30
 
@@ -19,7 +20,7 @@ def spec_of(
     folder: str, model: dict[str, Any], seed: int, *, loop: str, steps: int, batch_size: int, **others: Any
 ) -> RunSpec:
     """Return one run on digits, its window exactly `steps` long; `others` replace or add keys of its config."""
-    config = CellConfig.model_validate(
+    config = checked_config(
         {
             "accelerator": "cpu",
             "devices": 1,

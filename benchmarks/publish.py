@@ -27,8 +27,10 @@ import pyarrow.parquet as parquet
 from example_sweep import build_example_sweep
 from guarded_server import ADMIN, guarded_server
 
+from accelsweep.metrics import Metric
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.run_record import Metric, Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 from accelsweep.tracking.store import create_database
 from accelsweep.tracking.ui import running_server
 
@@ -42,7 +44,8 @@ POINTS = 100
 
 def build(home: Path, name: str, runs: int) -> SweepFolder:
     """Write a sweep with at least `runs` measured runs of the size that this benchmark states."""
-    from accelsweep.records.plan import Manifest, Run
+    from accelsweep.records.plan import Manifest
+    from accelsweep.run_config import Run
 
     folder = build_example_sweep(home, name, repeats=-(-runs // 8))
     manifest = Manifest.read(folder.manifest)

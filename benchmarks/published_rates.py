@@ -16,6 +16,7 @@ import io
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,7 +144,7 @@ def count(model: str) -> dict[str, Any]:
 
     try:
         network, example = bert(model) if model.startswith("bert") else image_model(model)
-        return forward_traits(lambda: network(example), network, 1).model_dump()
+        return asdict(forward_traits(lambda: network(example), network, 1))
     except Exception as error:  # noqa: BLE001  a model that this version of timm lacks is left out
         return {"error": f"{type(error).__name__}: {error}"[:200]}
 

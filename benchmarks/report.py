@@ -25,13 +25,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.config.setting import cell_name
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Settings
+from accelsweep.metrics import Metric
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest, PlannedBlock, PlannedCell, Run
-from accelsweep.records.run_record import Doubt, Metric, Outcome, Record
+from accelsweep.records.plan import Manifest, PlannedBlock, PlannedCell
+from accelsweep.records.run_record import Record
+from accelsweep.results import Doubt, Outcome
+from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "reports" / "examples" / "quickstart" / "sweeps" / "quickstart"
@@ -112,7 +115,7 @@ def _record(
             "seed": run.seed,
             "position": position,
             "axes": axes,
-            "config": CellConfig.model_validate({**template.config.raw, **axes}),
+            "config": checked_config({**template.config.raw, **axes}),
             "outcome": Outcome.measured if fits else Outcome.out_of_memory,
             "reason": None if fits else "CPU allocator: cannot allocate 1073741824 bytes",
             "started_at": start.isoformat(timespec="milliseconds"),

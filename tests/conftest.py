@@ -44,7 +44,7 @@ SETTINGS = ("ACCELSWEEP_", "MLFLOW_")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-LONGEST_FIRST = ("slurm", "road", "simulated", "faults", "storm", "browser", "publish", "rank", "executor", "drive")
+LONGEST_FIRST = ("slurm", "road", "simulated", "faults", "storm", "browser", "publish", "worker", "executor", "drive")
 """The rooms that take minutes: parallel workers begin with them, so that none works on when the others are done."""
 
 TOGETHER = (

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from accelsweep import files, json_documents
 from accelsweep.errors import DamagedFile, NewerFile
 from accelsweep.installation import __version__
-from accelsweep.json_documents import Document, canonical_json
+from accelsweep.json_documents import Document
+from accelsweep.plain_json import canonical_json
 
 
 class Note(Document):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from enum import Enum
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 from tables import cell, code, plain, table
 
 from accelsweep.driver.json_output import all_answers
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.run_record import Doubt
+from accelsweep.results import Doubt
 from accelsweep.schedulers.protocol import Resources
 
 HEAD = """# JSON answers
@@ -54,12 +55,19 @@ def page() -> str:
     return "".join(parts)
 
 
-def _keys(model: type[BaseModel]) -> str:
-    rows = [
-        [code(name), cell(_kind(field.annotation)), plain(field.description or "")]
-        for name, field in model.model_fields.items()
-    ]
+def _keys(part: type) -> str:
+    rows = [[code(name), cell(_kind(kind)), plain(description)] for name, kind, description in _fields(part)]
     return table(["key", "value", "meaning"], rows)
+
+
+def _fields(part: type) -> Iterator[tuple[str, Any, str]]:
+    """Yield the name, the type and the description of each field of a model, or of a dataclass, which has none."""
+    if issubclass(part, BaseModel):
+        for name, field in part.model_fields.items():
+            yield name, field.annotation, field.description or ""
+    else:
+        for name, kind in get_type_hints(part).items():
+            yield name, kind, ""
 
 
 def _kind(kind: Any) -> str:
@@ -75,21 +83,25 @@ def _kind(kind: Any) -> str:
         return f"object: {_kind(inner[0])} to {_kind(inner[1])}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return ", ".join(code(str(one.value)) for one in kind)
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
+    if _is_part(kind):
         return f"[{kind.__name__}](#{kind.__name__.lower()})"
     return _KINDS[kind]
 
 
-def _parts(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield the models that `model` is made of, at any depth."""
-    for field in model.model_fields.values():
-        for part in _models(field.annotation):
+def _is_part(kind: Any) -> TypeGuard[type]:
+    return isinstance(kind, type) and (issubclass(kind, BaseModel) or is_dataclass(kind))
+
+
+def _parts(whole: type) -> Iterator[type]:
+    """Yield the models and dataclasses that `whole` is made of, at any depth."""
+    for _, kind, _ in _fields(whole):
+        for part in _parts_in(kind):
             yield part
             yield from _parts(part)
 
 
-def _models(kind: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
+def _parts_in(kind: Any) -> Iterator[type]:
+    if _is_part(kind):
         yield kind
     for inner in get_args(kind):
-        yield from _models(inner)
+        yield from _parts_in(inner)

@@ -17,16 +17,17 @@ from tables import code, plain, table
 
 from accelsweep import registry
 from accelsweep.config.prices import Prices
-from accelsweep.config.schema import CellConfig, Measure
+from accelsweep.config.schema import MODELS
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Analysis, BlockSettings, Limits, Settings
 from accelsweep.features.serving.options import Serving
+from accelsweep.run_config import CellConfig, Measure
 
 CONF = ROOT / "conf"
 CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (
-    ("", CellConfig),
+    ("", MODELS[CellConfig]),
     ("", Settings),
-    ("measure", Measure),
+    ("measure", MODELS[Measure]),
     ("serving", Serving),
     ("block", BlockSettings),
     ("limits", Limits),

@@ -10,7 +10,7 @@ from sources import LEFT_OUT, PACKAGE, assigned, called, calls, trees, words
 from tables import cell, code, plain, table
 
 from accelsweep.errors import AccelsweepError, Unsupported
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 HEAD = """# Errors, outcomes and exit codes
 
@@ -54,7 +54,7 @@ def _exit_codes() -> str:
 
 
 def _outcomes() -> str:
-    said = _documented("records/run_record.py")
+    said = _documented("results.py")
     rows = [[code(one), cell(said[one][1]), "yes" if one.settled else "no"] for one in Outcome]
     return table(["outcome", "meaning", "an answer: not tried again"], rows)
 

@@ -1,11 +1,11 @@
-"""The page of metrics, from `accelsweep.records.metrics`."""
+"""The page of metrics, from `accelsweep.metrics`."""
 
 from __future__ import annotations
 
 from tables import cell, code, table
 
-from accelsweep.config.tasks import rates_by_task
-from accelsweep.records.metrics import metrics
+from accelsweep.metrics import metrics
+from accelsweep.tasks import rates_by_task
 
 HEAD = """# Metrics
 

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import json
 import os
 import secrets
 import stat
@@ -17,7 +18,7 @@ import time
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from accelsweep.errors import AccelsweepError, DamagedFile
 from accelsweep.redaction import masked
@@ -133,6 +134,19 @@ def write_bytes_atomically(path: Path, content: bytes, mode: int = 0o666) -> Non
         if isinstance(error, OSError) and error.filename is None:  # a failed write names no file
             error.filename = str(path)
         raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as JSON to `path`, atomically. Raises ValueError for NaN and infinities, which JSON has not."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_number)
+    write_bytes_atomically(path, text.encode("utf-8", "surrogatepass"))
+
+
+def _number(value: Any) -> Any:
+    """Return a number of numpy or torch as Python's; raise TypeError for what is none."""
+    if callable(item := getattr(value, "item", None)):
+        return item()
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
 def open_temporary(path: Path, mode: int = 0o666) -> tuple[int, Path]:

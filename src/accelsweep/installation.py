@@ -45,3 +45,8 @@ def _extra_with(distribution: str) -> str | None:
             if extra and extra[1] not in ("dev", "docs") and re.split(r"[^\w.-]", name, maxsplit=1)[0] == distribution:
                 return extra[1]
     return None
+
+
+def in_installed(path: Path) -> bool:
+    """Return whether a path lies among those that pip installed."""
+    return not {"site-packages", "dist-packages"}.isdisjoint(path.parts)

@@ -7,11 +7,8 @@ file is not used. An intact file of a later version is refused and left where it
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, NoReturn, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, Strict, ValidationError
@@ -19,53 +16,7 @@ from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, 
 from accelsweep.errors import DamagedFile, NewerFile
 from accelsweep.files import read_regular, set_aside_non_file, write_bytes_atomically
 from accelsweep.installation import __version__
-
-# Canonical JSON and checksums.
-
-
-def canonical_json(value: Any) -> str:
-    """Return the canonical JSON of `value`: sorted keys, no spaces, UTF-8. Raises ValueError for NaN and infinities."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def parse_json(text: str) -> Any:
-    """Return the value of a JSON text. Raises ValueError, also for NaN, infinities and too deep nesting."""
-    try:
-        return json.loads(text, parse_constant=_reject_constant, parse_float=_finite)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _reject_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise ValueError(f"{text} is too large a number")
-    return number
-
-
-def sha256_text(text: str) -> str:
-    """Return the SHA-256 of `text` in UTF-8, as 64 hexadecimal digits."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-MISSING: Final = object()
-"""What `look_up` returns for a missing key: None is a value."""
-
-
-def look_up(tree: Any, key: str) -> Any:
-    """Return the value at the dotted `key` of a nested mapping, or MISSING."""
-    for part in key.split("."):
-        if not isinstance(tree, Mapping) or part not in tree:
-            return MISSING
-        tree = tree[part]
-    return tree
-
-
-# Documents.
+from accelsweep.plain_json import canonical_json, parse_json, sha256_text
 
 MIN_JOB_MEM_MB = 1500
 """A job cannot start with less: its two Snakemakes were seen to die below 600 MB, and torch comes on top."""

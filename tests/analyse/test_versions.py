@@ -10,7 +10,7 @@ import pytest
 
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.config.versions import Version
-from accelsweep.json_documents import sha256_text
+from accelsweep.plain_json import sha256_text
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Certainty, Findings
 

@@ -18,14 +18,14 @@ from accelsweep.analysis.collect import collect
 from accelsweep.analysis.merge_sweeps import Part, analyse_together, merge
 from accelsweep.analysis.power import RepeatsNeeded, smallest_visible_effect
 from accelsweep.config.sweep_options import Settings
-from accelsweep.config.tasks import rates_by_task
+from accelsweep.metrics import rate_unit
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.metrics import rate_unit
 from accelsweep.records.plan import Manifest, PlannedBlock
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 from accelsweep.schedulers.protocol import Resources
+from accelsweep.tasks import rates_by_task
 
 pytestmark = pytest.mark.heavy
 

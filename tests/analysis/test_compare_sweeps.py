@@ -21,9 +21,9 @@ from accelsweep.analysis.compare_sweeps import (
 )
 from accelsweep.config.versions import Version
 from accelsweep.errors import InputError
-from accelsweep.json_documents import sha256_text
+from accelsweep.plain_json import sha256_text
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
 NOISE = (0.0, 0.001, -0.001, 0.0005, -0.0005)

@@ -11,7 +11,7 @@ from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.config.prices import Prices
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import CellFinding, Findings
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 CPU, GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}
 CPU_HOURS, GPU_HOURS = 97.18, 9.06

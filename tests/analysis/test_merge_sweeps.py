@@ -14,7 +14,7 @@ from accelsweep.features.claims.model import Claim, Claims, ClaimsOptions
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 ONE, TWO = {"devices": 1, "batch_size": 32}, {"devices": 2, "batch_size": 32}
 XEON, EPYC = {"host": "Xeon"}, {"host": "EPYC"}

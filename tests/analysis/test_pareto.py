@@ -11,8 +11,8 @@ import pytest
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.pareto import Objective, pareto_front
 from accelsweep.analysis.run_results import RunRow
+from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.findings import Findings
-from accelsweep.records.metrics import MEMORY_METRICS
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
 

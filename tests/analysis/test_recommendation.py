@@ -21,7 +21,7 @@ from accelsweep.records.estimates import Estimate, Speedup, Verdict
 from accelsweep.records.findings import CellFinding, Certainty, Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 CELLS = [{"batch_size": size, "precision": precision} for size in (32, 256) for precision in ("32-true", "bf16-mixed")]
 WOBBLE = (0.0, 0.001, -0.001, 0.0005, -0.0005)

@@ -8,8 +8,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from accelsweep.analysis.setting_findings import bottleneck_of, rerun_command, trainer_call
-from accelsweep.config.schema import CellConfig
-from accelsweep.records.run_record import PARTS
+from accelsweep.config.schema import checked_config
+from accelsweep.results import PARTS
+from accelsweep.run_config import CellConfig
 
 
 def test_the_command_replaces_the_axes_and_the_baseline_and_keeps_the_other_overrides(simulated: ModuleType) -> None:
@@ -29,7 +30,7 @@ def test_the_command_replaces_the_axes_and_the_baseline_and_keeps_the_other_over
 
 
 def config(simulated: ModuleType, **changes: object) -> CellConfig:
-    return CellConfig.model_validate({**simulated.CONFIG, "task": "train_throughput", "optimizer": {}, **changes})
+    return checked_config({**simulated.CONFIG, "task": "train_throughput", "optimizer": {}, **changes})
 
 
 def test_the_trainers_arguments_can_be_pasted(simulated: ModuleType) -> None:

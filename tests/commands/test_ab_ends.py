@@ -14,7 +14,7 @@ from accelsweep.driver.run_sweep import Ended
 from accelsweep.features.ab import command
 from accelsweep.features.ab.command import VersionsRequest, compare_versions
 from accelsweep.features.detach.job import do
-from accelsweep.json_documents import sha256_text
+from accelsweep.plain_json import sha256_text
 from accelsweep.records.layout import SweepFolder
 
 BLOCKS = 5

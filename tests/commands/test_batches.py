@@ -10,8 +10,10 @@ from accelsweep.driver.plan_preview import made_plan, show_plan
 from accelsweep.driver.request import Request
 from accelsweep.planning.checked_grid import Unsearched
 from accelsweep.planning.plan import make_plan, search_plan, write_plan
-from accelsweep.records.plan import Manifest, Run
-from accelsweep.records.run_record import Coefficient, Frontier, Outcome, Record, Try
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Coefficient, Frontier, Record, Try
+from accelsweep.results import Outcome
+from accelsweep.run_config import Run
 
 LINE = ["model=mlp", "data=digits", "optimizer=sgd", "accelerator=cpu", "devices=1,2", "batch_size=auto", "repeats=2"]
 UNKNOWN = Coefficient(value=None, reason="two batches give a line without an interval")

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from example_sweep import build_example_sweep
@@ -22,7 +23,8 @@ from accelsweep.driver.request import Request
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.heavy
 
@@ -164,7 +166,7 @@ def test_a_failed_gate_names_its_settings_and_exits_with_3(example_sweep, typed)
     for path in slow.root.glob("runs/*/record.json"):
         record = Record.read(path)
         if (rate := record.metrics.get("samples_per_second")) is not None and rate.value is not None:
-            halved = rate.model_copy(update={"value": rate.value / 2})
+            halved = replace(rate, value=rate.value / 2)
             record.model_copy(update={"metrics": {**record.metrics, "samples_per_second": halved}}).write(path)
     manifest = Manifest.read(slow.manifest)
     manifest.model_copy(update={"sweep": "slow"}).write(slow.manifest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -15,8 +16,10 @@ from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.measure.run_doubts import busy_cpu
 from accelsweep.planning.plan import make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, Run
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.plan import Block
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
+from accelsweep.run_config import Run
 
 pytestmark = pytest.mark.heavy
 
@@ -39,7 +42,7 @@ def looked(tmp_path, example_sweep):
 
     def record(block, run, rate, doubts):
         config = block.configs[run.cell]
-        metric = template.metrics["samples_per_second"].model_copy(update={"value": rate})
+        metric = replace(template.metrics["samples_per_second"], value=rate)
         return template.model_copy(
             update={
                 "run": run.name,

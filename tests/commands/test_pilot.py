@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,8 @@ from accelsweep.errors import InputError
 from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.planning.plan import make_plan, write_plan
 from accelsweep.records.plan import Block
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.heavy
 
@@ -33,7 +35,7 @@ def measured(tmp_path, example_sweep):
             for run in block.runs:
                 rate = 1000.0 * math.exp(generator.gauss(0.0, noise))
                 config = block.configs[run.cell]
-                metric = template.metrics["samples_per_second"].model_copy(update={"value": rate})
+                metric = replace(template.metrics["samples_per_second"], value=rate)
                 template.model_copy(
                     update={
                         "run": run.name,

@@ -8,7 +8,7 @@ import pytest
 
 from accelsweep.driver import plan_preview
 from accelsweep.driver.plan_preview import show_plan
-from accelsweep.measure import machine_state
+from accelsweep.measure import busy_now
 from accelsweep.planning.cost_estimate import PlanTable, plan_table
 from accelsweep.planning.plan import Plan, make_plan
 
@@ -16,7 +16,7 @@ from accelsweep.planning.plan import Plan, make_plan
 def test_others_at_work_are_told_of_before_runs_and_not_where_none_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_state, "busy_now", lambda: ["somebody works here"])
+    monkeypatch.setattr(busy_now, "busy_now", lambda: ["somebody works here"])
     plan = make_plan(tmp_path, ["experiment=quickstart"])
     show_plan(tmp_path, plan)
     assert "warning: somebody works here: stop them, or they will disturb the runs" in capsys.readouterr().out

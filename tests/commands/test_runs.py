@@ -17,7 +17,8 @@ from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.records.file_lock import DEAD_AFTER_SECONDS
 from accelsweep.records.plan import Hold
 from accelsweep.records.run_files import RunFolder
-from accelsweep.records.run_record import Doubt, Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Doubt, Outcome
 
 pytestmark = pytest.mark.heavy
 

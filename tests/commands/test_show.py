@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -24,9 +25,11 @@ from accelsweep.errors import InputError
 from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.planning.plan import make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest, Run
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
 from accelsweep.report.units import bare_text
+from accelsweep.results import Outcome
+from accelsweep.run_config import Run
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +114,7 @@ def measured(tmp_path, example_sweep):
             for name in block.runs:
                 run = Run.parse(name)
                 rate = template.metrics["samples_per_second"]
-                noisy = rate.model_copy(update={"value": rate.value * math.exp(generator.gauss(0, 0.05))})
+                noisy = replace(rate, value=rate.value * math.exp(generator.gauss(0, 0.05)))
                 own = {"sweep": plan.manifest.sweep, "block": block.name, "run": name, "cell": run.cell}
                 own |= {"repeat": run.repeat, "config": configs[run.cell]}
                 own |= {"metrics": {**template.metrics, "samples_per_second": noisy}}
@@ -127,7 +130,7 @@ def test_what_was_measured_with_other_software_is_still_to_be_measured(measured,
     home, runs = folder.home, plan.manifest.wanted_runs()
     assert what_is_left(home, plan).runs_left == 0
     record = Record.read(folder.record(runs[0]))
-    older = record.fingerprint.model_copy(update={"software": {"torch": "1.0", "lightning": "1.0"}})
+    older = replace(record.fingerprint, software={"torch": "1.0", "lightning": "1.0"})
     record.model_copy(update={"fingerprint": older}).write(folder.record(record.run))
     assert what_is_left(home, plan).runs_left == 1
     show_plan(home, plan)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.records.run_record import BEHIND, PARTS, SUBSTANTIAL, bottleneck
+from accelsweep.results import BEHIND, PARTS, SUBSTANTIAL, bottleneck
 
 
 def shares(**given):

@@ -7,7 +7,7 @@ import sys
 import pytest
 from example_sweep import config_of
 
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.config.setting import (
     PLAN_KEYS,
     cell_name,
@@ -142,9 +142,7 @@ def test_a_short_name_fits_a_narrow_column(axes, text):
 )
 def test_a_heading_tells_the_devices_that_all_settings_share_and_that_no_label_has(axes, devices, said):
     configs = [
-        CellConfig.model_validate(
-            config_of({"batch_size": 32, "precision": "32-true", "devices": count}) | {"accelerator": kind}
-        )
+        checked_config(config_of({"batch_size": 32, "precision": "32-true", "devices": count}) | {"accelerator": kind})
         for kind, count in devices
     ]
     assert shared_devices(axes, configs) == said

@@ -8,12 +8,14 @@ import pytest
 from pydantic import ValidationError
 from tiny_sweep import CONFIG, config_with
 
-from accelsweep.config.schema import CellConfig, LearningRate
+from accelsweep.config.schema import changed, checked_config
 from accelsweep.config.setting import cell_name
 from accelsweep.installation import __version__
-from accelsweep.json_documents import Document, canonical_json
+from accelsweep.json_documents import Document
+from accelsweep.plain_json import canonical_json
 from accelsweep.records.plan import Block, Manifest
 from accelsweep.records.run_record import Record
+from accelsweep.run_config import LearningRate
 from accelsweep.schedulers.protocol import Resources
 
 EXAMPLES = Path(__file__).parents[2] / "reports" / "examples"
@@ -60,7 +62,7 @@ def test_configs_are_equal_where_what_was_written_is() -> None:
 
 def test_a_config_of_an_older_version_is_read_with_one_default_each() -> None:
     later = ("num_nodes", "launcher", "threads", "env", "task", "optimizer", "trainer")
-    config = CellConfig.model_validate({key: value for key, value in CONFIG.items() if key not in later})
+    config = checked_config({key: value for key, value in CONFIG.items() if key not in later})
     read = (config.num_nodes, config.launcher, config.threads, config.env, config.task, config.optimizer)
     assert read == (1, "fork", None, {}, "train_throughput", None)
     assert (config.measure.concurrency, config.measure.probe_steps, config.measure.fake_loader) == (1, None, False)
@@ -86,8 +88,8 @@ def test_ranks_and_samples_follow_from_devices_and_nodes() -> None:
 
 def test_a_changed_config_keeps_all_other_keys_as_they_were_written() -> None:
     config = config_with(mine={"a": 1})
-    changed = config.changed(batch_size=7, automatic="batch_size")
-    assert changed.raw == {**config.raw, "batch_size": 7, "automatic": "batch_size"}
-    assert (changed.batch_size, config.batch_size) == (7, CONFIG["batch_size"])
+    other = changed(config, batch_size=7, automatic="batch_size")
+    assert other.raw == {**config.raw, "batch_size": 7, "automatic": "batch_size"}
+    assert (other.batch_size, config.batch_size) == (7, CONFIG["batch_size"])
     with pytest.raises(ValidationError):
-        config.changed(devices=0)
+        changed(config, devices=0)

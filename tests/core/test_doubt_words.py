@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.records.run_record import WORDS, Doubt, doubt_in_words
+from accelsweep.records.run_record import WORDS, doubt_in_words
+from accelsweep.results import Doubt
 
 
 @pytest.mark.usefixtures("generators")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 from example_sweep import effective_of
+from pydantic_core import to_jsonable_python
 
 from accelsweep.records.estimates import Estimate, Speedup, Verdict
 from accelsweep.records.findings import CellFinding
-from accelsweep.records.run_record import Effective
+from accelsweep.results import Effective
 
 AXES = {"devices": 2, "batch_size": 32, "precision": "32-true"}
 NEWER_KEYS = ("deterministic", "matmul_precision")
@@ -25,7 +26,7 @@ def finding(effective: Effective | None, speedup: Speedup | None = None) -> Cell
 def test_the_settings_in_force_are_written_key_by_key_and_read_back() -> None:
     one = finding(effective_of(AXES))
     written = one.model_dump(mode="json")
-    assert written["effective"] == effective_of(AXES).model_dump(mode="json")
+    assert written["effective"] == to_jsonable_python(effective_of(AXES))
     assert CellFinding.model_validate(json.loads(json.dumps(written))) == one
     assert CellFinding.model_validate(one.model_dump()) == one
     assert (one.world_size, one.device_names) == (2, ("Intel Xeon (example)",))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.records.run_environment import HardwareKind, names_of
-from accelsweep.records.run_record import Fingerprint
+from accelsweep.results import Fingerprint
+from accelsweep.run_environment import HardwareKind, names_of
 
 
 def fingerprint(**hardware: str) -> Fingerprint:

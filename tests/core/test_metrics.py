@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.records.metrics import MEMORY_METRICS, metrics
-from accelsweep.records.run_record import PARTS
+from accelsweep.metrics import MEMORY_METRICS, metrics
+from accelsweep.results import PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = sorted(ROOT.glob("reports/examples/*/sweeps/*/runs/*/record.json"))

@@ -12,18 +12,18 @@ from pydantic import BaseModel
 
 import accelsweep
 from accelsweep import registry
-from accelsweep.config.schema import CellConfig, LearningRate
+from accelsweep.config.schema import MODELS
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Settings
-from accelsweep.config.versions import VERSION
 from accelsweep.features.fleet.planning import Fleet
+from accelsweep.run_config import VERSION, CellConfig, LearningRate, Measure
 
 SOURCE = Path(accelsweep.__file__).parent
 OF_FEATURES = (
     *(registry.load(keys.model) for feature in registry.features() for keys in feature.config_keys),
     *(registry.load(scheduler.options) for scheduler in registry.schedulers()),
 )
-ROOTS = (CellConfig, LearningRate, Settings, Site, Fleet, *OF_FEATURES)
+ROOTS = (MODELS[CellConfig], MODELS[Measure], MODELS[LearningRate], Settings, Site, Fleet, *OF_FEATURES)
 """The models of all that a user writes: a cell, its optimiser, the steering and place of its sweep, and its nodes."""
 
 
@@ -44,17 +44,16 @@ OURS = keys_in(ROOTS) | {VERSION} | {scheduler.name for scheduler in registry.sc
 
 NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
     ("features/ab/recommendation.py", "cell.axes"): ("version", "swept keys with their values"),
-    ("records/run_environment.py", "self.details"): ("device", "fields of the hardware in a fingerprint"),
+    ("run_environment.py", "self.details"): ("device", "fields of the hardware in a fingerprint"),
     ("analysis/costs.py", "one"): ("usd_per_hour", "costs of a setting, by their names"),
     ("features/history/lines.py", "setting.planned.axes"): ("version", "swept keys with their values"),
     ("cli/doctor.py", "state"): ("name", "the state of a device"),
     ("json_documents.py", "envelope"): ("version", "the version that wrote a document"),
     ("cli/options.py", "ctx.params"): ("name", "options of the command line"),
     ("config/setting.py", "axes"): ("accelerator devices", "swept keys"),
-    ("config/schema.py", "config.data"): ("batch_size", "a data set's own key, which is called like one of ours"),
-    ("config/schema.py", "self.data"): ("target", "a data set's own key, which is called like one of ours"),
-    ("config/schema.py", "self.raw"): ("accelerator", "the module that parses: the model behind the accelerator"),
-    ("config/versions.py", "config"): ("version", "the module that parses: a version's identity"),
+    ("run_config.py", "self.data"): ("batch_size target", "a data set's own key, which is called like one of ours"),
+    ("run_config.py", "self.raw"): ("accelerator", "the module that types configs: the model behind the accelerator"),
+    ("run_config.py", "config"): ("version", "the module that types configs: a version's identity"),
     ("records/plan.py", "cell.axes"): ("version", "swept keys with their values"),
     ("features/claims/command.py", "Literal"): ("claims", "the type of a word"),
     ("config/site.py", "value"): ("kinds", "the module that parses: what kinds of node inherit"),

@@ -1,18 +1,18 @@
 """A record cannot say less than it must: no number without a unit, no gap and no failure without a reason."""
 
 import pytest
-from pydantic import ValidationError
 
-from accelsweep.records.run_record import Fingerprint, Metric, Outcome
+from accelsweep.metrics import Metric
+from accelsweep.results import Fingerprint, Outcome
 
 
 def test_a_metric_without_a_value_needs_a_reason():
-    with pytest.raises(ValidationError, match="either a value or the reason"):
+    with pytest.raises(ValueError, match="either a value or the reason"):
         Metric(value=None, unit="J")
 
 
 def test_a_metric_with_a_value_has_no_reason_to_lack_one():
-    with pytest.raises(ValidationError, match="either a value or the reason"):
+    with pytest.raises(ValueError, match="either a value or the reason"):
         Metric(value=1.0, unit="J", reason="unavailable")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accelsweep.records.run_environment import Checkout, DeviceState, Moment, Surroundings
+from accelsweep.run_environment import Checkout, DeviceState, Moment, Surroundings
 
 WRITTEN: dict[str, dict[str, Any]] = {
     "before": {"machine": "a1", "host": "n1", "variables": {"SLURM_JOB_ID": "7"}, "devices": [{"celsius": 40}]},

@@ -8,9 +8,9 @@ import lightning.pytorch as pl
 import pytest
 import yaml
 
-from accelsweep.config.trainer import DECIDED_HERE, DEFAULTS, asked_length, without_effect
 from accelsweep.errors import InputError
 from accelsweep.installation import shipped_root
+from accelsweep.trainer_arguments import DECIDED_HERE, DEFAULTS, asked_length, without_effect
 
 UNSAID = {"deterministic": False}
 """Arguments for which the Trainer's None means this value."""

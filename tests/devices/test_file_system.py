@@ -32,11 +32,10 @@ from accelsweep.files import create_exclusively
 from accelsweep.devices.file_system import Capability, free_inodes, missing_capabilities
 from accelsweep.files import exclusive_lock
 from accelsweep.tracking.store_uri import require_file_locks
-from accelsweep.records.cleanup import temporary_folder
+from accelsweep.temporary_folders import temporary_folder
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.file_lock import Holder, take
-from accelsweep.records.sweep_progress import StepCount, read_progress
-from accelsweep.records.sweep_progress import Heard, Pulse
+from accelsweep.heartbeat import Heartbeat, HeartbeatReader, StepCount, read_progress
 
 here = Path.cwd()
 missing = missing_capabilities(here)
@@ -61,10 +60,10 @@ for number in (1, 2):
         assert number == 2
 assert (here / "target").read_text() == "1"
 
-pulse, count = Pulse(here / "pulse"), StepCount(here / "progress")
-pulse.beat()
+heartbeat, count = Heartbeat(here / "heartbeat"), StepCount(here / "progress")
+heartbeat.step()
 count(7)
-assert Heard(here / "pulse").steps == 0, "nobody hears it, and it does not fail"
+assert HeartbeatReader(here / "heartbeat").steps == 0, "nobody hears it, and it does not fail"
 assert read_progress(here / "progress") == 0
 tempfile.tempdir = str(here)
 with temporary_folder("compile") as caches:
@@ -91,7 +90,9 @@ def test_holds_marks_and_signs_of_life_do_on_a_disk_without_links_locks_and_maps
     lines = done.stdout.splitlines()
     assert "lies on a disk without file locks, where SQLite cannot write mlflow.db: name a store elsewhere" in lines[0]
     last_line("mlflow.db on a disk without file locks", lines[0])
-    assert lines[-1] == "['head.claim.json', 'made-2', 'progress', 'pulse', 'target']", "no guard and no part is left"
+    assert lines[-1] == "['head.claim.json', 'heartbeat', 'made-2', 'progress', 'target']", (
+        "no guard and no part is left"
+    )
 
 
 @REAL

@@ -27,7 +27,8 @@ from accelsweep.devices.kinds import (
 )
 from accelsweep.devices.mps import MpsKind
 from accelsweep.errors import InputError, NewerFile
-from accelsweep.json_documents import Document, canonical_json, sha256_text
+from accelsweep.json_documents import Document
+from accelsweep.plain_json import canonical_json, sha256_text
 
 
 def test_a_site_validates_its_devices_strictly_and_dumps_them_as_plain_json():

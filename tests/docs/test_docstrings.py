@@ -9,15 +9,16 @@ from pathlib import Path
 
 import accelsweep
 from accelsweep import registry
-from accelsweep.config.schema import Measure
+from accelsweep.config.schema import MODELS
 from accelsweep.config.sweep_options import Analysis
+from accelsweep.run_config import Measure
 
 PACKAGE = Path(accelsweep.__file__).parent
 PACKAGES = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} | {
     *(path.stem for path in PACKAGE.glob("[!_]*.py"))
 }
 OTHERS = {
-    *(f"measure.{key}" for key in Measure.model_fields),
+    *(f"measure.{key}" for key in MODELS[Measure].model_fields),
     *(
         f"{keys.group}.{key}"
         for feature in registry.features()

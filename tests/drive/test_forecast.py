@@ -10,7 +10,7 @@ import pytest
 from example_sweep import config_of
 from hand_clock import FakeClock
 
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.driver.progress_display import (
     FEWEST_SECONDS,
     FEWEST_STEPS,
@@ -20,12 +20,12 @@ from accelsweep.driver.progress_display import (
     announcement,
     measure_options,
 )
+from accelsweep.heartbeat import StepCount
 from accelsweep.records.plan import Hold, Manifest
 from accelsweep.records.run_files import RunFolder, readable_records
-from accelsweep.records.sweep_progress import StepCount
 
 SLOW = 3.0
-CONFIG = CellConfig.model_validate(config_of({"devices": 1, "batch_size": 32, "precision": "32-true"}))
+CONFIG = checked_config(config_of({"devices": 1, "batch_size": 32, "precision": "32-true"}))
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def test_a_window_of_short_steps_is_as_long_as_the_seconds_say(shipped):
 
 
 def test_ranks_share_the_quality_phase_and_look_twice_in_the_probe_pass(shipped):
-    two = CellConfig.model_validate(config_of({"devices": 2, "batch_size": 32, "precision": "32-true"}))
+    two = checked_config(config_of({"devices": 2, "batch_size": 32, "precision": "32-true"}))
     assert Forecast.of(two, shipped["quick"], SLOW).steps["probe pass"] == 12
     assert Forecast.of(two, shipped["quick"], SLOW).steps["quality"] == 128
 
 
 def test_inference_has_neither_probe_pass_nor_quality_phase(shipped):
-    asked = CONFIG.model_validate({**CONFIG.raw, "task": "inference"})
+    asked = checked_config({**CONFIG.raw, "task": "inference"})
     assert Forecast.of(asked, shipped["quick"], SLOW).steps == {"warm-up": 20, "window": 50}
 
 

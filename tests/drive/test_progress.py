@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import socket
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -14,13 +15,14 @@ from rich.console import Console
 from accelsweep.config.site import Site
 from accelsweep.driver.progress_display import FirstFailures, SweepProgress
 from accelsweep.executor.result_reuse import CurrentConditions
+from accelsweep.heartbeat import StepCount
 from accelsweep.planning.cost_estimate import ASSUMED_BETWEEN_SECONDS
-from accelsweep.records.plan import Hold, Manifest, Run
+from accelsweep.records.plan import Hold, Manifest
 from accelsweep.records.run_files import RunFolder
-from accelsweep.records.run_record import Doubt, Outcome, Record
-from accelsweep.records.sweep_progress import StepCount
+from accelsweep.records.run_record import Record
+from accelsweep.results import Doubt, Outcome, RankResult
+from accelsweep.run_config import Run
 from accelsweep.significant_digits import approximate_duration
-from accelsweep.worker.run_spec import RankResult
 
 
 @pytest.fixture
@@ -118,7 +120,7 @@ def test_a_block_that_the_audit_opens_again_is_shown_from_its_first_run(finished
     block = Manifest.read(finished.manifest).blocks[0]
     here = [record for record in records(finished) if record.run in block.runs]
     for record in here:
-        edited = record.fingerprint.model_copy(update={"sources": {"mine": "before the edit"}})
+        edited = replace(record.fingerprint, sources={"mine": "before the edit"})
         record.model_copy(update={"fingerprint": edited}).write(finished.record(record.run))
     progress = SweepProgress.begin(finished)
     assert progress.done == progress.total

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tiny_executor import TinyBlock
 
 from accelsweep.executor.batch_size_search import Bracket, find_largest, fit_line
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 FRONTIER = {"task": "memory_frontier", "batch_size": 4}
 RULES = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200, "batch_resolution": 0.0}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as parquet
 import pytest
 from patience import PATIENCE_SECONDS, until
 from tiny_executor import TinyBlock
@@ -16,7 +19,8 @@ from accelsweep.executor.result_reuse import audit
 from accelsweep.files import sha256_file
 from accelsweep.records.file_lock import Holder, take
 from accelsweep.records.plan import Done, Hold, Manifest
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 from accelsweep.worker.run_spec import RunSpec
 
 
@@ -60,7 +64,11 @@ def test_a_record_has_the_position_of_its_run_and_the_results_of_rank_0(tiny_blo
     assert record.started_at < record.finished_at
     assert record.fingerprint.software.keys() == {"torch", "lightning"}
     assert record.git["commit"] is None
-    assert (tiny_block.folder.run(tiny_block.runs()[1]) / "steps.parquet").read_bytes() == b"steps of rank 0"
+    steps = parquet.read_table(tiny_block.folder.run(tiny_block.runs()[1]) / "steps.parquet").to_pydict()
+    assert (steps["rank"], steps["step"], steps["phase"]) == ([0, 0], [0, 1], ["warmup", "window"])
+    assert (steps["step_seconds"], steps["samples"]) == ([0.5, 0.25], [8, 8])
+    assert math.isnan(steps["train_loss"][0])
+    assert steps["train_loss"][1] is None
 
 
 def test_each_run_records_the_sources_at_its_start_and_a_doubt_if_they_changed_during_it(
@@ -114,7 +122,7 @@ def test_a_run_measured_with_other_software_is_measured_again_and_both_records_a
     tiny_block.run()
     old = tiny_block.record()
     software = {**old.fingerprint.software, "torch": "1.0.0"}
-    changed = old.model_copy(update={"fingerprint": old.fingerprint.model_copy(update={"software": software})})
+    changed = old.model_copy(update={"fingerprint": replace(old.fingerprint, software=software)})
     changed.write(tiny_block.folder.record(old.run))
     _, output = tiny_block.run()
     assert "software torch: 1.0.0 then" in output

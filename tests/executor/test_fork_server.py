@@ -27,7 +27,8 @@ from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records.file_lock import living_hold
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 
 ENDLESS = {
     "model": {"_target_": "mine.Slow"},

@@ -9,7 +9,7 @@ import pytest
 from tiny_executor import TinyBlock
 
 from accelsweep.executor.launch import UnsafeFork, prepare_to_fork
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 
 @pytest.mark.parametrize("launcher", ["fork", "spawn"])

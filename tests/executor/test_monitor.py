@@ -16,7 +16,7 @@ from accelsweep.executor.ipc import Signals
 from accelsweep.executor.launch import LocalRanks, children
 from accelsweep.executor.monitor import Monitor
 from accelsweep.executor.run_log import RunLog
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 _ONE_TRY = {"retries": 0, "stop_grace_seconds": 0.5}
 

@@ -21,11 +21,11 @@ from accelsweep.executor.multi_node import NodeReport, RemoteRanks, check_multi_
 from accelsweep.executor.node_agent import main as node_agent
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.stack_traces import print_stacks
-from accelsweep.records.run_record import Outcome
+from accelsweep.records.run_files import read_rank_result
+from accelsweep.results import Outcome
 from accelsweep.schedulers.protocol import INTERFACE_VARIABLE
 from accelsweep.schedulers.slurm import SlurmJob
 from accelsweep.worker.rank_setup import STACKS_SIGNAL
-from accelsweep.worker.run_spec import RankResult
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_container_that_does_not_pass_on_variables_is_an_error(monkeypatch, sp
         check_multi_node(config_with(num_nodes=2), container="podman run image")
     monkeypatch.delenv("SLURM_NODEID", raising=False)
     made = spec(num_nodes=2)
-    made.write(made.file())
+    made.write()
     assert node_agent([str(made.file())]) == 1
     assert "SLURM_NODEID, which srun sets, is not set here" in capfd.readouterr().err
 
@@ -187,14 +187,14 @@ def test_ranks_of_several_nodes_rendezvous_on_the_first_by_its_name(spec, monkey
 def test_a_node_creates_the_scratch_folder_that_the_job_created_on_the_first_node_only(spec, tmp_path):
     """The run itself fails at once: this node has fewer devices than it asks for."""
     made = spec(num_nodes=2, devices=1000, accelerator="cuda")
-    made.write(made.file())
+    made.write()
     scratch = tmp_path / "local" / "scratch"
     node = {"SLURM_NODEID": "1", "LOCAL_WORLD_SIZE": "1", "TMPDIR": str(scratch)}
     command = [sys.executable, "-m", "accelsweep.executor.node_agent", str(made.file())]
     leases = {"ACCELSWEEP_LEASES": str(tmp_path / "leases")}
     done = subprocess.run(command, env={**os.environ, **node, **leases}, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    result = RankResult.read(made.rank_result(1))
+    result = read_rank_result(made.rank_result(1))
     assert result.outcome is Outcome.crashed, "a fault of the node, which lacks devices of the inventory: to be retried"
     assert "fewer than its site's inventory states" in (result.reason or "")
     assert scratch.is_dir()

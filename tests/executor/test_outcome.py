@@ -13,8 +13,7 @@ from accelsweep.config.sweep_options import Limits
 from accelsweep.executor.monitor import Ending
 from accelsweep.executor.outcome import Conclusion, classify, memory_failure
 from accelsweep.records.run_files import Started
-from accelsweep.records.run_record import Outcome
-from accelsweep.worker.run_spec import RankResult
+from accelsweep.results import Outcome, RankResult
 
 LIMITS = Limits(run_seconds=60.0)
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ from accelsweep.files import sha256_file
 from accelsweep.records.file_lock import DEAD_AFTER_SECONDS
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Done, Hold
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
 from accelsweep.records.sweep_progress import status
+from accelsweep.results import Outcome
 from accelsweep.worker.run_spec import RunSpec
 
 
@@ -144,7 +146,7 @@ def test_a_damaged_manifest_is_an_error_that_names_it(finished: TinyBlock) -> No
 
 def test_records_from_other_hardware_reopen_their_block_only_if_conditions_are_checked(finished: TinyBlock) -> None:
     record = finished.record()
-    other = record.fingerprint.model_copy(update={"hardware": {"host": "another"}})
+    other = replace(record.fingerprint, hardware={"host": "another"})
     record.model_copy(update={"fingerprint": other}).write(finished.folder.record(record.run))
     path = finished.done_file
     done = Done.read(path)
@@ -207,7 +209,7 @@ def test_the_driver_on_a_cluster_leaves_absolute_links_and_hardware_to_the_nodes
     assert record.fingerprint.links == {"data.root": str(tmp_path / "there")}
     there = {"hardware": {"host": "a node's"}, "links": {"data.root": "/mnt/there"}}
     path = tiny_block.folder.record(record.run)
-    record.model_copy(update={"fingerprint": record.fingerprint.model_copy(update=there)}).write(path)
+    record.model_copy(update={"fingerprint": replace(record.fingerprint, **there)}).write(path)
     Done(block=tiny_block.name, records={record.run: sha256_file(path)}).write(tiny_block.done_file)
     assert audit(tiny_block.folder, check_conditions=True).reopened == ()
 
@@ -225,7 +227,7 @@ def test_changed_sources_reopen_a_block_on_a_cluster_but_packages_in_a_container
         record = tiny_block.record()
         sources = record.fingerprint.sources | {"torchmetrics": "the container's"}
         software = {"torch": "the container's"}
-        other = record.fingerprint.model_copy(update={"sources": sources, "software": software})
+        other = replace(record.fingerprint, sources=sources, software=software)
         current = CurrentConditions(tiny_block.folder, site)
         assert (current.why_rerun(record.model_copy(update={"fingerprint": other})) is None) == (site is contained)
         assert reusable_runs([record], tiny_block.folder, site) == {record.run}

@@ -17,7 +17,7 @@ from accelsweep.cli.runs import print_runs
 from accelsweep.cli.status import print_status
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 
 def _stop(folder: SweepFolder) -> None:

@@ -11,8 +11,8 @@ from tiny_executor import TinyBlock
 from tiny_sweep import measure_sweep, plan_sweep
 
 from accelsweep.executor.monitor import Watchdog
-from accelsweep.records.run_record import Outcome
-from accelsweep.records.sweep_progress import Pulse
+from accelsweep.heartbeat import Heartbeat
+from accelsweep.results import Outcome
 
 _SHORT = {"silence_seconds": 0.5, "retries": 0, "stop_grace_seconds": 0.5}
 
@@ -33,28 +33,28 @@ def stalled(watchdog: Watchdog, clock: FakeClock, seconds: int) -> frozenset[int
 
 def test_a_rank_is_stalled_once_no_step_came_for_the_limit(spec, clock: FakeClock) -> None:
     made = spec()
-    watchdog, pulse = Watchdog(made, 60.0), Pulse(made.pulse(0))
+    watchdog, heartbeat = Watchdog(made, 60.0), Heartbeat(made.heartbeat(0))
     assert not stalled(watchdog, clock, 600), "no step yet"
-    pulse.beat()
+    heartbeat.step()
     assert not stalled(watchdog, clock, 59)
-    pulse.beat()
+    heartbeat.step()
     assert not stalled(watchdog, clock, 59)
     assert stalled(watchdog, clock, 15) == {0}
 
 
 def test_a_rank_at_rest_is_never_stalled(spec, clock: FakeClock) -> None:
     made = spec()
-    watchdog, pulse = Watchdog(made, 60.0), Pulse(made.pulse(0))
-    pulse.beat()
+    watchdog, heartbeat = Watchdog(made, 60.0), Heartbeat(made.heartbeat(0))
+    heartbeat.step()
     assert not stalled(watchdog, clock, 30)
-    pulse.rest()
+    heartbeat.pause()
     assert not stalled(watchdog, clock, 600)
 
 
 def test_without_a_limit_no_rank_is_stalled(spec, clock: FakeClock) -> None:
     made = spec()
     watchdog = Watchdog(made, None)
-    Pulse(made.pulse(0)).beat()
+    Heartbeat(made.heartbeat(0)).step()
     assert not stalled(watchdog, clock, 10_000)
 
 
@@ -62,7 +62,7 @@ def test_time_in_which_the_job_was_suspended_does_not_count(spec, clock: FakeClo
     """A suspended job is stopped and continued together with its executor."""
     made = spec()
     watchdog = Watchdog(made, 60.0)
-    Pulse(made.pulse(0)).beat()
+    Heartbeat(made.heartbeat(0)).step()
     assert not stalled(watchdog, clock, 20)
     clock.advance(3600.0)
     assert not watchdog.stalled(clock())
@@ -71,13 +71,13 @@ def test_time_in_which_the_job_was_suspended_does_not_count(spec, clock: FakeClo
 
 def test_each_rank_is_watched(spec, clock: FakeClock) -> None:
     made = spec(devices=3)
-    watchdog, pulses = Watchdog(made, 60.0), [Pulse(made.pulse(rank)) for rank in range(3)]
-    for pulse in pulses:
-        pulse.beat()
-    pulses[2].rest()
+    watchdog, pulses = Watchdog(made, 60.0), [Heartbeat(made.heartbeat(rank)) for rank in range(3)]
+    for heartbeat in pulses:
+        heartbeat.step()
+    pulses[2].pause()
     ranks: frozenset[int] = frozenset()
     for _ in range(10):
-        pulses[0].beat()
+        pulses[0].step()
         ranks |= stalled(watchdog, clock, 10)
     assert ranks == {1}
 
@@ -86,7 +86,7 @@ def test_remote_ranks_are_not_watched(spec, clock: FakeClock) -> None:
     made = spec(devices=2, num_nodes=2)
     watchdog = Watchdog(made, 60.0)
     for rank in range(4):
-        Pulse(made.pulse(rank)).beat()
+        Heartbeat(made.heartbeat(rank)).step()
     assert stalled(watchdog, clock, 100) == {0, 1}
 
 
@@ -98,7 +98,7 @@ def test_a_stalled_run_is_timed_out_and_the_reason_names_the_limit(tiny_block: T
     assert str(record.reason).startswith("no step for 0.5 s")
     assert "raise limits.silence_seconds if one step may take so long" in str(record.reason)
     assert record.wall_seconds < PATIENCE_SECONDS, "it would have hung forever"
-    assert not tiny_block.attempt().joinpath("pulse-0").exists()
+    assert not tiny_block.attempt().joinpath("heartbeat-0").exists()
 
 
 def test_the_log_of_a_stalled_run_has_the_stacks_of_all_its_processes(tiny_block: TinyBlock) -> None:

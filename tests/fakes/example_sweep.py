@@ -26,10 +26,13 @@ from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Analysis, Settings
 from accelsweep.devices.device_kind import Device
 from accelsweep.files import sha256_file
-from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.metrics import Metric
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, Done, Excluded, Manifest, PlannedBlock, PlannedCell, Run
-from accelsweep.records.run_record import Doubt, Effective, Fingerprint, Metric, Outcome, Record
+from accelsweep.records.plan import Block, Done, Excluded, Manifest, PlannedBlock, PlannedCell
+from accelsweep.records.run_record import Record
+from accelsweep.results import Doubt, Effective, Fingerprint, Outcome
+from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
 
 AXES = ("devices", "batch_size", "precision")

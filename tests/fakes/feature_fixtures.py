@@ -55,13 +55,14 @@ def ticking(ceilings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(spec: Any, tmp_path: Any) -> Any:
     """Run a single rank in this process and return its result."""
+    from accelsweep.records.run_files import read_rank_result
+    from accelsweep.results import RankResult
     from accelsweep.worker.main import run_rank
-    from accelsweep.worker.run_spec import RankResult
 
     def run_one(**changes: Any) -> RankResult:
         made = spec(**changes)
         run_rank(made)
-        return RankResult.read(made.rank_result(0))
+        return read_rank_result(made.rank_result(0))
 
     with place_of_a_rank(tmp_path):
         yield run_one

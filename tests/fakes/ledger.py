@@ -17,7 +17,8 @@ from accelsweep.files import sha256_file
 from accelsweep.records.file_lock import read_hold
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Done, Hold, Manifest
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 
 
 class HeadLedger:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.plain_json import canonical_json, sha256_text
 
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 2**31, 2**63, 10**30, -0.0, 1e308, 5e-324, float("nan"), float("inf"), "", " ", "nan",

@@ -13,9 +13,11 @@ import pytest
 import warm
 from patience import PATIENCE_SECONDS
 
-from accelsweep.config.schema import CellConfig
-from accelsweep.records.plan import Run
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.config.schema import checked_config
+from accelsweep.records.run_files import read_rank_result
+from accelsweep.results import RankResult
+from accelsweep.run_config import Run
+from accelsweep.worker.run_spec import RunSpec
 
 TIMED = {"_target_": "accelsweep.testing.calibration.TimedStep", "seconds": 0.002}
 TIMED_DATA = {"_target_": "accelsweep.testing.calibration.TimedData"}
@@ -48,7 +50,7 @@ def make_spec(
     folder: Path, seed: int = 1, axes: dict[str, object] | None = None, ceilings: Path | None = None, **changes: object
 ) -> RunSpec:
     """Return the document of a run whose ranks write into `folder`; `changes` are its config's."""
-    config = CellConfig.model_validate({**CONFIG, **changes})
+    config = checked_config({**CONFIG, **changes})
     return RunSpec(
         sweep="s",
         block="b",
@@ -88,7 +90,7 @@ def free_port() -> int:
 
 def run_ranks(made: RunSpec, folder: Path) -> list[RankResult]:
     """Run all ranks of a spec, each in a process of its own; return their results by rank."""
-    made.write(made.file())
+    made.write()
     shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0"}
     logs = [folder / f"rank-{rank}.log" for rank in range(made.world_size)]
     processes = [
@@ -105,4 +107,4 @@ def run_ranks(made: RunSpec, folder: Path) -> list[RankResult]:
         (warm.ended(process, PATIENCE_SECONDS), log.read_text()) for process, log in zip(processes, logs, strict=True)
     ]
     assert [code for code, _ in said] == [0] * made.world_size, said
-    return [RankResult.read(made.rank_result(rank)) for rank in range(made.world_size)]
+    return [read_rank_result(made.rank_result(rank)) for rank in range(made.world_size)]

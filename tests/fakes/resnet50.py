@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.records.run_record import Traits
+from accelsweep.results import Traits
 
 RESNET50 = Traits(
     flops_convolution=8.2e9,

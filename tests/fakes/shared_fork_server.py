@@ -15,8 +15,8 @@ from filelock import FileLock
 from accelsweep.driver.background_processes import JOB_VARIABLES, start
 from accelsweep.executor.fork_client import process_state
 from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
-from accelsweep.json_documents import sha256_text
-from accelsweep.records.cleanup import sweep_up_temporary, temporary_folder
+from accelsweep.plain_json import sha256_text
+from accelsweep.temporary_folders import remove_abandoned_folders, temporary_folder
 
 CANARY = "canary7f3a91"
 
@@ -45,7 +45,7 @@ scikit-learn, XGBoost, torch and MLflow set the last six in the workers that imp
 @contextlib.contextmanager
 def shared_folder() -> Iterator[None]:
     """Make the folder for this suite, and remove those of suites that were killed."""
-    sweep_up_temporary(("suite",))
+    remove_abandoned_folders(("suite",))
     with temporary_folder("suite") as made, pytest.MonkeyPatch.context() as patch:
         patch.setenv(SHARED_VARIABLE, str(made))
         yield

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accelsweep.analysis.run_results import Reading, RunRow
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.config.setting import cell_name
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Analysis, Settings
-from accelsweep.json_documents import sha256_text
-from accelsweep.records.plan import Manifest, PlannedBlock, PlannedCell, Run
-from accelsweep.records.run_environment import HardwareKind
-from accelsweep.records.run_record import Doubt, Effective, Outcome
+from accelsweep.plain_json import sha256_text
+from accelsweep.records.plan import Manifest, PlannedBlock, PlannedCell
+from accelsweep.results import Doubt, Effective, Outcome
+from accelsweep.run_config import CellConfig, Run
+from accelsweep.run_environment import HardwareKind
 from accelsweep.schedulers.protocol import Resources
 
 CONFIG: dict[str, Any] = {
@@ -82,7 +83,7 @@ def make_run(axes: Mapping[str, Any], block: int, rate: float | None, **fields: 
     }
     values = ({"samples_per_second": rate} if rate is not None else {}) | numbers
     plain = {key: {"value": value, "unit": units.get(key, "1")} for key, value in values.items()}
-    config = CellConfig.model_validate({**CONFIG, **axes, **fields.pop("config", {})})
+    config = checked_config({**CONFIG, **axes, **fields.pop("config", {})})
     row: dict[str, Any] = {
         "sweep": "simulated",
         "cell": cell,
@@ -125,4 +126,4 @@ def _effective(config: CellConfig, changes: Mapping[str, Any]) -> Effective:
         "window_steps": config.measure.min_steps,
         "optimizer": "SGD",
     }
-    return Effective.model_validate(own | dict(changes))
+    return Effective(**{**own, **changes})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def build_sweep_again(
         rate = record.metrics.get("samples_per_second")
         metrics = dict(record.metrics)
         if rate is not None and rate.value is not None:
-            metrics["samples_per_second"] = rate.model_copy(update={"value": rate.value * speed * noise})
+            metrics["samples_per_second"] = replace(rate, value=rate.value * speed * noise)
         before = {**record.environment["before"], "machine": machine}
         software = {**record.fingerprint.software, "torch": torch}
         record.model_copy(
@@ -43,7 +44,7 @@ def build_sweep_again(
                 "started_at": (datetime.fromisoformat(record.started_at) + later).isoformat(),
                 "finished_at": (datetime.fromisoformat(record.finished_at) + later).isoformat(),
                 "environment": {**record.environment, "before": before},
-                "fingerprint": record.fingerprint.model_copy(update={"software": software}),
+                "fingerprint": replace(record.fingerprint, software=software),
             }
         ).write(path)
     return folder

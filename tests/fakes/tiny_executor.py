@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,16 @@ from tiny_sweep import plan_sweep
 
 from accelsweep.executor.block import main as run_executor
 from accelsweep.executor.launch import Launcher, call
+from accelsweep.files import write_json
+from accelsweep.heartbeat import Heartbeat
+from accelsweep.metrics import Metric
 from accelsweep.records import file_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Metric, Outcome, Record
-from accelsweep.records.sweep_progress import Pulse
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome, RankResult
 from accelsweep.worker.rank_setup import show_stacks_when_asked
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.worker.run_spec import RunSpec
 
 HERE = Path(__file__).resolve()
 
@@ -122,7 +125,14 @@ def echo(line: object) -> None:
 
 def measured(spec: RunSpec, rank: int) -> None:
     """Write the files of a rank that measured something."""
-    spec.rank_steps(rank).write_bytes(b"steps of rank %d" % rank)
+    steps = {
+        "rank": rank,
+        "warmup_steps": 1,
+        "step_seconds": [0.5, 0.25],
+        "samples": [8, 8],
+        "train_loss": ["nan", None],
+    }
+    write_json(spec.rank_steps(rank), steps)
     result(rank).write(spec.rank_result(rank))
 
 
@@ -189,7 +199,7 @@ def stubborn(spec: RunSpec, rank: int) -> None:
 def stall(spec: RunSpec, rank: int) -> None:
     """Do one step, print a line, and hang in a read, as from a dead file server; a child process hangs too."""
     show_stacks_when_asked()
-    Pulse(spec.pulse(rank)).beat()
+    Heartbeat(spec.heartbeat(rank)).step()
     echo("the last line before the stall")
     if rank == 0 and os.fork() == 0:
         read_forever()
@@ -211,27 +221,27 @@ def second_rank_stalls(spec: RunSpec, rank: int) -> None:
     """Rank 1 stalls after one step; rank 0 does three, rests, and would wait for it forever."""
     if rank == 1:
         stall(spec, rank)
-    pulse = Pulse(spec.pulse(rank))
+    heartbeat = Heartbeat(spec.heartbeat(rank))
     for _ in range(3):
-        pulse.beat()
-    pulse.rest()
+        heartbeat.step()
+    heartbeat.pause()
     hang(spec, rank)
 
 
 def lively(spec: RunSpec, rank: int) -> None:
     """Do steps for two seconds."""
-    pulse = Pulse(spec.pulse(rank))
+    heartbeat = Heartbeat(spec.heartbeat(rank))
     for _ in range(400):
         time.sleep(0.005)
-        pulse.beat()
+        heartbeat.step()
     measured(spec, rank)
 
 
 def long_rest(spec: RunSpec, rank: int) -> None:
     """Do a step, then two seconds of work without steps."""
-    pulse = Pulse(spec.pulse(rank))
-    pulse.beat()
-    pulse.rest()
+    heartbeat = Heartbeat(spec.heartbeat(rank))
+    heartbeat.step()
+    heartbeat.pause()
     time.sleep(2.0)
     measured(spec, rank)
 
@@ -271,7 +281,7 @@ def holds(spec: RunSpec, rank: int) -> None:
         _end_for_memory(spec, rank, *way)
     numbers = {"memory_limit_bytes": 4096.0, "peak_rank_bytes": 1000.0 + 10.0 * batch, "epoch_samples": 30.0}
     metrics = {name: Metric(value=value, unit="B", scope="machine memory") for name, value in numbers.items()}
-    result(rank).model_copy(update={"metrics": metrics}).write(spec.rank_result(rank))
+    replace(result(rank), metrics=metrics).write(spec.rank_result(rank))
 
 
 def _end_for_memory(spec: RunSpec, rank: int, way: str = "error") -> None:

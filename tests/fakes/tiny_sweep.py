@@ -11,14 +11,15 @@ from typing import Any
 
 import warm
 
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.config.setting import cell_name
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Limits, Settings
-from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, Manifest, PlannedBlock, PlannedCell, Run
+from accelsweep.records.plan import Block, Manifest, PlannedBlock, PlannedCell
 from accelsweep.records.run_record import Record
+from accelsweep.run_config import CellConfig, Run
 from accelsweep.schedulers.protocol import Resources
 
 CONFIG: dict[str, Any] = {
@@ -55,7 +56,7 @@ def config_with(**changes: Any) -> CellConfig:
     """Return CONFIG with `changes`, those of `measure` key by key, as it is read from a block."""
     measure = changes.get("measure", {})
     whole = {**CONFIG["measure"], **measure} if isinstance(measure, Mapping) else measure
-    return CellConfig.model_validate({**CONFIG, **changes, "measure": whole})
+    return checked_config({**CONFIG, **changes, "measure": whole})
 
 
 def plan_sweep(
@@ -70,9 +71,7 @@ def plan_sweep(
 ) -> tuple[SweepFolder, Path]:
     """Write manifest and block of a sweep whose cells are CONFIG with `cells` changed; return folder and block file."""
     folder = SweepFolder(home, name)
-    configs = {
-        cell_name(config): CellConfig.model_validate(config) for config in ({**CONFIG, **changes} for changes in cells)
-    }
+    configs = {cell_name(config): checked_config(config) for config in ({**CONFIG, **changes} for changes in cells)}
     axes = dict(zip(configs, (dict(changes) for changes in cells), strict=True))
     runs = tuple(Run.of(cell, repeat, 0) for repeat in range(repeats) for cell in configs)
     block_name = "b" + sha256_text(canonical_json([name, [run.name for run in runs]]))[:12]

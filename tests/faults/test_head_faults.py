@@ -12,7 +12,7 @@ from home import Home
 from ledger import HeadLedger
 from patience import PATIENCE_SECONDS, until
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.real
 

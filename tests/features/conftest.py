@@ -54,13 +54,14 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Run a single rank in this process and return its result."""
     from one_rank import make_spec, place_of_a_rank
 
+    from accelsweep.records.run_files import read_rank_result
+    from accelsweep.results import RankResult
     from accelsweep.worker.main import run_rank
-    from accelsweep.worker.run_spec import RankResult
 
     def run_one(**changes: Any) -> RankResult:
         spec = make_spec(tmp_path, ceilings=tmp_path / "ceilings.json", **changes)
         run_rank(spec)
-        return RankResult.read(spec.rank_result(0))
+        return read_rank_result(spec.rank_result(0))
 
     with place_of_a_rank(tmp_path):
         yield run_one

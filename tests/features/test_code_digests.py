@@ -9,9 +9,9 @@ import pytest
 from tiny_sweep import config_with
 
 from accelsweep import registry
-from accelsweep.config.schema import CellConfig
 from accelsweep.planning import source_digests
 from accelsweep.planning.source_digests import ImportPath, targets
+from accelsweep.run_config import CellConfig
 
 MODELS = {
     "boosting": {"model": {"_target_": "accelsweep.features.boosting.boosters.XGBoost"}, "task": "boosting"},

@@ -16,7 +16,7 @@ from accelsweep.measure.breakdown import (
     standstill,
 )
 from accelsweep.measure.stalls import RankStalls
-from accelsweep.records.run_record import PARTS
+from accelsweep.results import PARTS
 
 
 def half(behind=None, **seconds):

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from accelsweep.measure import machine_state as module
-from accelsweep.measure.machine_state import busy_now
+from accelsweep.measure import busy_now as module
+from accelsweep.measure.busy_now import busy_now
 
 SPIN = "import time; end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
 

@@ -12,10 +12,10 @@ import pynvml
 import pytest
 
 from accelsweep.devices import cuda as room
-from accelsweep.json_documents import canonical_json
 from accelsweep.measure.machine_state import DeviceWatch, device_state
 from accelsweep.measure.run_doubts import between
-from accelsweep.records.run_environment import Moment, Surroundings
+from accelsweep.plain_json import canonical_json
+from accelsweep.run_environment import Moment, Surroundings
 
 
 class FakeNvml:

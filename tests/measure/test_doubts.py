@@ -6,7 +6,7 @@ import pytest
 
 from accelsweep.measure import run_doubts
 from accelsweep.measure.machine_state import foreign_cores
-from accelsweep.records.run_environment import Moment
+from accelsweep.run_environment import Moment
 
 
 def test_a_window_much_shorter_than_asked_is_doubted():

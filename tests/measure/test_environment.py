@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from accelsweep.json_documents import canonical_json
 from accelsweep.measure import machine_state as environment_room
 from accelsweep.measure.machine_state import DeviceWatch, environment, governor, host_state
+from accelsweep.plain_json import canonical_json
 
 
 def test_it_is_json_and_names_the_machine():

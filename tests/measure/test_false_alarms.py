@@ -15,7 +15,7 @@ from accelsweep.measure.machine_state import foreign_cores
 from accelsweep.measure.run_doubts import level_shift
 from accelsweep.measure.stalls import find_stalls
 from accelsweep.measure.window import WindowRules
-from accelsweep.records.run_environment import Moment
+from accelsweep.run_environment import Moment
 
 RUNS = 500
 ALLOWED = RUNS // 100

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from accelsweep.measure.memory import RankMemory, memory_metrics, rank_memory
-from accelsweep.records.metrics import MEMORY_METRICS
+from accelsweep.metrics import MEMORY_METRICS
 
 
 def test_the_fullest_device_stands_for_the_run_and_host_memory_adds_up():

@@ -86,7 +86,7 @@ def machine(monkeypatch, clock):
     monkeypatch.setattr(stalls.time, "monotonic", clock)
     monkeypatch.setattr(stalls.time, "process_time", lambda: made.used["own"])
     monkeypatch.setattr(stalls, "_used_by", lambda process: made.used[process])
-    monkeypatch.setattr(stalls, "_children", lambda: frozenset({4711}))
+    monkeypatch.setattr(stalls, "children", lambda: frozenset({4711}))
     return made
 
 

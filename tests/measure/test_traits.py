@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from accelsweep.measure.flops import forward_traits
-from accelsweep.records.run_record import Traits
+from accelsweep.results import Traits
 
 
 def traits_of(model: torch.nn.Module, *shape: int) -> Traits:

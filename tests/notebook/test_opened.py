@@ -18,9 +18,9 @@ from accelsweep.driver.finalize import finish, report
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.features.archives.command import export_sweep
 from accelsweep.files import sha256_file
+from accelsweep.metrics import metrics
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.metrics import metrics
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
 from accelsweep.report.html_page import vega_lite_version

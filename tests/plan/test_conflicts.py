@@ -3,11 +3,12 @@
 import pytest
 import yaml
 
-from accelsweep.config.schema import Measure
-from accelsweep.config.trainer import DECIDED_HERE, strategy_names, trainer_arguments
+from accelsweep.config.schema import MODELS
 from accelsweep.errors import EXIT_INPUT, InputError
 from accelsweep.installation import shipped_root
 from accelsweep.planning.plan import make_plan
+from accelsweep.run_config import Measure
+from accelsweep.trainer_arguments import DECIDED_HERE, strategy_names, trainer_arguments
 
 
 def refusal(home, *overrides):
@@ -45,9 +46,9 @@ def test_every_key_of_measure_has_its_default_in_the_file():
     )
     own = frontier.keys() - default.keys() - {"defaults"}
     asked_for = operators.keys() - {"defaults"}
-    assert default.keys() | own | asked_for == set(Measure.model_fields)
-    assert {Measure.model_fields[key].default for key in asked_for} == {None}
-    assert {key: frontier[key] for key in own} == {key: Measure.model_fields[key].default for key in own}
+    assert default.keys() | own | asked_for == set(MODELS[Measure].model_fields)
+    assert {MODELS[Measure].model_fields[key].default for key in asked_for} == {None}
+    assert {key: frontier[key] for key in own} == {key: MODELS[Measure].model_fields[key].default for key in own}
 
 
 @pytest.mark.parametrize(

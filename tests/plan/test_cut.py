@@ -15,7 +15,7 @@ from accelsweep.config.sweep_options import BlockSettings, Limits, Settings
 from accelsweep.devices.device_kind import Device
 from accelsweep.errors import InputError
 from accelsweep.planning.randomized_blocks import Cutting, design, in_random_order
-from accelsweep.records.plan import Run
+from accelsweep.run_config import Run
 
 LOCAL = Site(name="local", inventory=(Device(accelerator="cpu", model="CPU", count=8),))
 CLUSTER = Site(

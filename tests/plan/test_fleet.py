@@ -14,7 +14,8 @@ from accelsweep.errors import InputError
 from accelsweep.features.fleet.planning import Fleet
 from accelsweep.planning.plan import Plan, make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, Done, Manifest, Run
+from accelsweep.records.plan import Block, Done, Manifest
+from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
 from accelsweep.schedulers.slurm import in_words, job_resources, sbatch_options
 

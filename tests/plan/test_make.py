@@ -17,7 +17,7 @@ from accelsweep.errors import EXIT_INPUT, DamagedFile, InputError
 from accelsweep.executor.attempt import standalone_spec
 from accelsweep.features.fleet.planning import Fleet
 from accelsweep.installation import shipped_root
-from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.planning.plan import make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Manifest

@@ -8,13 +8,13 @@ import pytest
 import yaml
 from tiny_sweep import config_with
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import Site
 from accelsweep.devices.device_kind import Device
 from accelsweep.errors import InputError
 from accelsweep.planning.plan import make_plan
 from accelsweep.planning.resources import models_for, serving
 from accelsweep.planning.unsupported import why_unsupported
+from accelsweep.run_config import CellConfig
 from accelsweep.schedulers.slurm import job_resources
 
 EPYC = {"accelerator": "cpu", "model": "AMD EPYC", "count": 64}

@@ -5,7 +5,7 @@ import yaml
 from pydantic import ValidationError
 
 from accelsweep.config.prices import Prices, price_lines, usd_per_hour_on
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.devices.datasheets import datasheets
 from accelsweep.errors import InputError
 from accelsweep.installation import shipped_root
@@ -86,7 +86,7 @@ def test_a_bare_number_stands_for_the_amount_and_a_model_goes_before_its_acceler
         "loop": "raw", "model": {}, "data": {},
         "measure": {"warmup_steps": 2, "min_steps": 1, "min_seconds": 1.0, "max_steps": 1},
     }  # fmt: skip
-    config, other = (CellConfig.model_validate({**plain, "accelerator": each}) for each in ("cuda", "mps"))
+    config, other = (checked_config({**plain, "accelerator": each}) for each in ("cuda", "mps"))
     assert usd_per_hour_on(prices, config, ["Tesla K80"]) == pytest.approx(8 * 0.967)
     assert usd_per_hour_on(prices, config, ["NVIDIA H100"]) == 16
     assert usd_per_hour_on(prices, other, []) is None
@@ -103,7 +103,7 @@ def on_cuda(**changes):
         "loop": "raw", "model": {}, "data": {},
         "measure": {"warmup_steps": 2, "min_steps": 1, "min_seconds": 1.0, "max_steps": 1},
     }  # fmt: skip
-    return CellConfig.model_validate(plain | changes)
+    return checked_config(plain | changes)
 
 
 def test_a_device_that_is_bought_costs_its_share_of_the_price_and_its_electricity():

@@ -6,11 +6,12 @@ import pytest
 import yaml
 
 from accelsweep import registry
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import MODELS
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.config.sweep_options import Analysis, BlockSettings, Limits, Settings
 from accelsweep.installation import shipped_root
 from accelsweep.planning.plan import make_plan
+from accelsweep.run_config import CellConfig
 
 pytestmark = pytest.mark.exhaustive
 
@@ -47,7 +48,7 @@ def test_every_known_key_has_its_default_in_one_place():
     groups = {path.name for path in CONF.iterdir() if path.is_dir()} - OVERLAYS
     assert base & groups <= {"prices"}
     of_features = {key for model in registry.config_models("") for key in model.model_fields}
-    assert base | groups == set(CellConfig.model_fields) | PLAN_KEYS | of_features
+    assert base | groups == set(MODELS[CellConfig].model_fields) | PLAN_KEYS | of_features
 
 
 def test_defaults_in_the_files_are_the_defaults_in_the_code():

@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 from example_sweep import config_of
 
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.planning.cost_estimate import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, RunTime, TimeLimits, Took
 from accelsweep.planning.resources import START_UP_SECONDS, shortened
-from accelsweep.records.plan import Manifest, Run
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
+from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 
-CONFIG = CellConfig.model_validate(config_of({"devices": 1, "batch_size": 64, "precision": "32-true"}))
+CONFIG = checked_config(config_of({"devices": 1, "batch_size": 64, "precision": "32-true"}))
 """Of a setting that the example lacks; its window is to last a second."""
 
 
@@ -37,10 +39,10 @@ def test_another_setting_takes_its_window_and_what_others_of_its_kind_take_besid
     window = CONFIG.measure.min_seconds
     timed = [record.model_copy(update={"wall_seconds": window + 4.0}) for record in records]
     took = Took.by(map(RunTime.of, timed), "x")
-    longer = CONFIG.model_validate({**CONFIG.raw, "measure": {**CONFIG.raw["measure"], "min_seconds": 30.0}})
+    longer = checked_config({**CONFIG.raw, "measure": {**CONFIG.raw["measure"], "min_seconds": 30.0}})
     assert took.seconds("other", CONFIG) == pytest.approx(window + 4.0)
     assert took.seconds("other", longer) == pytest.approx(34.0)
-    elsewhere = CONFIG.model_validate({**CONFIG.raw, "accelerator": "cuda"})
+    elsewhere = checked_config({**CONFIG.raw, "accelerator": "cuda"})
     assert took.seconds("other", elsewhere) == pytest.approx(window + ASSUMED_BESIDE_SECONDS)
 
 

@@ -13,11 +13,12 @@ from own_repository import FILES, MODULE, write
 from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import InputError
 from accelsweep.features.ab.planning import versioned_grid
-from accelsweep.json_documents import sha256_text
+from accelsweep.plain_json import sha256_text
 from accelsweep.planning.checked_grid import usual_name
 from accelsweep.planning.plan import Plan, make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.plan import Manifest
+from accelsweep.run_config import Run
 
 pytestmark = pytest.mark.heavy
 

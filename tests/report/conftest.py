@@ -26,7 +26,7 @@ from accelsweep.records.findings import (
 )
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Excluded
-from accelsweep.records.run_record import Doubt, Outcome
+from accelsweep.results import Doubt, Outcome
 
 HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'> "

@@ -15,7 +15,6 @@ from PIL import Image
 from accelsweep.files import sha256_file
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import BatchCurve
-from accelsweep.records.plan import Run
 from accelsweep.records.run_record import Record
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import build_figures
@@ -30,6 +29,7 @@ from accelsweep.report.figures.speedup import FIRST_SCREEN_ROWS, speedup_figure
 from accelsweep.report.figures.steps import MAX_BANDS, MAX_RUNS, selected_runs, steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
 from accelsweep.report.html_page import vega_lite_version
+from accelsweep.run_config import Run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 NAMES = {"breakdown", "speedup", "heatmap", "throughput", "scaling", "efficiency", "steps", "quality", "pareto-memory"}

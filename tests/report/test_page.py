@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 import pytest
 
 from accelsweep.records.findings import Recommendation
-from accelsweep.records.run_record import Doubt
 from accelsweep.report.content import build_content
 from accelsweep.report.html_page import chart_libraries, render_page
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.table_model import MAX_ROWS
+from accelsweep.results import Doubt
 
 pytestmark = pytest.mark.heavy
 

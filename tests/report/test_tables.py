@@ -2,10 +2,10 @@
 
 from accelsweep.config.prices import PriceUsed
 from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.records.run_record import Outcome
 from accelsweep.report.content import build_content
 from accelsweep.report.report_tables import build_tables, doubts_table, environment_table, failures_table, runs_table
 from accelsweep.report.setting_table import absent_metrics, cells_table, cost_notes
+from accelsweep.results import Outcome
 
 
 def words(row):

@@ -4,8 +4,8 @@ import pytest
 
 from accelsweep.records.estimates import Estimate, Summary
 from accelsweep.records.findings import Recommendation
-from accelsweep.records.run_record import Outcome
 from accelsweep.report import units as fmt
+from accelsweep.results import Outcome
 
 
 def estimate(value, low, high, unit, reason=None):

@@ -7,7 +7,7 @@ from unusual_home import CASES, HOSTILE, records_by_case
 
 from accelsweep import cli
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.real
 

@@ -14,7 +14,8 @@ import pytest
 from home import Home
 from patience import PATIENCE_SECONDS, until
 
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.real
 

@@ -3,7 +3,7 @@
 import pytest
 from unusual_home import WARMUP_STEPS, records_by_case
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.real
 

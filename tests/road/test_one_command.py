@@ -7,7 +7,8 @@ import pytest
 
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Manifest
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.real
 

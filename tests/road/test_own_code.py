@@ -8,7 +8,8 @@ from unusual_home import records_by_case
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.real
 

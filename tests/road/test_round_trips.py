@@ -14,12 +14,14 @@ from accelsweep.analysis.collect import collect
 from accelsweep.config.setting import PLAN_KEYS, cell_name
 from accelsweep.executor.outcome import Conclusion
 from accelsweep.executor.recording import Provenance, write_record
-from accelsweep.json_documents import canonical_json
+from accelsweep.metrics import Metric
+from accelsweep.plain_json import canonical_json
 from accelsweep.records.plan import Block
 from accelsweep.records.run_files import RunFolder
-from accelsweep.records.run_record import Fingerprint, Metric, Outcome, Record
+from accelsweep.records.run_record import Record
 from accelsweep.redaction import without_secrets
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.results import Fingerprint, Outcome, RankResult
+from accelsweep.worker.run_spec import RunSpec
 
 pytestmark = pytest.mark.heavy
 
@@ -41,11 +43,11 @@ def written(folder, block, run, outcome, reason, found):
         sweep=folder.name, block=block.name, run=run, position=0, attempt=1, config=block.configs[run.cell],
         axes=block.axes[run.cell], world_size=1, attempt_folder=str(folder.run(run.name) / "attempts" / "1"),
     )  # fmt: skip
-    spec.write(folder.root / "spec.json")
+    spec.write()
     metrics_found = {name: Metric(value=value, unit="1") for name, value in found.items()}
     result = RankResult(rank=0, outcome=outcome, reason=reason, error_kind="none", metrics=metrics_found)
     provenance = Provenance("fork", "then", Fingerprint(hardware={}, software={}, builds={}, sources={}), {})
-    spec = RunSpec.read(folder.root / "spec.json")
+    spec = RunSpec.read(spec.file())
     run_folder = RunFolder(folder.run(run.name), run.name)
     run_folder.begin("host", "then")
     write_record(run_folder, spec, block.configs[run.cell], Conclusion(outcome, reason), {0: result}, provenance)

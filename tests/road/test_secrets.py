@@ -4,7 +4,7 @@ import pytest
 from unusual_home import CANARY, PASSWORD, TOKEN, records_by_case
 
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.real
 

@@ -14,7 +14,8 @@ from home import TINY, Home
 from patience import PATIENCE_SECONDS
 
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 
 ANN, BOB, GROUP = 61001, 61002, 61000
 """Users without an account, as in many containers, and the group that they share."""

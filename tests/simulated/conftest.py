@@ -12,6 +12,7 @@ import pytest
 import torch
 from simulated_clock import SimulatedClock
 
+from accelsweep.records.run_files import read_rank_result
 from accelsweep.testing import simulator
 from accelsweep.testing.simulated_device import PRESENCES, SIMULATED_VARIABLE, Spec
 from accelsweep.testing.simulated_torch import register, unavailable
@@ -72,8 +73,8 @@ def run(tmp_path: Path, simulated: Any) -> Any:
     import device_work
     from one_rank import MEASURE, TIMED_DATA, make_spec, place_of_a_rank
 
+    from accelsweep.results import RankResult
     from accelsweep.worker.main import run_rank
-    from accelsweep.worker.run_spec import RankResult
 
     def go(measure: dict[str, Any] | None = None, data: Any = TIMED_DATA, **config: Any) -> RankResult:
         told = {"forward", "backward", "optimizer", "bytes_in", "kept", "small", "each"} & config.keys()
@@ -86,7 +87,7 @@ def run(tmp_path: Path, simulated: Any) -> Any:
         device_work.COPIES.clear()
         run_rank(made)
         look_for_garbage_among_what_was_imported_no_more()
-        return RankResult.read(made.rank_result(0))
+        return read_rank_result(made.rank_result(0))
 
     with place_of_a_rank(tmp_path):
         yield go

@@ -6,7 +6,7 @@ import pytest
 from one_rank import BOTH_LOOPS, DIGITS
 
 from accelsweep.executor.batch_size_search import Bracket, find_largest, fit_line
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 MIB = 2**20
 STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds": 0.0}

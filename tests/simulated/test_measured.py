@@ -10,7 +10,7 @@ import torch
 from one_rank import BOTH_LOOPS, DIGITS
 
 from accelsweep.measure.energy import Meter
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 from accelsweep.worker.measurement import identities
 
 MIB = 2**20

@@ -13,7 +13,7 @@ import yaml
 from accelsweep.config.site import Site
 from accelsweep.features.accounting.sacct import NO_ENERGY, accounts
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 from accelsweep.schedulers.slurm_site import draft
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("accounting")]

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 SLOW = ("measure.min_seconds=6",)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 # executor/test_outcome.py has the words of such kills; only here cgroups kill in a job of a Slurm that has them
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.usefixtures("cgroups")]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 HERE = Path(__file__).parent
 TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")

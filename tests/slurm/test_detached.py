@@ -8,7 +8,7 @@ import yaml
 from patience import until
 
 from accelsweep.features.detach.places import handed_head
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.slurm
 

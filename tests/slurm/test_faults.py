@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 # tests/faults strikes heads and supervisors of this machine; only Slurm queues again, preempts and loses nodes
 pytestmark = [pytest.mark.slurm, pytest.mark.long]

@@ -6,7 +6,7 @@ import signal
 import pandas
 import pytest
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.slurm
 

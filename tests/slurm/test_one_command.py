@@ -18,7 +18,8 @@ from accelsweep.features.accounting.sacct import NO_ENERGY, Accounting, accounti
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,8 @@ from own_repository import EXPERIMENT, MODULE, commit, git
 
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.slurm
 

@@ -20,7 +20,7 @@ from accelsweep.errors import EXIT_INCOMPLETE, NewerFile
 from accelsweep.executor.result_reuse import audit
 from accelsweep.features.archives.command import export_sweep, import_archive
 from accelsweep.features.archives.pack import LISTING
-from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.planning.plan import make_plan
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from accelsweep.heartbeat import Heartbeat, StepCount, read_progress
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_files import RunFolder
-from accelsweep.records.sweep_progress import Pulse, StepCount, read_progress, signs_of
+from accelsweep.records.sweep_progress import signs_of
 
 
 def test_what_is_told_is_read_at_once(tmp_path):
@@ -27,11 +28,11 @@ def test_a_step_a_phase_or_a_line_of_the_log_is_a_sign(tmp_path):
 
     attempt = place.attempt(place.begin("host", "2026-01-01T00:00:00+00:00"))
     assert moved()
-    steps, pulse = StepCount(attempt / "progress"), Pulse(attempt / "pulse-0")
+    steps, heartbeat = StepCount(attempt / "progress"), Heartbeat(attempt / "heartbeat-0")
     assert not moved()
     steps(1)
     assert moved()
-    pulse.beat()
+    heartbeat.step()
     assert moved()
     (attempt / "run.log").write_text("val_accuracy 0.8\n")
     assert moved()

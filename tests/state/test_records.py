@@ -14,9 +14,10 @@ from accelsweep.driver import progress_display
 from accelsweep.driver.progress_display import SweepProgress
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import RunFolder, read_record, read_record_at, readable_records, record_or_none
 from accelsweep.records.run_record import Record
+from accelsweep.run_config import Run
 
 SOURCE = Path(accelsweep.__file__).parent
 
@@ -113,7 +114,7 @@ def modules(found) -> set[str]:  # type: ignore[no-untyped-def]
 
 def test_records_are_read_in_one_module_and_runs_names_are_taken_apart_in_one() -> None:
     assert modules(reads_records) == {"records/run_files.py"}
-    assert modules(parses_run_names) == {"records/plan.py"}
+    assert modules(parses_run_names) == {"run_config.py"}
 
 
 @pytest.mark.parametrize("source", ["run.rpartition('-r')", "run.rsplit('-r', 1)[0]", "run.removeprefix(f'{cell}-r')"])

@@ -20,7 +20,7 @@ from accelsweep.executor.result_reuse import audit
 from accelsweep.files import read_regular
 from accelsweep.records.cleanup import refuse_obstacles, set_strangers_aside
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.heavy
 

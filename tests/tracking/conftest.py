@@ -16,13 +16,13 @@ from guarded_server import free_port
 from stores import StoreContents, read_runs
 
 from accelsweep.config.setting import label
+from accelsweep.heartbeat import StepCount
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
 from accelsweep.records.findings import CellFinding, Choice, Findings, Recommendation
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import RunFolder
-from accelsweep.records.run_record import Doubt
-from accelsweep.records.sweep_progress import StepCount
+from accelsweep.results import Doubt
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from example_sweep import build_example_sweep
 
+from accelsweep.metrics import Metric
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.run_record import Doubt, Metric, Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Doubt, Outcome
 from accelsweep.tracking.publisher import publish
 
 pytestmark = pytest.mark.real

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from stores import BOTH_STORES, BOTH_STORES_AT_LENGTH
 
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.config.setting import label
+from accelsweep.metrics import Metric
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Metric, Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 from accelsweep.tracking.mlflow_run import epoch_ms
 from accelsweep.tracking.publisher import publish
 
@@ -265,7 +267,7 @@ def test_a_repeat_measured_again_replaces_the_old_run_which_can_be_restored(
 
     publish(sweep, uri)
     record = record_of(sweep, outcome=Outcome.crashed)
-    changed = CellConfig.model_validate({**record.config.raw, "x": 1})
+    changed = checked_config({**record.config.raw, "x": 1})
     newer = remeasure(sweep, record, outcome=Outcome.timed_out, reason="still running", config=changed)
     publish(sweep, uri)
     stored = read_store(sweep, uri)[f"run:{record.run}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from accelsweep.analysis.collect import collect
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
 from accelsweep.tracking.mlflow_run import NOTE_TAG
 from accelsweep.tracking.publisher import publish
 from accelsweep.tracking.setting_runs import UNSUPPORTED_KEY, unsupported_group_run
@@ -29,7 +31,7 @@ def move_a_repeat(sweep: SweepFolder, setting: str, host: str) -> tuple[CellFind
     """Change the hardware of a setting's last repeat, analyse the sweep and return the setting's findings."""
     path = sweep.record(f"{setting}-r2")
     record = Record.read(path)
-    fingerprint = record.fingerprint.model_copy(update={"hardware": {"host": host}})
+    fingerprint = replace(record.fingerprint, hardware={"host": host})
     record.model_copy(update={"fingerprint": fingerprint}).write(path)
     findings = analyse(collect(sweep), Manifest.read(sweep.manifest))
     findings.write(sweep.findings)

@@ -8,14 +8,14 @@ from typing import get_args
 import pytest
 import torch
 import yaml
-from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from tiny_sweep import config_with
 
-from accelsweep.config.schema import Scaling
 from accelsweep.errors import InputError, Unsupported
 from accelsweep.installation import shipped_root
+from accelsweep.run_config import Scaling
+from accelsweep.workloads import targets
 from accelsweep.workloads.datasets import RandomImages
 from accelsweep.workloads.image_models import ResNet50
 from accelsweep.workloads.instantiate import (
@@ -25,9 +25,8 @@ from accelsweep.workloads.instantiate import (
     configure_optimizer,
     prepare_data,
     scaled_learning_rate,
-    signature_parameters,
-    with_convert_modes,
 )
+from accelsweep.workloads.targets import signature_parameters
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.25}
 MODULE = "accelsweep_user_code"
@@ -234,13 +233,13 @@ def test_the_users_network_within_our_class_gets_its_config_as_hydra_passes_it()
     net = {"_target_": f"{MODULE}.ConfiguredNet", "cfg": {"width": 3}}
     ours = {"_target_": "accelsweep.workloads.lightning_modules.Supervised", "network": net, "inputs": ["x"]}
     assert build_module(config_with(model=ours, optimizer=SGD)).network.in_features == 3
-    with pytest.raises(HydraException, match="has no attribute 'width'"):
+    with pytest.raises(AttributeError, match="has no attribute 'width'"):
         build_module(config_with(model={**ours, "network": {**net, "_convert_": "all"}}, optimizer=SGD))
 
 
 def test_the_users_callback_gets_its_config_as_hydra_passes_it():
     trainer = {"strategy": "auto", "callbacks": [{"_target_": f"{MODULE}.Configured", "cfg": {"width": 3}}]}
-    built = instantiate(with_convert_modes(trainer))
+    built = targets.instantiate(trainer)
     assert (type(built), built["callbacks"][0].cfg.width) == (dict, 3)
 
 

@@ -46,7 +46,7 @@ from accelsweep.records.file_times import bring_all_back
 from accelsweep.records.findings import CellFinding, Findings, Hardware, Section
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_environment import HardwareKind, names_of
+from accelsweep.run_environment import HardwareKind, names_of
 from accelsweep.signals import exit_code_of
 
 

@@ -23,7 +23,7 @@ from accelsweep.analysis.simultaneous_intervals import BlockValues, Pair, repeat
 from accelsweep.analysis.sweep_doubts import uneven_noise
 from accelsweep.records.estimates import Estimate, Speedup, Verdict
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Doubt, Outcome
+from accelsweep.results import Doubt, Outcome
 from accelsweep.significant_digits import count_of
 
 MAX_DISTURBED_SHARE = 0.5

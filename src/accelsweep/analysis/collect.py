@@ -15,19 +15,23 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic_core import to_jsonable_python
 
 from accelsweep import registry
 from accelsweep.analysis.run_results import Reading, RunRow
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.errors import DamagedFile
 from accelsweep.files import set_aside, set_aside_non_file, sha256_file, write_bytes_atomically
-from accelsweep.json_documents import canonical_json
+from accelsweep.metrics import Metric
+from accelsweep.plain_json import canonical_json
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import block_or_none, read_record, read_record_at
-from accelsweep.records.run_record import Effective, Metric, Outcome, Record, Traits
+from accelsweep.records.run_record import Record
 from accelsweep.records.stop_reasons import why_and_what_next
 from accelsweep.redaction import without_secrets
+from accelsweep.results import Effective, Outcome, Traits
+from accelsweep.run_config import CellConfig, Run
 
 TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
 
@@ -41,7 +45,7 @@ _PLAIN = {
 
 _JSON: dict[str, Callable[[RunRow], Any]] = {
     "config": lambda run: None if run.config is None else run.config.raw,
-    "effective": lambda run: None if run.effective is None else run.effective.model_dump(mode="json"),
+    "effective": lambda run: None if run.effective is None else to_jsonable_python(run.effective),
     "metrics": lambda run: {name: reading._asdict() for name, reading in run.metrics.items()},
     "hardware": lambda run: run.hardware.details,
     "software": lambda run: run.software,
@@ -49,7 +53,7 @@ _JSON: dict[str, Callable[[RunRow], Any]] = {
     "sources": lambda run: run.sources,
     "environment": lambda run: run.environment,
     "git": lambda run: run.git,
-    "doubts": lambda run: [doubt.model_dump(mode="json") for doubt in run.doubts],
+    "doubts": lambda run: to_jsonable_python(run.doubts),
 }
 """Columns that hold JSON; all but `config` are null without a record."""
 
@@ -109,7 +113,8 @@ class _Interned:
 
     def __call__(self, part: _Part) -> _Part:
         """Return the first part that was equal to this one."""
-        plain = part if isinstance(part, Mapping) else part.model_dump(mode="json")
+        plain = part.raw if isinstance(part, CellConfig) else part
+        plain = plain if isinstance(plain, Mapping) else to_jsonable_python(plain)
         interned: _Part = self._parts.setdefault(f"{type(part).__name__} {canonical_json(plain)}", part)
         return interned
 
@@ -183,7 +188,7 @@ def _configs(folder: SweepFolder, block: str) -> dict[str, CellConfig]:
     """Return the config of each setting of a block as records hold it; {} if the block's file is lost or damaged."""
     document = block_or_none(folder, block)
     configs = {} if document is None else document.configs
-    return {cell: CellConfig.model_validate(without_secrets(config.raw)) for cell, config in configs.items()}
+    return {cell: checked_config(without_secrets(config.raw)) for cell, config in configs.items()}
 
 
 def _why_missing(folder: SweepFolder, block: str, run: str, damage: DamagedFile | None) -> str:

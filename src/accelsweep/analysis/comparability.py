@@ -13,9 +13,9 @@ from typing import Any
 from accelsweep.analysis.intervals import MIN_PAIRS, Interval, variance
 from accelsweep.analysis.run_results import CellRuns, RunRow
 from accelsweep.config.setting import as_typed
-from accelsweep.config.tasks import SIZES
-from accelsweep.json_documents import canonical_json
-from accelsweep.records.run_record import Doubt
+from accelsweep.plain_json import canonical_json
+from accelsweep.results import Doubt
+from accelsweep.tasks import SIZES
 
 _ABSENT = "none"
 
@@ -75,7 +75,7 @@ def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tu
     # `model/encoder` decides `model.encoder`, and `optimizer@slow` decides `slow`
     swept = [axis.lstrip("+~").rpartition("@")[2].replace("/", ".") for axis in axes]
     ours, theirs = ({} if group.config is None else group.config.raw for group in (a, b))
-    if all(axis.partition(".")[0] in ours | theirs for axis in swept):  # others choose overlays, which set any key
+    if all(axis.partition(".")[0] in (*ours, *theirs) for axis in swept):  # others choose overlays, which set any key
         for field, own, other in _config_differences(ours, theirs):
             is_swept = any(
                 field == axis or field.startswith(f"{axis}.") or axis.startswith(f"{field}.") for axis in swept

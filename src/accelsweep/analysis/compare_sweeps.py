@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -24,7 +24,7 @@ from accelsweep.json_documents import Frozen
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Doubt
+from accelsweep.results import Doubt
 from accelsweep.significant_digits import count_of
 
 MACHINE = "machine"
@@ -140,7 +140,7 @@ class _Side:
     def doubts(self, group: CellRuns) -> list[Doubt]:
         """Return the doubts of one of the settings, prefixed with the name of this side."""
         doubts = cell_doubts(group, self.outlying, self.overlapping)
-        return [doubt.model_copy(update={"message": f"{self.name}: {doubt.message}"}) for doubt in doubts]
+        return [replace(doubt, message=f"{self.name}: {doubt.message}") for doubt in doubts]
 
     def missing_in(self, other: _Side) -> tuple[str, ...]:
         """Return the labels of the settings that the other side lacks."""

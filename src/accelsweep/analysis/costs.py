@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from accelsweep.analysis.intervals import Family, Interval, exponential_estimate, round_significant, t_interval
 from accelsweep.analysis.run_results import CellRuns
 from accelsweep.config.prices import Prices, PriceUsed, price_lines, price_on, usd_per_hour_on
+from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import CellFinding
-from accelsweep.records.metrics import MEMORY_METRICS
 from accelsweep.significant_digits import SECONDS_PER_HOUR
 
 PRICED_SAMPLES = 1e6

@@ -12,13 +12,13 @@ from accelsweep.analysis.costs import common_memory_metric, median_of
 from accelsweep.analysis.power import planned_repeats
 from accelsweep.analysis.quality import QualityMeasure
 from accelsweep.config.setting import axes_in_words, words_of
-from accelsweep.config.tasks import SIZES
 from accelsweep.config.versions import words_for
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import CellFinding, Certainty, Choice, Recommendation
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import doubt_in_words
 from accelsweep.significant_digits import UNKNOWN, format_ratio, interval_digits, is_uninformative, ratio_digits
+from accelsweep.tasks import SIZES
 
 MOST_WORDS = 12
 

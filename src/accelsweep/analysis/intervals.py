@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from accelsweep.config.sweep_options import CONFIDENCE
-from accelsweep.config.tasks import SIZES
 from accelsweep.records.estimates import Estimate, Verdict
+from accelsweep.tasks import SIZES
 
 Key = TypeVar("Key")
 

@@ -19,11 +19,11 @@ from accelsweep.analysis.headline import add_blocks_command, sweep_command
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.prices import Price, Prices
 from accelsweep.devices.kinds import Accelerator
-from accelsweep.json_documents import MISSING, canonical_json, look_up
+from accelsweep.plain_json import MISSING, canonical_json, look_up
 from accelsweep.records.findings import Findings
 from accelsweep.records.plan import Excluded, Manifest, MergedName, PlannedCell
-from accelsweep.records.run_environment import HardwareKind
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
+from accelsweep.run_environment import HardwareKind
 
 ACCELERATORS = frozenset(get_args(Accelerator))
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from accelsweep.analysis.costs import common_memory_metric, cost_metric, same_energy_scope
 from accelsweep.analysis.quality import QualityMeasure
+from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.estimates import Estimate, Summary, Verdict
 from accelsweep.records.findings import CellFinding
-from accelsweep.records.metrics import MEMORY_METRICS
 
 _Ends = tuple[float, float]
 

@@ -43,7 +43,7 @@ from accelsweep.analysis.run_results import CellRuns, RunRow
 from accelsweep.records.estimates import LESS, MORE, Verdict
 from accelsweep.records.findings import CellFinding, Certainty, Recommendation
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_environment import HardwareKind
+from accelsweep.run_environment import HardwareKind
 from accelsweep.significant_digits import count_of
 
 MORE_REPEATS = "more repeats would settle it"

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import label
-from accelsweep.config.tasks import compared_rate
-from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.metrics import rate_unit
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.findings import Origin
-from accelsweep.records.metrics import rate_unit
 from accelsweep.records.plan import Manifest, PlannedCell
-from accelsweep.records.run_environment import Checkout, HardwareKind, Surroundings
-from accelsweep.records.run_record import Doubt, Effective, Outcome, Traits
+from accelsweep.results import Doubt, Effective, Outcome, Traits
+from accelsweep.run_config import CellConfig
+from accelsweep.run_environment import Checkout, HardwareKind, Surroundings
+from accelsweep.tasks import compared_rate
 
 
 class Reading(NamedTuple):

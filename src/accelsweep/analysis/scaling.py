@@ -31,11 +31,11 @@ from accelsweep.analysis.intervals import (
 )
 from accelsweep.analysis.run_results import CellRuns, series_label, setting_series
 from accelsweep.analysis.simultaneous_intervals import simultaneous_intervals
-from accelsweep.config.tasks import SIZES
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import BatchCurve, DeviceCount, LawForm, ScalingLaw, ScalingPoint
-from accelsweep.records.run_environment import HardwareKind
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
+from accelsweep.run_environment import HardwareKind
+from accelsweep.tasks import SIZES
 
 _FREE = ("devices", "num_nodes", "batch_size")
 

@@ -16,18 +16,18 @@ from accelsweep.analysis.intervals import Family, mean, round_significant
 from accelsweep.analysis.quality import CellQuality
 from accelsweep.analysis.run_results import CellRuns, Reading, RunRow
 from accelsweep.analysis.sweep_doubts import cell_doubts
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import as_typed
 from accelsweep.config.site import Site
-from accelsweep.config.tasks import task_of
-from accelsweep.config.trainer import DEFAULTS
 from accelsweep.config.versions import without_version, words_for
+from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.estimates import Estimate, Summary
 from accelsweep.records.findings import CellFinding, RunPoint, StepBottleneck
-from accelsweep.records.metrics import MEMORY_METRICS
 from accelsweep.records.plan import Manifest, PlannedCell
-from accelsweep.records.run_environment import HardwareKind
-from accelsweep.records.run_record import PARTS, Doubt, Effective, Outcome, bottleneck
+from accelsweep.results import PARTS, Doubt, Effective, Outcome, bottleneck
+from accelsweep.run_config import CellConfig
+from accelsweep.run_environment import HardwareKind
+from accelsweep.tasks import task_of
+from accelsweep.trainer_arguments import DEFAULTS
 
 _UNQUOTED = re.compile(r"[\w.+/:-]+")
 """Text that Hydra's grammar takes without quotes."""

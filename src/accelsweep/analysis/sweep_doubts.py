@@ -18,8 +18,8 @@ from accelsweep import registry
 from accelsweep.analysis.intervals import MIN_PAIRS, mean
 from accelsweep.analysis.run_results import CellRuns, RunRow
 from accelsweep.analysis.simultaneous_intervals import Pair, pools
-from accelsweep.records.run_environment import HardwareKind
-from accelsweep.records.run_record import Doubt
+from accelsweep.results import Doubt
+from accelsweep.run_environment import HardwareKind
 
 NOISE_TEST_LEVEL = 0.01
 """Probability that a noise test fires anywhere in a sweep whose noise is normal and equal."""

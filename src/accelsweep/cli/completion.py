@@ -89,7 +89,7 @@ def settings(sweep: str | None, incomplete: str) -> list[tuple[str, str]]:
 @silent
 def outcomes(incomplete: str) -> list[str]:
     """Return the outcomes of a run."""
-    from accelsweep.records.run_record import Outcome
+    from accelsweep.results import Outcome
 
     return [outcome.value for outcome in Outcome if outcome.value.startswith(incomplete)]
 

@@ -29,7 +29,8 @@ from accelsweep.driver.json_output import Answer, AnswerPart
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.files import LEASE_FOLDER_VARIABLE, exclusive_lock, lease_folder, tail_lines
 from accelsweep.installation import shipped_root
-from accelsweep.measure.machine_state import busy_now, device_state, host_state
+from accelsweep.measure.busy_now import busy_now
+from accelsweep.measure.machine_state import device_state, host_state
 from accelsweep.measure.run_doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.run_doubts import governor as governor_doubt
 from accelsweep.planning.resources import START_UP_SECONDS, sizes

@@ -10,18 +10,20 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from accelsweep.config.setting import as_typed, axes_in_words, label, repeat_label, shared_devices
-from accelsweep.config.tasks import compared_rate
 from accelsweep.driver.console import say, say_parts
 from accelsweep.driver.json_output import Answer, AnswerPart
 from accelsweep.driver.sweep_lock import refuse_while_run
 from accelsweep.errors import DamagedFile, InputError, nearest
+from accelsweep.metrics import rate_unit
 from accelsweep.records.layout import SweepFolder, existing_sweep
-from accelsweep.records.metrics import rate_unit
-from accelsweep.records.plan import Manifest, PlannedCell, Run
+from accelsweep.records.plan import Manifest, PlannedCell
 from accelsweep.records.run_files import RunFolder, readable_blocks
-from accelsweep.records.run_record import Doubt, Outcome, Record
+from accelsweep.records.run_record import Record
 from accelsweep.records.stop_reasons import why_and_what_next
 from accelsweep.report.units import number
+from accelsweep.results import Doubt, Outcome
+from accelsweep.run_config import Run
+from accelsweep.tasks import compared_rate
 
 # The devices that all settings of a sweep share, told once in a heading and not in each label.
 

@@ -17,9 +17,10 @@ from accelsweep.driver.sweep_lock import BackgroundState, background_drivers, li
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, NewerFile
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MANIFEST_FILE, SWEEPS_FOLDER, SweepFolder, existing_sweep, known_sweeps
-from accelsweep.records.plan import Manifest, Run
-from accelsweep.records.run_record import Doubt, Outcome
+from accelsweep.records.plan import Manifest
 from accelsweep.records.sweep_progress import Status, WorkedBlock, status
+from accelsweep.results import Doubt, Outcome
+from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Engine, Job
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import count_of, format_duration

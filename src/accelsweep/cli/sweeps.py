@@ -23,8 +23,8 @@ from accelsweep.installation import shipped_root
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.layout import SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Doubt
 from accelsweep.report.units import bare_text, ratio_text, unit_word
+from accelsweep.results import Doubt
 
 if TYPE_CHECKING:
     from accelsweep.analysis.compare_sweeps import GateResult, SweepComparison, SweepComparisonRow

@@ -19,10 +19,10 @@ from omegaconf import AnyNode, OmegaConf
 
 from accelsweep.config.hydra import Composer, Grid
 from accelsweep.config.interpolation import nodes, plain_data, referred_words, refuse_missing, refuse_resolvers
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.errors import InputError
-from accelsweep.json_documents import MISSING, look_up
+from accelsweep.plain_json import MISSING, look_up
+from accelsweep.run_config import CellConfig
 
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 

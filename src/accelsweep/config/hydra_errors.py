@@ -18,8 +18,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from accelsweep.config.trainer import trainer_arguments, trainers_place
 from accelsweep.errors import InputError, nearest
+from accelsweep.trainer_arguments import trainer_arguments, trainers_place
 
 _CLOSED = ("measure.", "limits.", "analysis.", "block.", "trainer.", "data.batch_size")
 """Places where each key has its default in a file or is an argument of the Trainer, and no other key is allowed."""

@@ -11,25 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     PrivateAttr,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    model_serializer,
+    model_validator,
 )
 
-from accelsweep.config.schema import CellConfig, Verbatim
 from accelsweep.config.value_errors import parsed
 from accelsweep.devices.datasheets import datasheet_of
 from accelsweep.errors import InputError, nearest
 from accelsweep.installation import config_folders
 from accelsweep.json_documents import Amount, Frozen, Positive, first_error
+from accelsweep.run_config import CellConfig
 
 HOURS_OF_A_YEAR = 8766.0
 
@@ -116,10 +119,10 @@ class Carbon(Stated):
     grams_per_kwh: Amount
 
 
-class Prices(Verbatim):
-    """The `prices` key; a bare number stands for the amount."""
+class Prices(BaseModel):
+    """The `prices` key, written back as the mapping that it was read from. A bare number stands for the amount."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     devices: dict[str, Annotated[Price, _from_number("usd_per_hour", "USD per device-hour")]] = Field(
         default_factory=dict
@@ -128,7 +131,30 @@ class Prices(Verbatim):
     carbon: Annotated[Carbon | None, _from_number("grams_per_kwh", "grams of CO2 per kWh")] = None
     purchase: dict[str, Purchase] = Field(default_factory=dict)
 
+    _raw: dict[str, Any] = PrivateAttr(default_factory=dict)
     _unusable: str | None = PrivateAttr(default=None)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_raw(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        prices = handler(value)
+        if isinstance(value, Mapping):
+            prices._raw = dict(value)
+        return prices
+
+    @model_serializer(mode="plain")
+    def _as_written(self) -> dict[str, Any]:
+        return self._raw
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Prices) and self._raw == other._raw
+
+    __hash__ = None  # type: ignore[assignment]  # equal mappings may differ in their keys' order
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        """The mapping as it was written. It must not be changed."""
+        return self._raw
 
     @property
     def unusable(self) -> str | None:

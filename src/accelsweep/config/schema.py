@@ -1,94 +1,31 @@
-"""The config of a cell, typed: every key that accelsweep itself reads, with its derived values.
+"""Validation of a setting's config: mappings from YAML, blocks and records become a `CellConfig`.
 
-Plain mappings become a `CellConfig` where they enter: a plan's grid, a block's file, a run's spec, a record. After that
-no code reads a key of ours by its name as text. The keys of a model, a data set, an optimizer or the Trainer are not
-typed here. They are nodes of the mapping, and they are checked where they are built.
-
-A record or a block of an older version may lack keys that came later, or hold some that are gone. The defaults stand
-here, once, and unknown keys are ignored. The plan is strict where it checks new configs (`planning.config_validation`).
+`run_config` declares keys, types, bounds and defaults. The pydantic model here is made from that declaration, and adds
+only what needs code to check. Unknown keys are ignored, because a config holds the user's own; the plan is strict where
+it checks new ones (`planning.config_validation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    StrictBool,
-    StrictStr,
-    model_serializer,
-    model_validator,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    create_model,
 )
+from pydantic_core import CoreSchema, core_schema
 
-from accelsweep.config.tasks import task_of, tasks
-from accelsweep.config.versions import Identity, identity_in
 from accelsweep.devices.kinds import Accelerator
 from accelsweep.errors import nearest
-from accelsweep.json_documents import Amount, Count, Natural, StrictShareFrom0, canonical_json, sha256_text
-
-# The keys of `optimizer` that are ours: they set the learning rate, and are not handed to the optimiser's class.
-
-Scaling = Literal["none", "linear", "sqrt"]
-
-
-class LearningRate(BaseModel):
-    """The way the learning rate follows the batch. The optimiser's own keys beside these are ignored.
-
-    `optimizer.lr` is meant for a global batch of `base_batch_size` samples, and `lr_scaling` makes it fit another. It
-    grows to its value over the first `warmup_steps` optimiser steps. None is the same as leaving the key out.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    lr_scaling: Scaling | None = None
-    base_batch_size: Count | None = None
-    warmup_steps: Natural | None = None
-
-
-# Values that are read from a mapping, typed, and written back as that very mapping.
-
-
-class Verbatim(BaseModel):
-    """A frozen value with typed fields that also keeps the mapping it was read from, and is equal where those are."""
-
-    model_config = ConfigDict(frozen=True, protected_namespaces=())
-
-    _raw: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @property
-    def raw(self) -> dict[str, Any]:
-        """The mapping as it was written, keys of the user's own included. It must not be changed."""
-        return self._raw
-
-    def changed(self, **values: Any) -> Self:
-        """Return it with other values of these keys, or with keys more, read anew."""
-        return type(self).model_validate({**self._raw, **values})
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _kept(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        found = handler(value)
-        if isinstance(value, Mapping):
-            found._raw = dict(value)
-        return found
-
-    @model_serializer(mode="plain")
-    def _as_written(self) -> dict[str, Any]:
-        return self._raw
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self._raw == other._raw
-
-    __hash__ = None  # type: ignore[assignment]  # it holds mappings, and equal ones may differ in their keys' order
-
+from accelsweep.run_config import CellConfig, Count, LearningRate, Measure, Node, Text
+from accelsweep.tasks import tasks
 
 PRECISIONS = (
     "32-true",
@@ -151,153 +88,75 @@ def _no_nul(value: str) -> str:
     return value
 
 
-Text = Annotated[StrictStr, BeforeValidator(_text)]
+_FromNumber = Annotated[Text, BeforeValidator(_text)]
 
-Node = dict[str, Any]
-"""A part of the config that belongs to the user: its content is handed to a class of theirs, or to the Trainer."""
-
-
-class Measure(BaseModel):
-    """The way a run is measured. Sizes are steps, training samples on all devices together, and seconds.
-
-    None leaves a phase out (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
-    `rank_memory_bytes`).
-    `headroom` is the share of the free memory that a search for the largest batch keeps free. The search ends at
-    `max_batch`, or where it knows the batch to `batch_resolution`, a share of it. All three are per rank.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    concurrency: Count = 1
-    warmup_steps: Natural
-    min_steps: Count
-    min_seconds: Amount
-    max_steps: Count
-    probe_steps: Count | None = None
-    matmul_steps: Count | None = None
-    fake_loader: StrictBool = False
-    quality_samples: Count | None = None
-    quality_metric: StrictStr | None = None
-    quality_better: Literal["max", "min"] | None = "max"
-    target: Annotated[float, Field(allow_inf_nan=False, strict=True)] | None = None
-    validate_every_samples: Count | None = None
-    max_samples: Count | None = None
-    scenario: Literal["offline", "single_stream", "multi_stream", "server"] = "offline"
-    headroom: StrictShareFrom0 = 0.1
-    max_batch: Count = 65536
-    batch_resolution: StrictShareFrom0 = 0.01
-    rank_memory_bytes: Count | None = None
-
-    @property
-    def better(self) -> Literal["max", "min"]:
-        """Whether more or less of `quality_metric` is better, where one of both has to be."""
-        return self.quality_better or "max"
-
-    @property
-    def shared(self) -> bool:
-        """Whether runs of this cell may share a machine while they are timed."""
-        return self.concurrency > 1
+_CHECKED: Mapping[str, Any] = {
+    "accelerator": Annotated[Accelerator, BeforeValidator(_kind)],
+    "batch_size": Annotated[Count, BeforeValidator(_batch)],
+    "precision": Annotated[_FromNumber, AfterValidator(_precision)],
+    "env": dict[Annotated[str, AfterValidator(_variable)], Annotated[_FromNumber, AfterValidator(_no_nul)]],
+    "task": Annotated[Text, AfterValidator(_task)],
+    "trainer": Annotated[Node, BeforeValidator(_empty_for_none)],
+}
+"""Types of fields whose values are checked or converted by code."""
 
 
-def global_batch_of(config: CellConfig) -> int | None:
-    """Return `data.batch_size` where it is the batch of all of several ranks, for data that divides it among them."""
-    stated = config.data.get("batch_size")
-    return stated if config.world_size > 1 and stated == config.samples_per_step else None
+def _model_of(declared: type) -> type[BaseModel]:
+    """Return a pydantic model with the fields of a dataclass, types with bounds and defaults included."""
+    types = get_type_hints(declared, include_extras=True)
+    made = {}
+    for one in fields(declared):
+        if one.name == "raw":
+            continue
+        default = Field(default_factory=one.default_factory) if one.default_factory is not MISSING else one.default
+        made[one.name] = (_CHECKED.get(one.name, types[one.name]), ... if default is MISSING else default)
+    return create_model(declared.__name__, **made)  # type: ignore[call-overload, no-any-return]
 
 
-class CellConfig(Verbatim):
-    """The scientific config of a cell, which decides the measurement of its runs. The user's own keys stand in `raw`.
+_Declared = TypeVar("_Declared", CellConfig, Measure, LearningRate)
 
-    `devices` are ranks per node, `batch_size` is per rank. `threads` are CPU threads of each rank; None leaves them to
-    the machine. `env` are environment variables of the run.
-    """
+MODELS: Mapping[type, type[BaseModel]] = {one: _model_of(one) for one in (CellConfig, Measure, LearningRate)}
+"""Declaration -> the model that validates it."""
 
-    accelerator: Annotated[Accelerator, BeforeValidator(_kind)]
-    devices: Count
-    num_nodes: Count = 1
-    batch_size: Annotated[Count, BeforeValidator(_batch)]
-    precision: Annotated[Text, AfterValidator(_precision)]
-    seed: Annotated[Natural, Field(lt=2**31)]
-    loop: Literal["lightning", "raw"]
-    launcher: Literal["fork", "spawn"] = "fork"
-    threads: Count | None = None
-    env: dict[Annotated[str, AfterValidator(_variable)], Annotated[Text, AfterValidator(_no_nul)]] = Field(
-        default_factory=dict
+CONFIG_KEYS = tuple(MODELS[CellConfig].model_fields)
+"""The top-level keys of a setting's config that accelsweep itself reads."""
+
+
+def declared(shape: type[_Declared], valid: BaseModel, raw: Mapping[str, Any]) -> _Declared:
+    """Return a validated value as its dataclass; `raw` is the mapping that it was read from."""
+    values: dict[str, Any] = {name: getattr(valid, name) for name in MODELS[shape].model_fields}
+    if shape is CellConfig:
+        values["raw"] = dict(raw)
+    return shape(**values)
+
+
+def checked_config(value: Any) -> CellConfig:
+    """Return a mapping as a `CellConfig`, which stays as it is. Raises pydantic's ValidationError."""
+    if isinstance(value, CellConfig):
+        return value
+    return declared(CellConfig, MODELS[CellConfig].model_validate(value), value)
+
+
+def checked_measure(value: Any) -> Measure:
+    """Return a mapping as a `Measure`. Raises pydantic's ValidationError for wrong values."""
+    return declared(Measure, MODELS[Measure].model_validate(value), value)
+
+
+def changed(config: CellConfig, **values: Any) -> CellConfig:
+    """Return a config with other values of these keys, or with additional keys, validated again."""
+    return checked_config({**config.raw, **values})
+
+
+def _config_schema(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def read(value: Any, validate: Callable[[Any], BaseModel]) -> CellConfig:
+        return value if isinstance(value, CellConfig) else declared(CellConfig, validate(value), value)
+
+    return core_schema.no_info_wrap_validator_function(
+        read,
+        handler(MODELS[CellConfig]),
+        serialization=core_schema.plain_serializer_function_ser_schema(lambda config: config.raw),
     )
-    task: Annotated[StrictStr, AfterValidator(_task)] = "train_throughput"
-    model: Node
-    data: Node
-    optimizer: Node | None = None
-    trainer: Annotated[Node, BeforeValidator(_empty_for_none)] = Field(default_factory=dict)
-    measure: Measure
 
-    @cached_property
-    def digest(self) -> str:
-        """The SHA-256 of the mapping, which names the blocks that hold it."""
-        return sha256_text(canonical_json(self.raw))
 
-    @property
-    def version(self) -> Identity | None:
-        """The version that is measured, where the sweep compares versions."""
-        return identity_in(self.raw)
-
-    @property
-    def version_id(self) -> str | None:
-        """The id of that version, by which its folder is called."""
-        return self.version.id if self.version else None
-
-    @property
-    def work(self) -> str:
-        """The name under which rates are listed: the task, or another word where its keys choose among several."""
-        return task_of(self.task, self.raw).name
-
-    @property
-    def world_size(self) -> int:
-        """The ranks of a run, on all nodes together."""
-        return self.devices * self.num_nodes
-
-    @property
-    def samples_per_step(self) -> int:
-        """The samples of one batch on all ranks together; an optimiser step may accumulate several."""
-        return self.batch_size * self.world_size
-
-    @property
-    def device_model(self) -> str | None:
-        """The part behind the accelerator (`cuda:a100`): a kind of node, or words of the device's name."""
-        return str(self.raw["accelerator"]).partition(":")[2] or None
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether the cell trains on something else than CPU cores."""
-        return self.accelerator != "cpu"
-
-    @property
-    def learning_rate(self) -> LearningRate:
-        """Our keys of `optimizer`, each at its default where there is none."""
-        return LearningRate.model_validate(self.optimizer or {})
-
-    @property
-    def model_target(self) -> str:
-        """The dotted name of the model's class; empty where the config names none."""
-        return str(self.model.get("_target_") or "")
-
-    @property
-    def data_target(self) -> str:
-        """The dotted name of the data's class; empty where the config names none."""
-        return str(self.data.get("_target_") or "")
-
-    @property
-    def compiles(self) -> bool:
-        """Whether the model is compiled (`model.compile`), where it is one of ours."""
-        return bool(self.model.get("compile"))
-
-    @property
-    def each_fold(self) -> bool:
-        """Whether each part of the data is held out in turn (`data.fold=all`), where the data is one of ours."""
-        return self.data.get("fold") == "all"
-
-    @property
-    def class_column(self) -> str | None:
-        """The column of the classes (`data.target`), where the data has columns."""
-        target = self.data.get("target")
-        return None if target is None else str(target)
+Config = Annotated[CellConfig, GetPydanticSchema(_config_schema)]
+"""A config as a field of a model: validated on read, and written back exactly as it was read."""

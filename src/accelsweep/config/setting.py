@@ -9,10 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import Config, checked_config
 from accelsweep.devices.kinds import kind_or_unknown
-from accelsweep.json_documents import Frozen, canonical_json, sha256_text
+from accelsweep.json_documents import Frozen
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.redaction import masked
+from accelsweep.run_config import CellConfig
 
 PLAN_KEYS = frozenset(
     {
@@ -30,14 +32,6 @@ PLAN_KEYS = frozenset(
     }
 )
 """Top-level config keys that steer the sweep but not the measurement of a run; they are no part of a cell's name."""
-
-MODULE_DATA = "accelsweep.workloads.data_module.ModuleData"
-"""The `_target_` of `data=module`."""
-
-
-def brings_own_data(config: CellConfig) -> bool:
-    """Return whether the config's data is that of its module, so that all of `model` decides which data that is."""
-    return config.data_target == MODULE_DATA
 
 
 def scientific(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +68,7 @@ def placed_paths(config: Any, home: Path) -> Any:
 def placed(config: CellConfig, home: Path) -> CellConfig:
     """Return the config that a run in the working folder `home` gets: its paths in full."""
     found = placed_paths(config.raw, home)
-    return config if found is config.raw else CellConfig.model_validate(found)
+    return config if found is config.raw else checked_config(found)
 
 
 def _is_marked(text: str) -> bool:
@@ -116,7 +110,7 @@ class Cell(Frozen):
 
     name: str
     axes: dict[str, Any]
-    config: CellConfig
+    config: Config
     unsupported: str | None = None
 
 

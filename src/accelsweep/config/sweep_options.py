@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from accelsweep.config.prices import PlannedPrices, Prices
-from accelsweep.config.tasks import rates_by_task
 from accelsweep.errors import nearest
 from accelsweep.json_documents import AtLeast0, AtLeast1, Frozen, NotNegative, Positive, Share, ShareFrom0
+from accelsweep.tasks import rates_by_task
 
 PILOT = 3
 """The blocks that `repeats: auto` begins with."""
@@ -61,7 +61,7 @@ def _rate(value: str) -> str:
 class Analysis(Frozen):
     """The bounds of verdicts: the practical threshold, the family's confidence and the quality margin.
 
-    `rate` names the metric that cells are compared by; None takes that of the task (`config.tasks`). `resolution`
+    `rate` names the metric that cells are compared by; None takes that of the task (`tasks`). `resolution`
     is the half width, as a share of the ratio, that the intervals are to have on average where `repeats` is `auto`.
     """
 

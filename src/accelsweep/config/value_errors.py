@@ -8,7 +8,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -69,7 +69,7 @@ def bound_in_words(annotation: Any) -> str:
         f"{words} {getattr(limit, name):g}"
         for name, words in _IN_WORDS.items()
         for limit in limits
-        if hasattr(limit, name)
+        if getattr(limit, name, None) is not None
     ]
     return " and ".join(bounds) + (", or null" if bounds and _may_be_null(annotation) else "")
 
@@ -98,7 +98,9 @@ def _annotation(model: type[BaseModel], path: Sequence[Any]) -> Any:
     found: Any = model
     for part in path:
         owner = _model_in(found)
-        if owner is not None and issubclass(owner, BaseModel) and part in owner.model_fields:
+        if owner is not None and is_dataclass(owner):
+            found = get_type_hints(owner, include_extras=True).get(part, owner)
+        elif owner is not None and part in owner.model_fields:
             field = owner.model_fields[part]
             found = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         elif owner is None:

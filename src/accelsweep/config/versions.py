@@ -7,17 +7,10 @@ record. Its name, which the user typed, is only a label: `main` moves on, and ol
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar
 
 from accelsweep.json_documents import Document, Frozen
-
-VERSION = "version"
-"""The axis, and the key of the config that holds a version's identity."""
-
-TREES_VARIABLE = "ACCELSWEEP_TREE"
-"""The environment variable of a run that names the tree which its modules must come from (`worker.rank_setup`)."""
-
-VersionKind = Literal["commit", "files", "environment"]
+from accelsweep.run_config import VERSION, VersionKind
 
 
 class Version(Frozen):
@@ -79,27 +72,3 @@ def words_for(versions: Sequence[Version], *, exactly: bool = False) -> list[str
         return ["run"]
     names = [one.id if exactly and one.kind == "commit" else one.name for one in versions if one.python is None]
     return ["ab", *names, *(word for one in versions if one.python for word in ("--python", one.python))]
-
-
-class Identity(NamedTuple):
-    """The part of a setting's config that tells its version from others."""
-
-    kind: VersionKind
-    digest: str
-
-    @property
-    def id(self) -> str:
-        """12 hexadecimal digits, by which the version's folder is called."""
-        return self.digest[:12]
-
-
-def identity_in(config: Mapping[str, Any]) -> Identity | None:
-    """Return the version that a setting's config holds, or None for a setting without one.
-
-    A key of a user's own that is called so is not taken for one.
-    """
-    found = config.get(VERSION)
-    if not isinstance(found, Mapping) or len(found) != 1:
-        return None
-    ((kind, digest),) = found.items()
-    return Identity(kind, digest) if kind in get_args(VersionKind) and isinstance(digest, str) else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hmac
+import os
 import platform
 import socket
 import subprocess
@@ -14,9 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
-from accelsweep.devices import linux
+from accelsweep.devices import host, linux
 from accelsweep.devices.clock import Clock, ClockMarks, Marks
 from accelsweep.devices.device_kind import Device, DeviceKind, DeviceMemory, MemoryCap
 from accelsweep.devices.memory_limits import (
@@ -158,7 +157,7 @@ def _sysctl(name: str) -> str:
 
 def memory_bytes() -> int:
     """Return the memory that this process may use, in bytes: the machine's, or the limit of its control groups."""
-    machine, limit = int(psutil.virtual_memory().total), linux.cgroup_memory_limit()
+    machine, limit = host.memory_total(), linux.cgroup_memory_limit()
     return machine if limit is None else min(machine, limit)
 
 
@@ -181,8 +180,8 @@ def host_facts() -> dict[str, Any]:
         "host": socket.gethostname(),
         "machine": machine_identity(),
         "cpu_model": cpu_model(),
-        "cores_physical": psutil.cpu_count(logical=False),
-        "cores_logical": psutil.cpu_count(),
+        "cores_physical": host.physical_cores(),
+        "cores_logical": os.cpu_count(),
         "cores_usable": linux.usable_cores(),
         "cgroup_cpu_quota": linux.cpu_quota(),
         "memory_bytes": memory_bytes(),

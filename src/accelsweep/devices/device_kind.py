@@ -20,9 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-import psutil
-
 from accelsweep.devices.clock import Clock, Marks, TimedDevice
+from accelsweep.devices.host import pid_exists
 from accelsweep.devices.memory_limits import FreeMemory, MemoryLimit
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def foreign_processes(pids: Iterable[int] | None) -> list[int] | None:
     In a container a driver reports process ids of the host, which do not exist here.
     """
     pids = None if pids is None else list(pids)
-    if pids is None or not all(map(psutil.pid_exists, pids)):
+    if pids is None or not all(map(pid_exists, pids)):
         return None
     return [pid for pid in pids if _process_group(pid) != os.getpgid(0)]
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import psutil
-
+from accelsweep.devices.host import memory_available
 from accelsweep.devices.linux import cgroup_free_memory
 
 MemoryLimit = Literal[
@@ -50,7 +49,7 @@ class FreeMemory(NamedTuple):
 
 def free_memory() -> FreeMemory:
     """Return what all processes of this host together may still take: from the machine and from their control group."""
-    machine, group = psutil.virtual_memory().available, cgroup_free_memory()
+    machine, group = memory_available(), cgroup_free_memory()
     if group is not None and group < machine:
         return FreeMemory(group, "control group")
     return FreeMemory(machine, "machine memory")

@@ -10,9 +10,11 @@ from accelsweep.config.setting import label
 from accelsweep.driver.console import say
 from accelsweep.files import sha256_file
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import FoundBatch, Manifest, Run
+from accelsweep.records.plan import FoundBatch, Manifest
 from accelsweep.records.run_files import record_or_none
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
+from accelsweep.run_config import Run
 from accelsweep.significant_digits import count_of
 
 if TYPE_CHECKING:

@@ -9,22 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep import registry
-from accelsweep.config.tasks import TITLES
 from accelsweep.driver.background_processes import last_line
 from accelsweep.driver.console import Listing, Marked, say, show, tone_of
 from accelsweep.driver.job_queue import note_failed_jobs
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.layout import SweepFolder, existing_sweep, planned_sweep, sweep_parser
-from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_records
-from accelsweep.records.run_record import Outcome
 from accelsweep.records.stop_reasons import reasons_not_run, wants_a_change, without_numbers
 from accelsweep.report import units as fmt
 from accelsweep.report.table_model import ReportTable
 from accelsweep.report.units import bare_text, in_about, ratio_text, unit_word
+from accelsweep.results import Outcome
+from accelsweep.run_config import Run
 from accelsweep.schedulers.select import engine_of
 from accelsweep.signals import exit_code_of
 from accelsweep.significant_digits import count_of
+from accelsweep.tasks import TITLES
 
 _MOST_REASONS = 3
 

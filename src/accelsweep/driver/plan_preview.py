@@ -222,7 +222,7 @@ def _others_now(manifest: Manifest, table: PlanTable) -> list[str]:
     """
     if manifest.site.scheduler != "local" or table.settled == table.wanted:
         return []
-    from accelsweep.measure.machine_state import busy_now
+    from accelsweep.measure.busy_now import busy_now
 
     return [f"{sentence}: stop them, or they will disturb the runs" for sentence in busy_now()]
 

@@ -18,10 +18,9 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 
 from accelsweep.config.hydra import Composer
-from accelsweep.config.schema import CellConfig, Measure
+from accelsweep.config.schema import checked_measure
 from accelsweep.config.setting import label, repeat_label
 from accelsweep.config.site import Site
-from accelsweep.config.tasks import compared_rate
 from accelsweep.devices.clock import Clock, monotonic
 from accelsweep.driver.console import WIDE, Terminal
 from accelsweep.errors import DamagedFile, InputError
@@ -31,15 +30,17 @@ from accelsweep.measure.window import WindowRules
 from accelsweep.planning.cost_estimate import RunTime, Took
 from accelsweep.records.file_lock import read_hold
 from accelsweep.records.layout import SweepFolder, known_sweeps
-from accelsweep.records.plan import Hold, Manifest, PlannedCell, Run
-from accelsweep.records.run_files import RunFolder, readable_configs, readable_records, record_or_none
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.plan import Hold, Manifest, PlannedCell
+from accelsweep.records.run_files import RunFolder, read_rank_result, readable_configs, readable_records, record_or_none
+from accelsweep.records.run_record import Record
 from accelsweep.records.sweep_progress import signs_of, steps_done
 from accelsweep.report.units import number
+from accelsweep.results import Outcome, RankResult
+from accelsweep.run_config import CellConfig, Measure, Run
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import approximate_duration, escaped, format_duration
+from accelsweep.tasks import compared_rate
 from accelsweep.worker.errors import Raised
-from accelsweep.worker.run_spec import RankResult
 
 # The time that a run will take, foretold from its first steps, and the `measure=` that suits such a pace.
 
@@ -194,7 +195,7 @@ def measure_options(home: Path, overrides: Sequence[str]) -> dict[str, Measure]:
     ]
     try:
         return {
-            name: Measure.model_validate(
+            name: checked_measure(
                 OmegaConf.to_container(
                     composer.compose([*kept, f"{MEASURE_GROUP}={name}"])[MEASURE_GROUP], resolve=True
                 )
@@ -243,7 +244,7 @@ class FirstFailures:
         attempt = RunFolder(self.folder.run(record.run), record.run).attempt(record.attempt)
         for path in sorted(attempt.glob("rank-*.json")):
             with suppress(FileNotFoundError, DamagedFile):
-                yield RankResult.read(path)
+                yield read_rank_result(path)
 
 
 @dataclass

@@ -25,7 +25,7 @@ from accelsweep.driver.sweep_lock import living_head, make_ready, refuse_unwrita
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.files import sha256_file
 from accelsweep.installation import executor_plugin_install_command, shipped_root
-from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.planning.resources import held_gpus
 from accelsweep.records.layout import SweepFolder, existing_sweep, sweep_name_in
 from accelsweep.records.plan import BLOCK_NAME, Manifest, PlannedBlock

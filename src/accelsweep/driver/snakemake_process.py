@@ -24,9 +24,10 @@ from accelsweep.files import tail_lines
 from accelsweep.installation import shipped_root
 from accelsweep.records.file_lock import living_hold
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.plan import Manifest
 from accelsweep.records.stop_reasons import Halt, Why
 from accelsweep.redaction import masked
+from accelsweep.run_config import Run
 from accelsweep.schedulers.job_environment import without_options
 from accelsweep.schedulers.select import engine_of
 from accelsweep.signals import DriverEvicted, JobCancelled

@@ -15,7 +15,8 @@ from accelsweep.errors import DamagedFile
 from accelsweep.executor.result_reuse import audit
 from accelsweep.files import remove, sha256_file
 from accelsweep.installation import shipped_root
-from accelsweep.json_documents import Document, canonical_json, sha256_text
+from accelsweep.json_documents import Document
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.cleanup import DRAWN_SUFFIXES
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest

@@ -6,11 +6,10 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import placed
 from accelsweep.config.sweep_options import Limits
 from accelsweep.devices import linux
@@ -37,11 +36,13 @@ from accelsweep.git import git_state
 from accelsweep.planning.resources import models_for, threads_per_rank
 from accelsweep.records.file_lock import Holder
 from accelsweep.records.layout import LOG_FILE, SweepFolder
-from accelsweep.records.plan import Block, Manifest, Run
+from accelsweep.records.plan import Block, Manifest
 from accelsweep.records.run_files import RunFolder, block_of
-from accelsweep.records.run_record import Doubt, Outcome, now
+from accelsweep.records.run_record import now
+from accelsweep.results import Doubt, Outcome, RankResult
+from accelsweep.run_config import CellConfig, Run
 from accelsweep.schedulers.select import this_job
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.worker.run_spec import RunSpec
 
 
 @cache
@@ -157,7 +158,7 @@ class AttemptRunner:
 
     def _measure(self, lease: Lease, spec: RunSpec, method: LaunchMethod) -> Conclusion | None:
         self.say(f"{spec.run.name}: attempt {spec.attempt} ({method}, {spec.world_size} ranks)")
-        spec.write(spec.file())
+        spec.write()
         provenance = self._provenance(spec, method)
         self.lock.running(spec.run.name, provenance.started_at)
         runner = RankRunner(self.launcher, self.signals, self.lock.beat, self.block.resources.cpus)
@@ -203,14 +204,14 @@ class AttemptRunner:
     def _spec(self, run: Run, attempt: int) -> RunSpec:
         position, attempt_folder = self.block.runs.index(run), self.run_folder(run).attempt(attempt)
         spec = _run_spec(self.folder, self.manifest, self.block, run, attempt_folder)
-        changed = {
-            "position": position,
-            "attempt": attempt,
-            "ceilings": str(self.folder.ceilings(self.block.name)),
-            "silence_seconds": self._limits.silence_seconds,
-            "run_seconds": self._limits.run_seconds,
-        }
-        return spec.model_copy(update=changed)
+        return replace(
+            spec,
+            position=position,
+            attempt=attempt,
+            ceilings=str(self.folder.ceilings(self.block.name)),
+            silence_seconds=self._limits.silence_seconds,
+            run_seconds=self._limits.run_seconds,
+        )
 
 
 def standalone_spec(
@@ -227,7 +228,7 @@ def standalone_spec(
     if config.num_nodes > 1:
         raise InputError(f"setting {cell!r} takes {config.num_nodes} nodes; {command} has this one alone")
     run = Run.of(cell, 0, config.seed)
-    return _run_spec(folder, manifest, block, run, attempt).model_copy(update={"instead": instead, "steps": steps})
+    return replace(_run_spec(folder, manifest, block, run, attempt), instead=instead, steps=steps)
 
 
 def _run_spec(folder: SweepFolder, manifest: Manifest, block: Block, run: Run, attempt_folder: Path) -> RunSpec:

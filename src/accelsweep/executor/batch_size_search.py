@@ -11,19 +11,22 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import changed
 from accelsweep.config.sweep_options import Limits
 from accelsweep.devices.memory_limits import MemoryLimit, free_memory_per_rank
 from accelsweep.executor.monitor import Ending
 from accelsweep.executor.outcome import Conclusion, conclude
 from accelsweep.executor.recording import read_results
+from accelsweep.metrics import MEMORY_METRICS, Metric
 from accelsweep.records.layout import LOG_FILE
-from accelsweep.records.metrics import MEMORY_METRICS
-from accelsweep.records.run_record import SEARCH_CONFIDENCE, Coefficient, Frontier, Metric, Outcome, Try
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.records.run_record import SEARCH_CONFIDENCE, Coefficient, Frontier, Try
+from accelsweep.results import Outcome, RankResult
+from accelsweep.run_config import CellConfig
+from accelsweep.worker.run_spec import RunSpec
 
 _TRIAL_STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds": 0.0}
 """Three steps: the optimiser's state exists from the first update on."""
@@ -135,7 +138,8 @@ class BatchSizeSearch:
         """Try batches until the largest one is known, or the run's time limit is reached."""
         config = self._spec.config
         measure = config.measure
-        self._room = tuple(free_memory_per_rank(config.devices, measure.rank_memory_bytes))
+        free = free_memory_per_rank(config.devices, measure.rank_memory_bytes)
+        self._room = free.bytes, free.limit
         try:
             bracket = find_largest(self._fits, config.batch_size, measure.max_batch, measure.batch_resolution)
         except _EndSearch as end:
@@ -172,12 +176,11 @@ class BatchSizeSearch:
 
     def _trial_spec(self, batch: int) -> RunSpec:
         config = self._spec.config
-        config = config.changed(batch_size=batch, measure={**config.measure.model_dump(), **_TRIAL_STEPS})
+        config = changed(config, batch_size=batch, measure={**asdict(config.measure), **_TRIAL_STEPS})
         folder = self._folder / "tries" / str(batch)
         folder.mkdir(parents=True)
-        changed = {"config": config, "attempt_folder": str(folder), "room": self._room}
-        spec = self._spec.model_copy(update=changed)
-        spec.write(spec.file())
+        spec = replace(self._spec, config=config, attempt_folder=str(folder), room=self._room)
+        spec.write()
         return spec
 
     def _log_trial(self, batch: int, conclusion: Conclusion, results: Mapping[int, RankResult], seconds: float) -> None:
@@ -215,15 +218,15 @@ class BatchSizeSearch:
         """Return rank 0's result at the largest batch, with the search's metrics and memory only: no rates."""
         first = self._best[0]
         memory = {name: first.metrics[name] for name in MEMORY_METRICS if name in first.metrics}
-        changed = {
-            "outcome": Outcome.measured,
-            "reason": None,
-            "error_kind": "none",
-            "traceback": None,
-            "metrics": {**_frontier_metrics(frontier, self._spec.config), **memory},
-            "doubts": tuple(doubt for doubt in first.doubts if doubt.code in _MEMORY_DOUBTS),
-        }
-        return first.model_copy(update=changed)
+        return replace(
+            first,
+            outcome=Outcome.measured,
+            reason=None,
+            error_kind="none",
+            traceback=None,
+            metrics={**_frontier_metrics(frontier, self._spec.config), **memory},
+            doubts=tuple(doubt for doubt in first.doubts if doubt.code in _MEMORY_DOUBTS),
+        )
 
 
 def _value(result: RankResult, name: str) -> float | None:

@@ -25,10 +25,12 @@ from accelsweep.files import remove, sha256_file
 from accelsweep.records.file_lock import command_began
 from accelsweep.records.file_times import bring_back
 from accelsweep.records.layout import SweepFolder, planned_sweep
-from accelsweep.records.plan import Block, Done, Manifest, Run
-from accelsweep.records.run_record import Outcome, steps_damage
+from accelsweep.records.plan import Block, Done, Manifest
+from accelsweep.records.run_record import steps_damage
 from accelsweep.records.stop_reasons import Halt, Why
 from accelsweep.redaction import masked
+from accelsweep.results import Outcome
+from accelsweep.run_config import Run
 from accelsweep.signals import exit_code_of, parser_for
 from accelsweep.significant_digits import escaped
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from accelsweep.config.schema import CellConfig
-from accelsweep.config.versions import TREES_VARIABLE, Tree
+from accelsweep.config.versions import Tree
 from accelsweep.errors import AccelsweepError, DamagedFile
-from accelsweep.json_documents import canonical_json
+from accelsweep.plain_json import canonical_json
 from accelsweep.planning.source_digests import ImportPath, path_of_version
 from accelsweep.records.layout import SweepFolder
+from accelsweep.run_config import TREES_VARIABLE, CellConfig
 
 
 @dataclass(frozen=True)

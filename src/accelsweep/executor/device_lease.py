@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.devices import kinds
 from accelsweep.devices.datasheets import matches_model
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.ipc import Interrupted, Pause
 from accelsweep.files import lease_folder, lock
+from accelsweep.run_config import CellConfig
 
 _RETRY_SECONDS = 0.05
 

@@ -22,11 +22,11 @@ from typing import Literal, NoReturn, Protocol
 
 import psutil
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.devices import linux
 from accelsweep.executor.ipc import Signals
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.stack_traces import dump_stacks
+from accelsweep.run_config import CellConfig
 from accelsweep.schedulers.protocol import INTERFACE_VARIABLE
 from accelsweep.schedulers.slurm import node_name
 from accelsweep.worker.run_spec import RunSpec
@@ -53,6 +53,9 @@ def run_rank(spec: RunSpec) -> None:
 
 def preload() -> None:
     """Import torch, Lightning and our own worker code, never the user's, so that forked ranks need not."""
+    import pandas as pd  # noqa: F401 - pyarrow asks for it in the child that writes a run's steps
+    import pyarrow.parquet  # noqa: F401
+
     from accelsweep.worker import main
 
     main.preload()

@@ -14,8 +14,9 @@ from accelsweep.errors import DamagedFile
 from accelsweep.executor.ipc import Signals
 from accelsweep.executor.launch import Ranks, kill_leftovers
 from accelsweep.executor.run_log import RunLog
-from accelsweep.records.sweep_progress import Heard
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.heartbeat import HeartbeatReader
+from accelsweep.records.run_files import read_rank_result
+from accelsweep.worker.run_spec import RunSpec
 
 _WATCHDOG_SECONDS = 10.0
 
@@ -42,7 +43,7 @@ class Watchdog:
 
     def __init__(self, spec: RunSpec, limit_seconds: float | None) -> None:
         """`limit_seconds` is the longest time without a step; None disables the watchdog."""
-        self._heartbeats = {rank: Heard(spec.pulse(rank)) for rank in range(spec.config.devices)}
+        self._heartbeats = {rank: HeartbeatReader(spec.heartbeat(rank)) for rank in range(spec.config.devices)}
         self._steps = dict.fromkeys(self._heartbeats, 0)
         self._stalled_seconds = dict.fromkeys(self._heartbeats, 0.0)
         self._limit = float("inf") if limit_seconds is None else limit_seconds
@@ -178,7 +179,7 @@ class Monitor:
     def _failed(self, rank: int) -> bool:
         if rank not in self._failures:
             try:
-                self._failures[rank] = RankResult.read(self.spec.rank_result(rank)).reason is not None
+                self._failures[rank] = read_rank_result(self.spec.rank_result(rank)).reason is not None
             except DamagedFile:
                 self._failures[rank] = True
         return self._failures[rank]

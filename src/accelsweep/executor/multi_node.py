@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.device_lease import NotEnoughDevices
 from accelsweep.executor.ipc import SRUN_PROXY_VARIABLE
@@ -24,6 +23,7 @@ from accelsweep.executor.launch import Launch
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.srun import SRUN_END_SECONDS, ProxiedSrun, Srun, SrunRequest, connect_to_proxy, start_srun
 from accelsweep.json_documents import Document
+from accelsweep.run_config import CellConfig
 from accelsweep.schedulers.select import this_job
 from accelsweep.worker.run_spec import RunSpec
 

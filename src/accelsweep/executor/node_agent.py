@@ -21,11 +21,11 @@ from accelsweep.executor.ipc import Interrupted, Signals
 from accelsweep.executor.launch import Launch, Launcher, kill_leftovers
 from accelsweep.executor.multi_node import NodeReport, stacks_request
 from accelsweep.executor.stack_traces import print_stacks
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome, RankResult
 from accelsweep.schedulers.protocol import SCRATCH_VARIABLE
 from accelsweep.schedulers.slurm import node_name, node_number
 from accelsweep.signals import exit_code_of, parser_for
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.worker.run_spec import RunSpec
 
 _LEASE_TIMEOUT_SECONDS = 60.0
 """The longest wait for a node that times another run: without a limit two runs could wait for each other's nodes."""

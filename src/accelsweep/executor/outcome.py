@@ -17,11 +17,11 @@ from accelsweep.executor.monitor import Ending
 from accelsweep.executor.run_log import log_tail
 from accelsweep.executor.stack_traces import describe_hang
 from accelsweep.files import tail_lines
+from accelsweep.heartbeat import read_progress
 from accelsweep.records.layout import LOG_FILE
-from accelsweep.records.run_record import Doubt, Outcome
-from accelsweep.records.sweep_progress import read_progress
+from accelsweep.results import PRECEDENCE, Doubt, Outcome, RankResult
 from accelsweep.schedulers.select import MemoryLine, memory_lines
-from accelsweep.worker.run_spec import PRECEDENCE, RankResult, RunSpec
+from accelsweep.worker.run_spec import RunSpec
 
 _ABORTED_FOR_MEMORY = re.compile(r"std::bad_alloc|out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 

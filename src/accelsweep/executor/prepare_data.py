@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelsweep import registry
-from accelsweep.config.schema import CellConfig
-from accelsweep.config.setting import brings_own_data, placed
+from accelsweep.config.setting import placed
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.code_versions import CodeVersion, CodeVersions
 from accelsweep.files import read_regular, write_bytes_atomically
-from accelsweep.json_documents import canonical_json, parse_json, sha256_text
+from accelsweep.plain_json import canonical_json, parse_json, sha256_text
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_blocks
+from accelsweep.run_config import CellConfig
 from accelsweep.worker.rank_setup import OwnTree
 
 GENERATED_DATA = frozenset(
@@ -61,7 +61,7 @@ def _module_key(config: CellConfig) -> Any:
     """Return what of a user's module may decide the preparation: its class, or all of it if it brings the data."""
     if config.model_target.startswith("accelsweep."):
         return None
-    return config.model if brings_own_data(config) else config.model_target
+    return config.model if config.brings_own_data else config.model_target
 
 
 def _needs_no_preparation(config: CellConfig) -> bool:
@@ -113,7 +113,8 @@ def _prepare_in_fork(configs: Mapping[str, CellConfig], version: CodeVersion) ->
 def _prepare_here(configs: Mapping[str, CellConfig]) -> list[str]:
     if not configs:
         return []
-    from accelsweep.workloads.instantiate import add_working_directory_to_path, prepare_data
+    from accelsweep.worker.rank_setup import add_working_directory_to_path
+    from accelsweep.workloads.instantiate import prepare_data
 
     if OwnTree.of_this_run() is None:
         add_working_directory_to_path()

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.outcome import Conclusion
 from accelsweep.files import sha256_file
-from accelsweep.records.metrics import NOT_REACHED
-from accelsweep.records.run_files import RunFolder
-from accelsweep.records.run_record import Doubt, Fingerprint, Frontier, Outcome, Record, now
+from accelsweep.metrics import NOT_REACHED
+from accelsweep.records.run_files import RunFolder, read_rank_result
+from accelsweep.records.run_record import Frontier, Record, now
 from accelsweep.redaction import masked, without_secrets
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.results import Doubt, Fingerprint, Outcome, RankResult
+from accelsweep.run_config import CellConfig
+from accelsweep.worker.run_spec import RunSpec
 
 _NO_STEPS = Doubt(
     code="no_steps",
@@ -41,7 +43,7 @@ def read_results(spec: RunSpec, ranks: Iterable[int]) -> dict[int, RankResult]:
     results = {}
     for rank in sorted(ranks):
         try:
-            results[rank] = RankResult.read(spec.rank_result(rank))
+            results[rank] = read_rank_result(spec.rank_result(rank))
         except (DamagedFile, FileNotFoundError):
             continue
     return results
@@ -62,7 +64,7 @@ def results_after_window(
         result = results.get(rank)
         if result is None:
             try:
-                result = RankResult.read(spec.rank_window(rank))
+                result = read_rank_result(spec.rank_window(rank))
             except (DamagedFile, FileNotFoundError):
                 return None
         if not result.rate_stands:
@@ -73,11 +75,10 @@ def results_after_window(
     reason = masked(f"after the window: {conclusion.reason}{where}")
     for rank, result in measured.items():
         metrics = {
-            name: metric.model_copy(update={"reason": reason}) if metric.reason == NOT_REACHED else metric
+            name: replace(metric, reason=reason) if metric.reason == NOT_REACHED else metric
             for name, metric in result.metrics.items()
         }
-        changed = {"outcome": Outcome.measured, "reason": None, "error_kind": "none", "metrics": metrics}
-        measured[rank] = result.model_copy(update=changed)
+        measured[rank] = replace(result, outcome=Outcome.measured, reason=None, error_kind="none", metrics=metrics)
     return measured
 
 
@@ -119,7 +120,7 @@ def write_record(
         started_at=provenance.started_at,
         finished_at=now(),
         wall_seconds=wall_seconds,
-        effective=None if effective is None else effective.model_copy(update={"launcher": provenance.launcher}),
+        effective=None if effective is None else replace(effective, launcher=provenance.launcher),
         metrics=first.metrics if first is not None else {},
         fingerprint=provenance.fingerprint,
         environment=first.environment if first is not None else {},
@@ -133,7 +134,7 @@ def write_record(
     record.write(run_folder.record_file(spec.attempt))
     run_folder.promote(spec.attempt)
     for rank in range(spec.world_size):
-        for path in (spec.rank_steps(rank), spec.rank_window(rank), spec.pulse(rank)):
+        for path in (spec.rank_steps(rank), spec.rank_window(rank), spec.heartbeat(rank)):
             path.unlink(missing_ok=True)
 
 
@@ -154,26 +155,53 @@ def source_doubts(before: Fingerprint, after: Fingerprint) -> list[Doubt]:
 
 
 def merge_steps(spec: RunSpec, target: Path) -> bool:
-    """Write the steps of all ranks to `target`, ordered by rank; return whether there are any.
+    """Write the steps of all ranks to `target`, ordered by rank; return whether there are any, and all could be read.
 
-    Several files are merged in a forked child, because pyarrow leaves a thread behind, which would make forking unsafe.
+    A forked child does it, because pyarrow leaves a thread behind, which would make forking unsafe.
     """
     parts = [path for rank in range(spec.world_size) if (path := spec.rank_steps(rank)).exists()]
-    if len(parts) == 1:
-        shutil.copyfile(parts[0], target)
-    elif parts:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                import pyarrow
-                import pyarrow.parquet
+    if not parts:
+        return False
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            _write_parquet([json.loads(part.read_bytes()) for part in parts], target)
+            code = 0
+        except Exception:  # noqa: BLE001  whatever it is, the run's record says that its steps are missing
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    return status == 0
 
-                tables = [pyarrow.parquet.read_table(part, use_threads=False) for part in parts]
-                pyarrow.parquet.write_table(pyarrow.concat_tables(tables), target)
-                code = 0
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
-        return status == 0
-    return bool(parts)
+
+def _write_parquet(ranks: Sequence[Mapping[str, Any]], target: Path) -> None:
+    """Write `steps.parquet` from what `worker.main.write_steps` wrote on each rank.
+
+    `phase` is `warmup` or `window`, `train_loss` is null where a step gave none.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
+        "rank": (pa.int32(), []),
+        "step": (pa.int64(), []),
+        "phase": (pa.string(), []),
+        "step_seconds": (pa.float64(), []),
+        "samples": (pa.int64(), []),
+        "train_loss": (pa.float64(), []),
+    }
+    for steps in ranks:
+        count, warmup = len(steps["step_seconds"]), steps["warmup_steps"]
+        columns["rank"][1].extend([steps["rank"]] * count)
+        columns["step"][1].extend(range(count))
+        columns["phase"][1].extend(["warmup"] * warmup + ["window"] * (count - warmup))
+        columns["step_seconds"][1].extend(steps["step_seconds"])
+        columns["samples"][1].extend(steps["samples"])
+        columns["train_loss"][1].extend(None if loss is None else float(loss) for loss in steps["train_loss"])
+    schema = pa.schema([(name, kind) for name, (kind, _) in columns.items()])
+    table = pa.table({name: values for name, (_, values) in columns.items()}, schema=schema)
+    temporary = target.with_name(f".{target.name}.part")
+    pq.write_table(table, temporary, compression="zstd")
+    temporary.replace(target)

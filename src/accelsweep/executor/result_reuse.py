@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import frozen_paths, placed_paths
 from accelsweep.config.site import Site
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.code_versions import CodeVersions
 from accelsweep.files import set_aside, sha256_file
-from accelsweep.json_documents import canonical_json
 from accelsweep.measure.machine_state import fingerprint
+from accelsweep.plain_json import canonical_json
 from accelsweep.planning.source_digests import ImportPath, brings, source_digests, targets
 from accelsweep.records.cleanup import sweep_up
 from accelsweep.records.file_lock import command_began, living_hold
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Done, Manifest
 from accelsweep.records.run_files import RunFolder
-from accelsweep.records.run_record import Fingerprint, Outcome, Record, steps_damage
+from accelsweep.records.run_record import Record, steps_damage
 from accelsweep.records.stop_reasons import why_not_run
+from accelsweep.results import Fingerprint, Outcome
+from accelsweep.run_config import CellConfig
 
 
 class CurrentConditions:
@@ -53,7 +54,7 @@ class CurrentConditions:
         cached = self._cache.get(_cache_key(config))
         if cached is None:
             return self.read_fingerprint(config)
-        return cached.model_copy(update={"links": self._links(config)})
+        return replace(cached, links=self._links(config))
 
     def read_fingerprint(self, config: CellConfig) -> Fingerprint:
         """Return the fingerprint, read anew: the user may edit a source while a block runs."""
@@ -64,7 +65,7 @@ class CurrentConditions:
             sources = {}  # a package was removed after planning: the run itself reports that better
         software = version.tree.software if version is not None else {}
         current = self._cache[_cache_key(config)] = fingerprint(sources, config.accelerator, software)
-        return current.model_copy(update={"links": self._links(config)})
+        return replace(current, links=self._links(config))
 
     def why_rerun(self, record: Record) -> str | None:
         """Return why the run of `record` has to be measured again, or None if the record is reusable."""
@@ -72,7 +73,7 @@ class CurrentConditions:
             return f"it ended as {record.outcome}, which is no answer"
         then, now = record.fingerprint, self.fingerprint(record.config)
         if record.config.version is not None and self.versions.get(record.config) is None:
-            now = now.model_copy(update={"sources": then.sources})  # the tree was deleted; its commit cannot change
+            now = replace(now, sources=then.sources)  # the tree was deleted; its commit cannot change
         if self._cluster is not None:
             then, now = (self._visible_to_driver(one, record.config, self._cluster) for one in (then, now))
         return None if then.matches(now) else difference(then, now)

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
 from accelsweep.devices.clock import Clock, Marks, TimedDevice, monotonic
 from accelsweep.measure.stalls import NO_STALLS, OurWork, RankStalls, find_stalls, stood_still
-from accelsweep.records.run_record import PARTS, Breakdown, Metric, bottleneck
+from accelsweep.metrics import Metric
+from accelsweep.results import PARTS, Breakdown, bottleneck
 
 SETTLING_STEPS = 3
 """Steps before each half that do not count: first calls, allocations, a changed exchange."""
@@ -254,3 +256,65 @@ _NAMES = {part: f"{part}_share" for part in PARTS}
 
 SHARES = (*_NAMES.values(), "device_behind_share")
 """The names of the metrics of a breakdown."""
+
+
+@contextmanager
+def by_hand(timer: PhaseTimer) -> Iterator[None]:
+    """Time gradients that are taken, and optimisers that step, within a forward phase (manual optimisation).
+
+    A closure that an optimiser calls is forward again. So is what `training_step` does after all of this.
+    """
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    depths: list[int | None] = []
+
+    def before(_: object, given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        within = timer.innermost == "forward"
+        depths.append(timer.depth if within else None)
+        if within:
+            timer.enter("optimizer")
+            given = tuple(_forward(timer, one) if callable(one) else one for one in given)
+            options = {name: _forward(timer, one) if name == "closure" else one for name, one in options.items()}
+        return given, options
+
+    def after(*_: object) -> None:
+        if (depth := depths.pop()) is not None:
+            timer.leave_to(depth)
+
+    passes = {name: getattr(torch.autograd, name) for name in ("backward", "grad")}
+    hooks = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
+    try:
+        for name, call in passes.items():
+            setattr(torch.autograd, name, _backward(timer, call))
+        yield
+    finally:
+        for name, call in passes.items():
+            setattr(torch.autograd, name, call)
+        for hook in hooks:
+            hook.remove()
+
+
+def _backward(timer: PhaseTimer, call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def timed(*given: Any, **options: Any) -> Any:
+        if timer.innermost != "forward":
+            return call(*given, **options)
+        return timer.around("backward", call)(*given, **options)
+
+    return timed
+
+
+def _forward(timer: PhaseTimer, closure: Any) -> Any:
+    if closure is None:
+        return None
+
+    def timed() -> Any:
+        depth = timer.depth
+        timer.enter("forward")
+        try:
+            return closure()
+        finally:
+            timer.leave_to(depth)
+
+    return timed

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from accelsweep.devices.clock import Clock, monotonic
 from accelsweep.devices.device_kind import TelemetryUnavailable
 from accelsweep.devices.kinds import kind_of, telemetry_of
-from accelsweep.records.run_record import Metric
+from accelsweep.metrics import Metric
 
 BOARD = "GPU boards of all ranks"
 
@@ -143,7 +143,7 @@ class Meter:
         self._probes: list[GpuEnergy | PackageEnergy] = [*self._boards, self._package]
         self.found = Metric(value=None, unit="J", reason="unavailable: the meter was not read")
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Meter:
         """Read the counters."""
         for probe in self._probes:
             probe.start()

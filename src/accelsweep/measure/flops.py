@@ -28,8 +28,9 @@ from accelsweep.devices.datasheets import datasheet_flops_per_second
 from accelsweep.devices.kinds import kind_of
 from accelsweep.errors import DamagedFile
 from accelsweep.files import read_regular, write_bytes_atomically
-from accelsweep.json_documents import canonical_json, parse_json
-from accelsweep.records.run_record import Metric, Traits
+from accelsweep.metrics import Metric
+from accelsweep.plain_json import canonical_json, parse_json
+from accelsweep.results import Traits
 
 
 class NotCounted(Exception):

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import psutil
-
-from accelsweep.records.run_record import Metric
+from accelsweep.devices import host
+from accelsweep.metrics import Metric
 from accelsweep.significant_digits import count_of
 
 
@@ -43,8 +42,8 @@ def rank_memory(device: Any) -> RankMemory:
 
 def _pss(reasons: dict[str, str]) -> int | None:
     try:
-        return int(psutil.Process().memory_full_info().pss)
-    except (AttributeError, OSError, psutil.Error) as error:
+        return host.proportional_set_size()
+    except OSError as error:
         reasons["pss"] = f"the system shows no proportional set size ({type(error).__name__})"
         return None
 
@@ -162,13 +161,8 @@ def kinds_of(device: Any) -> dict[str, Callable[[], int]]:
     """
     from accelsweep.devices.kinds import kind_of
 
-    kinds: dict[str, Callable[[], int]] = {"the host": _private_bytes}
+    kinds: dict[str, Callable[[], int]] = {"the host": host.private_bytes}
     kind = kind_of(device.type)
     if kind.allocated_bytes(device) is not None:
         kinds["the device"] = lambda: kind.allocated_bytes(device) or 0
     return kinds
-
-
-def _private_bytes() -> int:
-    held = psutil.Process().memory_info()
-    return int(held.rss - getattr(held, "shared", 0))

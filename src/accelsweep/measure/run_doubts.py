@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from accelsweep.devices.linux import allowed_cores
 from accelsweep.measure.stalls import RankStalls, stood_still
-from accelsweep.records.run_environment import DeviceState, Moment
-from accelsweep.records.run_record import Doubt
+from accelsweep.results import Doubt
+from accelsweep.run_environment import DeviceState, Moment
 from accelsweep.significant_digits import count_of
 
 # The steadiness of a window: one change of level, tested on medians of bins.

@@ -11,14 +11,13 @@ A machine that sleeps is another matter: the clock of durations stands still mea
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import psutil
+from accelsweep.devices.host import children
 
 LARGE_SHARE = 0.1
 LONG_SECONDS = 1.0
@@ -132,7 +131,7 @@ class OurWork:
 
     def start(self) -> None:
         """Look for the first time, before the first step."""
-        self._children = _children()
+        self._children = children()
         self._looks, self._known = [], True
         self._look(0, time.monotonic())
 
@@ -144,7 +143,7 @@ class OurWork:
     def stop(self) -> None:
         """Look for the last time, with all work done."""
         self._look(math.inf, time.monotonic())
-        self._known = self._known and _children() == self._children
+        self._known = self._known and children() == self._children
 
     def cores(self, stall: Stall) -> float | None:
         """Return the cores that were busy in a stall, beyond what the same processes use otherwise; None if unknown.
@@ -178,10 +177,6 @@ def together(stalls: Sequence[tuple[float, float | None]]) -> RankStalls:
     """Return what a rank did in its stalls, each given by its seconds and its cores."""
     still = 0 < len(stalls) <= SELDOM and all(cores is not None and cores < IDLE_CORES for _, cores in stalls)
     return RankStalls(math.fsum(seconds for seconds, _ in stalls), len(stalls), still)
-
-
-def _children() -> frozenset[int]:
-    return frozenset(child.pid for child in psutil.Process(os.getpid()).children(recursive=True))
 
 
 def _used_by(process: int) -> float:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from accelsweep.config.schema import Measure
 from accelsweep.devices.clock import Clock, Marks, TimedDevice, monotonic
 from accelsweep.measure.memory import MemoryWatch, part_ends
 from accelsweep.measure.stalls import RankStalls
-from accelsweep.records.run_record import Metric
+from accelsweep.metrics import Metric
+from accelsweep.run_config import Measure
 
 # The ranks that measure together: a barrier, one broadcast and one exchange, outside of the timed steps.
 

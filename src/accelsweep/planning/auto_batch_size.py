@@ -7,14 +7,15 @@ settings that differ in nothing else share it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from accelsweep.config.grid import AUTO_BATCH_SIZE, FIRST_TRY, CheckedPoint
-from accelsweep.config.schema import CellConfig, Measure
+from accelsweep.config.schema import changed
 from accelsweep.config.setting import Cell, cell_name
 from accelsweep.errors import InputError
 from accelsweep.records.plan import FoundBatch
+from accelsweep.run_config import CellConfig, Measure
 
 SEARCHED_TASKS = ("train_throughput", "time_to_accuracy")
 """The tasks whose steps a search does: training steps, with the optimiser's state."""
@@ -40,7 +41,7 @@ def search_of(config: CellConfig) -> CellConfig:
         batch_resolution=given.batch_resolution,
         rank_memory_bytes=given.rank_memory_bytes,
     )
-    return config.changed(task="memory_frontier", batch_size=FIRST_TRY, measure=rules.model_dump(mode="json"))
+    return changed(config, task="memory_frontier", batch_size=FIRST_TRY, measure=asdict(rules))
 
 
 def refuse_unsearchable(config: CellConfig, option: str | None) -> None:
@@ -64,7 +65,7 @@ def decided(point: CheckedPoint, batches: Batches, with_batch: Callable[[int], C
         shown = {**point.axes, "batch_size": found.batch_size}
         return replace(point, config=with_batch(found.batch_size), axes=shown, search=search)
     # A key of its own tells the config, which never runs, from that of a setting whose batch was given.
-    apart = point.config.changed(automatic="batch_size")
+    apart = changed(point.config, automatic="batch_size")
     return replace(point, config=apart, axes={**point.axes, "batch_size": AUTO_BATCH_SIZE}, search=search, lacks=found)
 
 

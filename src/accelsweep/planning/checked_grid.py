@@ -16,22 +16,23 @@ from accelsweep import registry
 from accelsweep.config.grid import CheckedPoint, GridPoint, GridPoints, expand, steering_of
 from accelsweep.config.hydra import Composer, without_effect
 from accelsweep.config.hydra_errors import defining_file, dotted_keys, suggest
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import CONFIG_KEYS
 from accelsweep.config.setting import PLAN_KEYS, Cell, cell_name, frozen_paths
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Settings
-from accelsweep.config.trainer import trainers_place
 from accelsweep.config.value_errors import FileOf
 from accelsweep.config.versions import Tree
 from accelsweep.devices import kinds
 from accelsweep.errors import InputError, nearest
-from accelsweep.json_documents import MISSING, look_up
+from accelsweep.plain_json import MISSING, look_up
 from accelsweep.planning import auto_batch_size, config_validation, target_check, unsupported
 from accelsweep.planning.config_validation import Rule
 from accelsweep.planning.source_digests import ImportPath, source_digests, targets
 from accelsweep.planning.target_check import optimizer_notes, with_own_targets
 from accelsweep.records.plan import Excluded, FoundBatch
+from accelsweep.run_config import CellConfig
 from accelsweep.significant_digits import count_of
+from accelsweep.trainer_arguments import trainers_place
 
 # Pick cells by the values of their keys: `exclude:` rules and the choice of the baseline.
 
@@ -253,7 +254,7 @@ def _refuse_other_steering(steering: dict[str, Any], point: GridPoint) -> None:
 
 
 def _notes(jobs: int, points: dict[str, CheckedPoint], exclude: Sequence[config_validation.Rule]) -> tuple[str, ...]:
-    known = list(CellConfig.model_fields)
+    known = CONFIG_KEYS
     added = {key for point in points.values() for key in point.added}.difference(known, PLAN_KEYS)
     notes = [
         f"'{key}' is taken as a key of your own" + (f". {place}" if place else near)

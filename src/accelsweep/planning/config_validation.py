@@ -16,12 +16,18 @@ from accelsweep import registry
 from accelsweep.analysis.power import MIN_BLOCKS
 from accelsweep.config.grid import CheckedPoint
 from accelsweep.config.prices import Prices
-from accelsweep.config.schema import CellConfig, LearningRate, Measure, global_batch_of
+from accelsweep.config.schema import CONFIG_KEYS, MODELS, changed, declared
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.config.site import NodeKind, Site
 from accelsweep.config.sweep_options import PILOT, Analysis, BlockSettings, Limits, Settings
-from accelsweep.config.tasks import task_of, tasks, unused_keys
-from accelsweep.config.trainer import (
+from accelsweep.config.value_errors import FileOf, parsed
+from accelsweep.errors import InputError, nearest
+from accelsweep.plain_json import canonical_json
+from accelsweep.registry import Task
+from accelsweep.run_config import CellConfig, LearningRate, Measure
+from accelsweep.schedulers.slurm import refuse_unfit_slurm
+from accelsweep.tasks import task_of, tasks, unused_keys
+from accelsweep.trainer_arguments import (
     DECIDED_HERE,
     asked_length,
     decided_words,
@@ -29,11 +35,6 @@ from accelsweep.config.trainer import (
     trainer_arguments,
     trainers_place,
 )
-from accelsweep.config.value_errors import FileOf, parsed
-from accelsweep.errors import InputError, nearest
-from accelsweep.json_documents import canonical_json
-from accelsweep.registry import Task
-from accelsweep.schedulers.slurm import refuse_unfit_slurm
 
 
 class Rule(BaseModel):
@@ -51,20 +52,20 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
     Top-level keys beyond the known ones must have been added with `+key=` (`added`) or be config groups (`groups`).
     """
     _refuse_unknown(config, added, groups, file_of)
-    for key in CellConfig.model_fields:
+    for key in CONFIG_KEYS:
         if key not in config:
             raise InputError(f"the key '{key}' is missing; look in {file_of(key)}")
-    parsed(Measure, config["measure"], "measure", file_of, extra="forbid")
+    parsed(MODELS[Measure], config["measure"], "measure", file_of, extra="forbid")
     for model in registry.config_models(""):
         given = {key: config[key] for key in model.model_fields if config.get(key) is not None}
         parsed(model, given, "", file_of, extra="forbid")
-    checked = parsed(CellConfig, config, "", file_of)
-    parsed(LearningRate, checked.optimizer or {}, "optimizer", file_of)
+    checked = declared(CellConfig, parsed(MODELS[CellConfig], config, "", file_of), config)
+    parsed(MODELS[LearningRate], checked.optimizer or {}, "optimizer", file_of)
     refuse_unwritable(config)
     typed = {"precision": checked.precision, "env": checked.env}
     if all(config[key] == value for key, value in typed.items()):
         return checked
-    return checked.changed(**typed)
+    return changed(checked, **typed)
 
 
 def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> None:
@@ -74,7 +75,7 @@ def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Se
     for key in config:
         if key not in known and key not in added and key not in groups:
             raise InputError(
-                f"unknown key '{key}'{nearest(str(key), CellConfig.model_fields)}; look in {file_of(str(key))}. "
+                f"unknown key '{key}'{nearest(str(key), CONFIG_KEYS)}; look in {file_of(str(key))}. "
                 + (
                     f"An argument of Lightning's Trainer stands below `trainer`. {place}"
                     if (place := trainers_place(str(key)))
@@ -231,7 +232,7 @@ def refuse_conflicts(config: CellConfig, limits: Limits, file_of: FileOf) -> Non
         _refuse_trainer_key(str(name), file_of)
     asked_length(config.trainer)
     _refuse_misspelt_strategy(config, file_of)
-    if "batch_size" in config.data and not global_batch_of(config):
+    if "batch_size" in config.data and not config.divided_batch_size:
         raise InputError(
             "data.batch_size is set in the config, and every data set gets the top-level batch_size: remove it, and "
             f"set or sweep batch_size=VALUE; look in {file_of('data.batch_size')}"
@@ -305,7 +306,7 @@ def _read(config: CellConfig) -> str:
 
 def _known_keys() -> set[str]:
     """Return the top-level keys of a setting that accelsweep reads: its own and those of features."""
-    return {*CellConfig.model_fields, *(key for model in registry.config_models("") for key in model.model_fields)}
+    return {*CONFIG_KEYS, *(key for model in registry.config_models("") for key in model.model_fields)}
 
 
 OUR_WORKLOADS = "accelsweep.workloads."

@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 
 from accelsweep.analysis.power import smallest_visible_effect
 from accelsweep.config.prices import Prices, usd_per_hour_on
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.setting import Cell, label
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Limits, Settings
 from accelsweep.planning.plan import Plan
 from accelsweep.planning.resources import held_gpus, serving, shortened
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest, PlannedBlock, Run
+from accelsweep.records.plan import Manifest, PlannedBlock
 from accelsweep.records.run_files import readable_records
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
+from accelsweep.results import Outcome
+from accelsweep.run_config import CellConfig, Run
 from accelsweep.schedulers.protocol import Resources
 
 # The time that earlier runs took, and what a further one will take by that.

@@ -16,7 +16,7 @@ from accelsweep import registry
 from accelsweep.analysis.power import MIN_BLOCKS
 from accelsweep.config.setting import Cell
 from accelsweep.config.sweep_options import LOOKS, BlockSettings, Settings
-from accelsweep.config.versions import VERSION, Version
+from accelsweep.config.versions import Version
 from accelsweep.errors import InputError
 from accelsweep.files import set_aside, write_bytes_atomically
 from accelsweep.planning import auto_batch_size, checked_grid, randomized_blocks
@@ -27,6 +27,7 @@ from accelsweep.records.cleanup import refuse_obstacles
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, FoundBatch, Manifest, PlannedCell, PlanPart
 from accelsweep.redaction import without_secrets
+from accelsweep.run_config import VERSION
 
 # The number of blocks of a sweep: as the config says, with added ones, decided by a pilot, or look by look.
 

@@ -18,10 +18,11 @@ from accelsweep.config.setting import Cell
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Settings
 from accelsweep.errors import DamagedFile, InputError
-from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.planning.resources import fits, most_runs, needs, resource_class, together
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, Manifest, PlannedBlock, Run, in_any_version
+from accelsweep.records.plan import Block, Manifest, PlannedBlock, in_any_version
+from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
 
 # The numbers of a cell's repeats, and the seeds of its runs.

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import NodeKind, Site
 from accelsweep.config.sweep_options import Limits
 from accelsweep.devices.datasheets import matches_model
 from accelsweep.devices.device_kind import Device
 from accelsweep.devices.kinds import KINDS, kind_of
 from accelsweep.errors import InputError, nearest
+from accelsweep.run_config import CellConfig
 from accelsweep.schedulers.protocol import Resources
 from accelsweep.significant_digits import count_of
 

@@ -20,22 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep import registry
-from accelsweep.config.schema import CellConfig
-from accelsweep.config.tasks import task_of
 from accelsweep.config.versions import Tree
 from accelsweep.errors import InputError, nearest
-from accelsweep.installation import __version__
-from accelsweep.json_documents import sha256_text
+from accelsweep.installation import __version__, in_installed
+from accelsweep.plain_json import sha256_text
 from accelsweep.records.layout import SweepFolder
+from accelsweep.run_config import CellConfig
+from accelsweep.tasks import task_of
 
 # The origin of a run's modules: the working directory, or the tree of a version in the place of a checkout.
-
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
-
-
-def in_installed(path: Path) -> bool:
-    """Return whether a path lies among those that pip installed."""
-    return not _INSTALLED.isdisjoint(path.parts)
 
 
 @dataclass(frozen=True)

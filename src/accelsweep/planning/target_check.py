@@ -20,12 +20,12 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
 
 from accelsweep.config.hydra import Composer
-from accelsweep.config.schema import CellConfig, LearningRate
-from accelsweep.config.setting import brings_own_data
-from accelsweep.config.target_signature import OUR_PACKAGE, Arguments, refuse_arguments
-from accelsweep.config.tasks import task_of
 from accelsweep.errors import InputError, nearest
-from accelsweep.planning.source_digests import ImportPath, find_package, in_installed, places_of, stated_targets
+from accelsweep.installation import in_installed
+from accelsweep.planning.source_digests import ImportPath, find_package, places_of, stated_targets
+from accelsweep.run_config import LEARNING_RATE_KEYS, CellConfig
+from accelsweep.target_signature import OUR_PACKAGE, Arguments, refuse_arguments
+from accelsweep.tasks import task_of
 
 _FORM = "`_target_` is package.module.Class"
 
@@ -70,11 +70,11 @@ class _Built(NamedTuple):
 
 def _built(config: CellConfig) -> Iterator[_Built]:
     if not task_of(config.task, config.raw).model_trains:
-        yield from _built_in("model", config.model, ("batch_size",) if brings_own_data(config) else ())
+        yield from _built_in("model", config.model, ("batch_size",) if config.brings_own_data else ())
     data = {key: value for key, value in config.data.items() if key != "batch_size"}
     yield from _built_in("data", data, ("batch_size", "seed", "device"))
     if config.optimizer:
-        ours = LearningRate.model_fields
+        ours = LEARNING_RATE_KEYS
         own = {key: value for key, value in config.optimizer.items() if key not in ours}
         yield from _built_in("optimizer", {**own, "_partial_": True}, ())
     yield from _built_below("trainer", config.trainer, "the Trainer")

@@ -11,14 +11,14 @@ from importlib.util import find_spec
 from typing import Any
 
 from accelsweep import registry
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import Site
-from accelsweep.config.tasks import task_of
-from accelsweep.config.trainer import FSDP, without_effect
 from accelsweep.devices.kinds import AUTO_ACCELERATORS, kind_of, kind_or_unknown
 from accelsweep.planning.resources import held_gpus, needs, serving
+from accelsweep.run_config import CellConfig
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import count_of
+from accelsweep.tasks import task_of
+from accelsweep.trainer_arguments import FSDP, without_effect
 
 # Configs that a strategy of Lightning's Trainer cannot train, as far as known without importing it.
 

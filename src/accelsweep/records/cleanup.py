@@ -4,29 +4,27 @@ Every file is written under a temporary name first and then renamed (`json_docum
 `report.report_files`). A SIGKILL in between leaves the temporary file behind. It is never read, and it is removed here
 if its name, its owner and its kind show that it is ours and the clock of its own file system says that it is old.
 
-Temporary folders say who owns them. One of a process is locked by it, and the lock ends with it. One of a sweep has a
-file beside it that names the sweep, whose holds end with their processes.
+A sweep's temporary folder has a file beside it that names the sweep, whose holds end with their processes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shlex
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.files import set_aside_non_file
-from accelsweep.json_documents import sha256_text
+from accelsweep.plain_json import sha256_text
 from accelsweep.records.file_lock import living_hold, now_on
 from accelsweep.records.layout import ATTEMPTS_FOLDER, REPORTS_FOLDER, RUNS_FOLDER, SWEEPS_FOLDER, SweepFolder
+from accelsweep.temporary_folders import remove_abandoned_folders
 
 STALE_SECONDS = 3600.0
 """No write takes so long; a younger file may still be written."""
@@ -34,13 +32,8 @@ STALE_SECONDS = 3600.0
 NEW_DATABASE = "new.db"
 """The name of a database until it is whole."""
 
-SETTLED_SECONDS = 60.0
-"""A younger temporary folder may have been made by a process that does not lock it yet."""
-
 SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 - a folder of ours is made there, which nobody else may write to
 """Where the folder for a sweep's temporary files lies if TMPDIR is too long for the sockets in it."""
-
-_PURPOSES = ("compile", "debugging", "opened")
 
 _RANDOM = r"[a-z0-9_]{8}"
 
@@ -72,16 +65,6 @@ def sweep_up_databases(path: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def temporary_folder(purpose: str) -> Iterator[Path]:
-    """Make a folder below TMPDIR that is gone after the with-block, or swept up after this process was killed."""
-    with (
-        tempfile.TemporaryDirectory(prefix=f"accelsweep-{purpose}-", ignore_cleanup_errors=True) as made,
-        _locked(Path(made), or_not=True),
-    ):
-        yield Path(made)
-
-
 def sweep_folder_name(folder: SweepFolder) -> str:
     """Return the name of the folder for a sweep's temporary files."""
     return f"accelsweep-{sha256_text(str(folder.root.resolve()))[:12]}"
@@ -99,17 +82,11 @@ def remove_sweep_folder(folder: SweepFolder, place: Path) -> None:
         _remove(place)
 
 
-def sweep_up_temporary(purposes: tuple[str, ...] = _PURPOSES) -> None:
+def sweep_up_temporary() -> None:
     """Remove this user's temporary folders that no living process owns, whatever sweep they belonged to."""
-    base = Path(tempfile.gettempdir())
-    for purpose in purposes:
-        for folder in base.glob(f"accelsweep-{purpose}-*"):
-            with contextlib.suppress(OSError):  # BlockingIOError: a living process holds it
-                made = folder.lstat()
-                if made.st_uid == os.getuid() and time.time() - made.st_mtime > SETTLED_SECONDS:
-                    with _locked(folder):
-                        shutil.rmtree(folder)
-    for owner in [one for place in {str(base), *SHORT_PLACES} for one in Path(place).glob("accelsweep-*.owner")]:
+    remove_abandoned_folders()
+    base = tempfile.gettempdir()
+    for owner in [one for place in {base, *SHORT_PLACES} for one in Path(place).glob("accelsweep-*.owner")]:
         with contextlib.suppress(OSError, ValueError, AccelsweepError):
             if owner.lstat().st_uid == os.getuid() and stat.S_ISREG(owner.lstat().st_mode):
                 _remove_ownerless(SweepFolder.of(Path(owner.read_text("utf-8"))), owner)
@@ -135,25 +112,6 @@ def _owner(place: Path) -> Path:
 
 def _opened_by_us(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, *, or_not: bool = False) -> Iterator[None]:
-    """Hold a folder until the block ends, or this process does; raise BlockingIOError if another process holds it.
-
-    Where its disk cannot lock folders, as NFS, this raises OSError; with `or_not` the block goes on without a hold, and
-    nobody will remove the folder after a kill.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if not or_not or isinstance(error, BlockingIOError):
-                raise
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _files(folder: SweepFolder) -> Iterator[tuple[Path, float]]:

@@ -21,7 +21,7 @@ import psutil
 
 from accelsweep.errors import AccelsweepError, DamagedFile
 from accelsweep.files import create_exclusively, lease_folder, lock, set_aside_non_file
-from accelsweep.json_documents import sha256_text
+from accelsweep.plain_json import sha256_text
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Hold
 from accelsweep.records.run_record import now

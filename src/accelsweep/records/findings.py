@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_serializer, field_validator
+from pydantic_core import to_jsonable_python
 
 from accelsweep import registry
 from accelsweep.config.prices import PriceUsed
@@ -16,7 +17,7 @@ from accelsweep.devices.kinds import kind_or_unknown
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
 from accelsweep.records.plan import Excluded, Manifest
-from accelsweep.records.run_record import Doubt, Effective, Outcome
+from accelsweep.results import Doubt, Effective, Outcome
 from accelsweep.significant_digits import percent_of
 
 # The knowledge of one setting on one kind of machine: its runs, its rate, its costs, and why to doubt them.
@@ -96,7 +97,7 @@ class CellFinding(Frozen):
     @field_serializer("effective")
     def _as_written(self, effective: Effective | None) -> dict[str, Any]:
         """Return the settings as files hold them: nothing measured is no key at all, as the first version wrote it."""
-        return {} if effective is None else effective.model_dump(mode="json")
+        return {} if effective is None else to_jsonable_python(effective)
 
     @property
     def ratio(self) -> Estimate | None:

@@ -31,8 +31,8 @@ RUNS_FOLDER, ATTEMPTS_FOLDER = "runs", "attempts"
 RECORD_FILE, STEPS_FILE, LOG_FILE = "record.json", "steps.parquet", "run.log"
 """Files of a run: its record, its raw step times, the output of its processes."""
 
-STARTED_FILE, PROGRESS_FILE = "started.json", "progress"
-"""Files of an attempt: the mark of one without an end, and the number of finished steps."""
+STARTED_FILE = "started.json"
+"""The mark of an attempt without an end."""
 
 PAGE, MARKDOWN = "index.html", "report.md"
 """A report as a page, and as Markdown."""

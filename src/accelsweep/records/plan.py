@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
@@ -10,48 +9,14 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from accelsweep import registry
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import Config
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Settings
-from accelsweep.config.versions import VERSION, Version, without_version
-from accelsweep.errors import InputError
-from accelsweep.json_documents import Document, Frozen, canonical_json, sha256_text
+from accelsweep.config.versions import Version, without_version
+from accelsweep.json_documents import Document, Frozen
+from accelsweep.plain_json import canonical_json, sha256_text
+from accelsweep.run_config import VERSION, Run
 from accelsweep.schedulers.protocol import Resources
-
-_RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
-
-
-class RunName(NamedTuple):
-    """The parts of a run's name: its cell's name, and the number of the repeat (from 0)."""
-
-    cell: str
-    repeat: int
-
-
-class Run(Frozen):
-    """One repeat of one cell: the unit of measurement.
-
-    `seed` is the cell's seed plus the number of its earlier blocks, which is usually the repeat's number. A cell may
-    run several times in a block. Then its runs there have one seed.
-    """
-
-    name: str
-    cell: str
-    repeat: int
-    seed: int
-
-    @classmethod
-    def of(cls, cell: str, repeat: int, seed: int) -> Run:
-        """Return the run for repeat number `repeat` (from 0) of the cell named `cell`, one run in each block."""
-        return cls(name=f"{cell}-r{repeat}", cell=cell, repeat=repeat, seed=seed + repeat)
-
-    @staticmethod
-    def parse(name: str) -> RunName:
-        """Return the cell and the repeat in this name of a run. Raises InputError for any other text."""
-        found = _RUN_NAME.fullmatch(name)
-        if found is None:
-            raise InputError(f"{name!r} is not the name of a run, which is SETTING-rK for repeat K")
-        return RunName(found[1], int(found[2]))
 
 
 class Block(Document):
@@ -66,7 +31,7 @@ class Block(Document):
     sweep: str
     order_seed: int
     runs: tuple[Run, ...]
-    configs: dict[str, CellConfig]
+    configs: dict[str, Config]
     axes: dict[str, dict[str, Any]]
     resources: Resources
 

@@ -15,13 +15,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from accelsweep.config.schema import CellConfig
+from pydantic import TypeAdapter, ValidationError
+
 from accelsweep.errors import DamagedFile, InputError
-from accelsweep.files import remove, set_aside
-from accelsweep.json_documents import Document
+from accelsweep.files import read_regular, remove, set_aside
+from accelsweep.json_documents import Document, first_error
 from accelsweep.records.layout import ATTEMPTS_FOLDER, LOG_FILE, RECORD_FILE, STARTED_FILE, STEPS_FILE, SweepFolder
-from accelsweep.records.plan import Block, Manifest, Run
+from accelsweep.records.plan import Block, Manifest
 from accelsweep.records.run_record import Record, steps_damage
+from accelsweep.results import RankResult
+from accelsweep.run_config import CellConfig, Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,6 +84,17 @@ def read_steps(steps: Path, record: Path, run: str, columns: list[str] | None = 
         raise
     except (pa.ArrowException, OSError, KeyError) as error:  # pyarrow calls a page that it cannot unpack an OSError
         raise DamagedFile(steps, f"it is no table of steps ({error})") from None
+
+
+_RANK_RESULT = TypeAdapter(RankResult)
+
+
+def read_rank_result(path: Path) -> RankResult:
+    """Return the validated result of a rank. Raises DamagedFile, or FileNotFoundError where there is none."""
+    try:
+        return _RANK_RESULT.validate_json(read_regular(path))
+    except ValidationError as error:
+        raise DamagedFile(path, f"it is no result of a rank: {first_error(error)}") from None
 
 
 _RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record seals the others

@@ -5,113 +5,20 @@ Safe to call at any time and from any machine that sees the files: nothing is ch
 
 from __future__ import annotations
 
-import errno
-import mmap
-import os
 import statistics
-import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from accelsweep.errors import DamagedFile
-from accelsweep.files import read_regular
+from accelsweep.heartbeat import PROGRESS_FILE, HeartbeatReader, read_progress
 from accelsweep.records.file_lock import living, read_hold
-from accelsweep.records.layout import LOG_FILE, PROGRESS_FILE, SweepFolder
+from accelsweep.records.layout import LOG_FILE, SweepFolder
 from accelsweep.records.plan import Hold, Manifest
 from accelsweep.records.run_files import RunFolder
-from accelsweep.records.run_record import Doubt, Outcome, Record
+from accelsweep.records.run_record import Record
 from accelsweep.records.stop_reasons import reasons_not_run
-
-# A rank's sign of life: the steps of its present phase, in mapped memory that its supervisor reads.
-
-_NO_MAPS = frozenset({errno.ENODEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
-"""What file systems answer that have no shared memory maps, such as 9p, and FUSE with direct input and output."""
-
-
-def shared_memory(file: int, size: int) -> mmap.mmap | bytearray:
-    """Return the first `size` bytes of an open file as memory; on a disk without shared maps, memory of our own.
-
-    What is written to the latter nobody sees. A system call for each step would cost more than such a sign is worth.
-    """
-    try:
-        return mmap.mmap(file, size)
-    except OSError as error:
-        if error.errno not in _NO_MAPS:
-            raise
-        return bytearray(size)
-
-
-_PULSE = struct.Struct("<qq")  # process id, for whoever looks; steps since the last rest, 0 for a rest
-
-
-class Pulse:
-    """The writer's side. `beat` is a write to memory, without a system call; without a path nobody hears it."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        """Make the file, at rest, or take an earlier phase's over. Raises OSError where there is no room for it.
-
-        On a disk without shared memory maps the rank stays at rest for all who listen.
-        """
-        self._process, self._steps = os.getpid(), 0
-        self._memory: mmap.mmap | bytearray = bytearray(_PULSE.size)
-        if path is not None:
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                os.pwrite(file, _PULSE.pack(self._process, 0), 0)  # a hole could not be filled once the disk is full
-                self._memory = shared_memory(file, _PULSE.size)
-            finally:
-                os.close(file)
-
-    def beat(self, *, rests: bool = False) -> None:
-        """Say that a step is done. It `rests` where something else than a step follows."""
-        self._steps = 0 if rests else self._steps + 1
-        _PULSE.pack_into(self._memory, 0, self._process, self._steps)
-
-    def rest(self) -> None:
-        """Say that something else than a step follows, which may take any time."""
-        self.beat(rests=True)
-
-
-class Heard:
-    """The reader's side: it asks the file system until the file is there, and then only memory."""
-
-    def __init__(self, path: Path) -> None:
-        """`path` need not exist yet."""
-        self._path = path
-        self._memory: mmap.mmap | None = None
-
-    @property
-    def steps(self) -> int:
-        """The steps since the rank last rested; 0 while it rests, and before its first sign."""
-        if self._memory is None:
-            try:
-                with self._path.open("rb") as file:
-                    self._memory = mmap.mmap(file.fileno(), _PULSE.size, access=mmap.ACCESS_READ)
-            except (OSError, ValueError):  # not there yet, or still empty
-                return 0
-        _, steps = _PULSE.unpack_from(self._memory)
-        return int(steps)
-
-
-# The number of finished steps, shared with the supervisor through eight bytes of mapped memory.
-
-_COUNT = struct.Struct("<q")
-
-
-class StepCount:
-    """Call it with the number of finished steps; readers of the file see it at once, without a system call here."""
-
-    def __init__(self, path: Path) -> None:
-        """Make the file, with 0 in it, which it keeps on a disk without shared memory maps."""
-        path.write_bytes(_COUNT.pack(0))
-        with path.open("r+b") as file:
-            self._memory = shared_memory(file.fileno(), _COUNT.size)
-
-    def __call__(self, steps: int) -> None:
-        """Show `steps` finished steps."""
-        _COUNT.pack_into(self._memory, 0, steps)
+from accelsweep.results import Doubt, Outcome
 
 
 def steps_done(folder: SweepFolder, run: str) -> int | None:
@@ -134,16 +41,12 @@ def signs_of(folder: SweepFolder, run: str) -> tuple[int, ...]:
         log_bytes = (attempt / LOG_FILE).stat().st_size
     except OSError:
         log_bytes = 0
-    return number, read_progress(attempt / PROGRESS_FILE) or 0, Heard(attempt / "pulse-0").steps, log_bytes
-
-
-def read_progress(path: Path) -> int | None:
-    """Return the number of finished steps that the file at `path` shows; None where there is no such file (yet)."""
-    try:
-        content = read_regular(path)
-    except (FileNotFoundError, DamagedFile):
-        return None
-    return int(_COUNT.unpack(content)[0]) if len(content) == _COUNT.size else None
+    return (
+        number,
+        read_progress(attempt / PROGRESS_FILE) or 0,
+        HeartbeatReader(attempt / "heartbeat-0").steps,
+        log_bytes,
+    )
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from accelsweep import registry
 from accelsweep.config.setting import axes_in_words
+from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import CellFinding, Certainty, Choice, Findings, Recommendation
 from accelsweep.records.layout import RunsPlace
-from accelsweep.records.metrics import MEMORY_METRICS
-from accelsweep.records.run_record import Doubt, Outcome, doubt_in_words
+from accelsweep.records.run_record import doubt_in_words
 from accelsweep.report import units as fmt
 from accelsweep.report.captions import CAPTIONS, TABLE_FIGURES
 from accelsweep.report.figures.breakdown import breakdown_figure
@@ -30,6 +30,7 @@ from accelsweep.report.report_tables import build_tables
 from accelsweep.report.setting_table import ENERGY, absent_metrics, cost_of, metric_entry, quality_words
 from accelsweep.report.table_model import ReportTable
 from accelsweep.report.units import capitalized, printable_findings
+from accelsweep.results import Doubt, Outcome
 
 FIRST_FIGURE = "speedup"
 """The figure of the first screen."""

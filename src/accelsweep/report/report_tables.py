@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from accelsweep import registry
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import DeviceCount, Findings, LawForm, ScalingLaw
-from accelsweep.records.run_record import Doubt, Outcome
 from accelsweep.report import units as fmt
 from accelsweep.report.setting_table import cells_table
 from accelsweep.report.table_model import Column, Entry, ReportTable
+from accelsweep.results import Doubt, Outcome
 from accelsweep.significant_digits import interval_digits, significant
 
 _TONES = {LawForm.universal: "slower", LawForm.amdahl: "slower", LawForm.ideal: "same", LawForm.beyond: "faster"}
@@ -141,7 +142,7 @@ def doubts_table(findings: Findings) -> ReportTable:
             )
             for doubt, where in labels.items()
         ),
-        data=[{**doubt.model_dump(), "cells": "; ".join(where)} for doubt, where in labels.items()],
+        data=[{**asdict(doubt), "cells": "; ".join(where)} for doubt, where in labels.items()],
         empty="No doubt was found.",
     )
 

@@ -7,15 +7,17 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from accelsweep import registry
-from accelsweep.config.tasks import SIZES
+from accelsweep.metrics import MEMORY_METRICS, Meaning, metrics
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import CellFinding, Findings
-from accelsweep.records.metrics import MEMORY_METRICS, Meaning, metrics
 from accelsweep.records.run_record import doubt_in_words
 from accelsweep.registry import Feature
 from accelsweep.report import units as fmt
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
+from accelsweep.tasks import SIZES
 
 ENERGY = "joules_per_sample"
 
@@ -249,7 +251,7 @@ def _csv_row(cell: CellFinding) -> dict[str, Any]:
     for name, summary in sorted(cell.metrics.items()):
         for field in ("median", "minimum", "maximum", "unit", "reason"):
             row[f"{name}.{field}"] = getattr(summary, field)
-    effective = {} if cell.effective is None else cell.effective.model_dump(mode="json")
+    effective = {} if cell.effective is None else to_jsonable_python(cell.effective)
     row |= {f"effective.{key}": value for key, value in sorted(effective.items())}
     return row | {"doubts": "; ".join(doubt.code for doubt in cell.doubts), "reasons": "; ".join(cell.reasons)}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import unicodedata
 from typing import Any
 
-from accelsweep.config.tasks import SIZES, TITLES
 from accelsweep.records.estimates import Estimate, Summary
 from accelsweep.records.findings import Findings, Recommendation
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 from accelsweep.significant_digits import UNKNOWN, format_ratio, interval_digits, is_uninformative, significant
+from accelsweep.tasks import SIZES, TITLES
 
 ABSENT = "not measured"
 

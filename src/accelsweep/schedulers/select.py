@@ -8,10 +8,7 @@ from typing import NamedTuple, Protocol
 from accelsweep import registry
 from accelsweep.config.site import Site
 from accelsweep.schedulers.protocol import Engine
-from accelsweep.schedulers.slurm import SLURM_VARIABLES, SlurmEngine, SlurmJob, out_of_memory_scope
-
-RECORDED_VARIABLES = (*SLURM_VARIABLES, *(name for one in registry.schedulers() for name in one.variables))
-"""The variables of a job's environment that a record keeps."""
+from accelsweep.schedulers.slurm import SlurmEngine, SlurmJob, out_of_memory_scope
 
 
 def engine_of(site: Site) -> Engine | None:

@@ -664,9 +664,6 @@ class SlurmEngine:
 
 _TIMEOUT_SECONDS = 20.0
 
-SLURM_VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURMD_NODENAME")
-"""The variables of a job's environment that a record keeps."""
-
 
 @dataclass(frozen=True)
 class SlurmJob:

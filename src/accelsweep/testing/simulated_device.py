@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from accelsweep.devices.device_kind import TelemetryUnavailable, foreign_processes
+from accelsweep.devices.host import pid_exists
 
 SIMULATED_VARIABLE = "ACCELSWEEP_SIMULATED"
 """The environment variable that names the folder. Without it there is no simulated device."""
@@ -133,7 +132,7 @@ def _written(where: Path) -> Iterator[tuple[int, Use]]:
 
 def living(where: Path) -> dict[int, Use]:
     """Return the processes that are on the device now."""
-    return {pid: use for pid, use in uses(where).items() if psutil.pid_exists(pid)}
+    return {pid: use for pid, use in uses(where).items() if pid_exists(pid)}
 
 
 class SimulatedTelemetry:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.config.setting import as_typed
-from accelsweep.json_documents import sha256_text
+from accelsweep.plain_json import sha256_text
 from accelsweep.redaction import masked
 
 KEY_TAG = "accelsweep.key"

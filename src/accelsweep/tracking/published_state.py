@@ -12,8 +12,9 @@ from accelsweep.errors import DamagedFile
 from accelsweep.files import sha256_file
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.records.layout import PUBLISHED_FILE, SWEEPS_FOLDER, SweepFolder
-from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.plan import Manifest
 from accelsweep.redaction import masked
+from accelsweep.run_config import Run
 from accelsweep.tracking.snapshot import report_digest, run_digest
 from accelsweep.tracking.store_uri import resolve_uri, sqlite_path
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet as parquet
+from pydantic_core import to_jsonable_python
 
 from accelsweep.config.setting import in_short, label
 from accelsweep.errors import DamagedFile
-from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.layout import LOG_FILE, PAGE, SweepFolder
-from accelsweep.records.plan import PlannedCell, Run
+from accelsweep.records.plan import PlannedCell
 from accelsweep.records.run_files import read_record
-from accelsweep.records.run_record import Doubt, Outcome, Record, steps_damage
+from accelsweep.records.run_record import Record, steps_damage
+from accelsweep.results import Doubt, Outcome
+from accelsweep.run_config import Run
 from accelsweep.tracking.mlflow_run import (
     NOTE_TAG,
     Artifact,
@@ -215,7 +219,7 @@ def _per_step(table: parquet.Table, step: np.ndarray) -> tuple[np.ndarray, np.nd
 def _config_values(record: Record, axes: dict[str, Any]) -> dict[str, Any]:
     """Return the plain top-level config values, the swept keys and the effective values."""
     plain = {name: value for name, value in record.config.raw.items() if isinstance(value, str | int | float | bool)}
-    effective = record.effective.model_dump(mode="json") if record.effective else {}
+    effective = to_jsonable_python(record.effective) if record.effective else {}
     known = {f"effective.{name}": value for name, value in effective.items() if value is not None}
     return plain | axes | {"seed": record.seed} | known
 
@@ -223,7 +227,9 @@ def _config_values(record: Record, axes: dict[str, Any]) -> dict[str, Any]:
 def _record_tags(record: Record, finished: FinishedRun, damage: DamagedFile | None) -> dict[str, str]:
     quality = record.metrics.get("quality")
     devices = record.effective.device_names if record.effective else ()
-    fingerprint = record.fingerprint.model_dump(mode="json", exclude={"builds"})
+    fingerprint = {name: facts for name, facts in asdict(record.fingerprint).items() if name != "builds"}
+    if not fingerprint["links"]:
+        del fingerprint["links"]
     return to_tags(
         {
             "kind": "run",

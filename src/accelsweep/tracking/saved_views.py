@@ -14,10 +14,10 @@ from typing import Any
 
 from accelsweep import registry
 from accelsweep.config.setting import axes_in_words
-from accelsweep.json_documents import sha256_text
+from accelsweep.metrics import MEMORY_METRICS
+from accelsweep.plain_json import sha256_text
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import CellFinding, Findings
-from accelsweep.records.metrics import MEMORY_METRICS
 from accelsweep.significant_digits import format_ratio
 from accelsweep.tracking.mlflow_run import NOTE_TAG, storable_text
 from accelsweep.tracking.repeat_runs import doubt_codes

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from accelsweep.config.setting import axes_in_words
-from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import CellFinding
 from accelsweep.records.plan import PlannedCell
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 from accelsweep.significant_digits import UNKNOWN, interval_digits, is_uninformative, significant
 from accelsweep.tracking.mlflow_run import NOTE_TAG, MlflowRun, epoch_ms, to_metrics, to_params, to_tags
 from accelsweep.tracking.repeat_runs import CREATED_BY, doubt_codes, note_sections, run_name, setting_key, setting_tags

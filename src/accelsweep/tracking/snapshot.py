@@ -9,14 +9,16 @@ from typing import Any
 
 from accelsweep.errors import DamagedFile
 from accelsweep.files import sha256_file
-from accelsweep.json_documents import canonical_json, sha256_text
+from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.file_lock import living_hold
 from accelsweep.records.findings import CellFinding, Findings
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest, Run
+from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import read_record
-from accelsweep.records.run_record import Outcome, Record
+from accelsweep.records.run_record import Record
 from accelsweep.records.sweep_progress import steps_done
+from accelsweep.results import Outcome
+from accelsweep.run_config import Run
 from accelsweep.tracking.mlflow_run import epoch_ms
 
 FileStamp = tuple[int, int]

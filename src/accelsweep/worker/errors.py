@@ -15,9 +15,8 @@ from types import FrameType, TracebackType
 from typing import NamedTuple
 
 from accelsweep.errors import AccelsweepError, InputError, MissingDevice, Unsupported
-from accelsweep.records.run_record import Outcome
 from accelsweep.redaction import masked
-from accelsweep.worker.run_spec import ErrorKind
+from accelsweep.results import ErrorKind, Outcome
 
 _MEMORY = re.compile(
     r"out of memory"
@@ -74,7 +73,7 @@ _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
 _DEVICE_ASSERT = "device-side assert triggered"
 
-_FRAMES_OF_OURS = tuple(str(Path(__file__).parents[1] / name) for name in ("worker", "rank", "measure"))
+_FRAMES_OF_OURS = tuple(str(Path(__file__).parents[1] / name) for name in ("worker", "measure"))
 
 _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
 
@@ -124,7 +123,7 @@ OUTCOME_OF: dict[ErrorKind, Outcome] = {
     "user_exception": Outcome.crashed,
     "collective": Outcome.crashed,
 }
-"""Kind of ending -> recorded outcome."""
+"""Error kind -> recorded outcome."""
 
 
 def classify(error: BaseException) -> ErrorKind:
@@ -192,31 +191,31 @@ def reason_of(error: BaseException, target: str | None = None) -> str:
 
     `target` is the column of the classes, where the data has columns.
 
-    An error of ours is complete without its type, also where another library wraps it in one of its own. An error that
-    Hydra wraps is told as it was raised. Hydra's own first line says only that a constructor failed. For an error in a
-    loader's worker torch raises one of the same type, whose last line holds the original. An error without words, or
-    of a kind that no `except Exception` catches, is told with its place.
+    Our own errors are complete without their type, even where another library wraps them. Where the user's code calls
+    Hydra, the error inside Hydra's wrapper counts: the wrapper only says that a constructor failed. For an error in a
+    DataLoader worker torch raises one of the same type, whose last line holds the original. An error without a message,
+    or of a kind that no `except Exception` catches, is reported with its location.
     """
     ours = next((link for link in _chain(error) if isinstance(link, _COMPLETE)), None)
-    told = ours or unwrapped(error)
-    lines = said(told).strip().splitlines() or [""]
+    raised = ours or unwrapped(error)
+    lines = said(raised).strip().splitlines() or [""]
     first = lines[0]
     if ours is not None:
         return masked(first)
-    if isinstance(told, SystemExit):
-        return masked(_exit_words(told))
-    if type(told).__name__ == "MisconfigurationException":
+    if isinstance(raised, SystemExit):
+        return masked(_exit_words(raised))
+    if type(raised).__name__ == "MisconfigurationException":
         return masked(f"Lightning refuses this: {first}")
     if _IN_A_WORKER.match(first) and len(lines) > 1:
         where = place_in(printed_frames(lines)) if lines[-1].endswith(_NO_WORDS) else None
         there = f", in {where}" if where else ""
         return masked(f"{lines[-1].strip()} (in a loader worker{there}){_remedy(lines[-1], target)}")
-    silenced = _silenced(told)
-    odd = not first or silenced or not isinstance(told, Exception)
-    where = place_in(_frames(told.__traceback__)) if odd else None
-    what = f"{type(told).__name__}{silenced}" + (f" in {where}" if where else "")
+    silenced = _silenced(raised)
+    odd = not first or silenced or not isinstance(raised, Exception)
+    where = place_in(_frames(raised.__traceback__)) if odd else None
+    what = f"{type(raised).__name__}{silenced}" + (f" in {where}" if where else "")
     known = next((instead for words, instead in _KNOWN if words.search(first)), f"{first}{_remedy(first, target)}")
-    return masked(f"{what}: {known}{_shared_memory(told)}" if first else what)
+    return masked(f"{what}: {known}{_shared_memory(raised)}" if first else what)
 
 
 def _silenced(error: BaseException) -> str:

@@ -1,34 +1,36 @@
-"""One rank of one run: from the frozen config to `rank-R.json` and `rank-R.steps.parquet`.
+"""One rank of one run: from the frozen config to `rank-R.json` and `steps-R.json`.
 
-torch and Lightning are imported inside the functions. A supervisor that has them already loses no time, and a parent
-that must not have them never gets them. `python -m accelsweep.worker.main SPEC` runs a rank in another interpreter.
+torch and Lightning are imported inside the functions: an executor that forks has them already, and a parent that must
+not have them never gets them. `python -m accelsweep.worker.main SPEC` runs a rank in another interpreter.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
 import traceback
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from accelsweep import registry
 from accelsweep.devices import linux
 from accelsweep.devices.clock import monotonic
+from accelsweep.files import write_json
+from accelsweep.heartbeat import StepCount
 from accelsweep.measure.machine_state import environment
 from accelsweep.measure.window import RankWindow
-from accelsweep.records.run_record import Metric
-from accelsweep.records.sweep_progress import StepCount
+from accelsweep.metrics import Metric
 from accelsweep.signals import exit_code_of, parser_for
 from accelsweep.worker.errors import Diverged, Exited, interrupted
 from accelsweep.worker.measurement import Account
 from accelsweep.worker.rank_setup import (
     OwnTree,
     RankPlace,
+    add_working_directory_to_path,
     before_exits,
     fresh_caches,
     is_warm,
@@ -39,47 +41,28 @@ from accelsweep.worker.rank_setup import (
 )
 from accelsweep.worker.run_spec import RunSpec
 
-# A rank's raw steps on disk: every step's time, samples and loss, warm-up included, so that warm-up stays a view.
-
-SCHEMA = pa.schema(
-    [
-        ("rank", pa.int32()),
-        ("step", pa.int64()),
-        ("phase", pa.string()),
-        ("step_seconds", pa.float64()),
-        ("samples", pa.int64()),
-        ("train_loss", pa.float64()),
-    ]
-)
-"""The columns of every steps file; `phase` is `warmup` or `window`, `train_loss` is null where a step gave none."""
-
 
 def write_steps(path: Path, rank: int, window: RankWindow) -> None:
-    """Write one row per step of `window`. The file appears whole: it is renamed into place."""
-    count = len(window.step_seconds)
-    warmup = window.warmup_steps
-    columns = {
-        "rank": [rank] * count,
-        "step": list(range(count)),
-        "phase": ["warmup"] * warmup + ["window"] * (count - warmup),
-        "step_seconds": window.step_seconds,
-        "samples": window.step_samples,
-        "train_loss": window.losses,
-    }
-    temporary = path.with_name(f".{path.name}.part")
-    pq.write_table(pa.table(columns, schema=SCHEMA), temporary, compression="zstd")
-    temporary.replace(path)
+    """Write every step of `window` as JSON, warm-up included: lists of seconds, samples and losses, a step each.
+
+    A loss is null where a step gave none, and text (`nan`, `inf`) where it is not finite, which JSON cannot hold.
+    """
+    losses = [loss if loss is None or math.isfinite(loss) else str(loss) for loss in window.losses]
+    steps = {"rank": rank, "warmup_steps": window.warmup_steps, "step_seconds": window.step_seconds}
+    write_json(path, {**steps, "samples": window.step_samples, "train_loss": losses})
 
 
 def preload() -> None:
     """Import everything that a rank will need, so that forked ranks need not. Runs no operation, touches no device."""
-    import lightning.pytorch  # noqa: F401
-    import pandas as pd  # noqa: F401 - pyarrow asks for it when it writes the steps
     import torch.distributed  # noqa: F401
 
     from accelsweep.worker import measurement  # noqa: F401
-    from accelsweep.worker.tasks import inference, train  # noqa: F401
-    from accelsweep.workloads import instantiate  # noqa: F401
+
+    with suppress(ModuleNotFoundError):  # an environment for tasks that train no LightningModule
+        import lightning.pytorch  # noqa: F401
+
+        from accelsweep.worker.tasks import inference, train  # noqa: F401
+        from accelsweep.workloads import instantiate  # noqa: F401
 
 
 def run_rank(spec: RunSpec) -> None:
@@ -113,10 +96,8 @@ def run_rank(spec: RunSpec) -> None:
 
 def _work(spec: RunSpec, place: RankPlace, account: Account) -> None:
     preload()
-    from accelsweep.workloads.instantiate import add_working_directory_to_path
-
     add_working_directory_to_path()
-    del sys.argv[1:]  # a module that reads them as it is imported would take the supervisor's for the user's
+    del sys.argv[1:]  # a module that reads them as it is imported would take the executor's for the user's
     if (own_tree := OwnTree.of_this_run()) is not None:
         own_tree.put_first()
     else:
@@ -147,8 +128,10 @@ def _measure(spec: RunSpec, place: RankPlace, account: Account, own_tree: OwnTre
     if own_tree is not None:
         own_tree.refuse_other_modules()
     account.window_closed(measured)
-    account.metrics["load_seconds"] = _seconds(measured.window.began_at - began)
-    account.metrics["first_step_seconds"] = _named(account.metrics["first_step_seconds"], spec)
+    scope, seconds = "rank 0: module, data, device; imports excluded", measured.window.began_at - began
+    account.metrics["load_seconds"] = Metric(value=seconds, unit="s", scope=scope, provenance="clock")
+    first_step, cache = account.metrics["first_step_seconds"], "warm cache" if is_warm(spec) else "compile caches empty"
+    account.metrics["first_step_seconds"] = replace(first_step, scope=f"{first_step.scope}, {cache}")
     task.closed(measured, account)
     write_steps(spec.rank_steps(place.rank), place.rank, measured.window)
     if measured.diverged_at is not None:
@@ -157,15 +140,6 @@ def _measure(spec: RunSpec, place: RankPlace, account: Account, own_tree: OwnTre
     if "none" in task.rate_survives:
         account.result(place.rank).write(spec.rank_window(place.rank))
     task.after(account)
-
-
-def _seconds(value: float) -> Metric:
-    return Metric(value=value, unit="s", scope="rank 0: module, data, device; imports excluded", provenance="clock")
-
-
-def _named(first_step: Metric, spec: RunSpec) -> Metric:
-    cache = "warm cache" if is_warm(spec) else "compile caches empty"
-    return first_step.model_copy(update={"scope": f"{first_step.scope}, {cache}"})
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,14 +13,15 @@ from accelsweep.measure.machine_state import CpuUse, DeviceWatch, foreign_cores
 from accelsweep.measure.memory import MemoryWatch, RankMemory, kinds_of, memory_metrics, rank_memory
 from accelsweep.measure.stalls import OurWork, RankStalls, find_stalls
 from accelsweep.measure.window import Probe, RankWindow, Window, WindowRules, first_not_finite, group_of, rate_metrics
-from accelsweep.records.run_environment import Surroundings
-from accelsweep.records.run_record import Breakdown, Doubt, Effective, Metric, Outcome, Traits
+from accelsweep.metrics import Metric
+from accelsweep.results import Breakdown, Doubt, Effective, ErrorKind, Outcome, RankResult, Traits
+from accelsweep.run_environment import Surroundings
 from accelsweep.significant_digits import significant
 from accelsweep.worker.errors import OUTCOME_OF, classify, place_of, reason_of, traceback_of
 from accelsweep.worker.loops.loop import Driver
 from accelsweep.worker.loops.sample_count import usual
 from accelsweep.worker.rank_setup import RankPlace
-from accelsweep.worker.run_spec import ErrorKind, RankResult, RunSpec
+from accelsweep.worker.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

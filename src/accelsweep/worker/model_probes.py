@@ -9,13 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from accelsweep.devices.clock import Clock, TimedDevice, monotonic
 from accelsweep.devices.kinds import kind_of, timed_device
-from accelsweep.measure.breakdown import PhaseTimer, ProbePass, breakdown_of, share_metrics, standstill, steps_of_pass
+from accelsweep.measure.breakdown import (
+    PhaseTimer,
+    ProbePass,
+    breakdown_of,
+    by_hand,
+    share_metrics,
+    standstill,
+    steps_of_pass,
+)
 from accelsweep.measure.flops import (
     Ceiling,
     NotCounted,
@@ -29,10 +36,10 @@ from accelsweep.measure.flops import (
     utilisation_metrics,
 )
 from accelsweep.measure.window import group_of
-from accelsweep.records.run_record import Breakdown, Effective, Metric, Traits
+from accelsweep.metrics import Metric
+from accelsweep.results import Breakdown, Effective, Traits
 from accelsweep.worker.errors import classify, said
 from accelsweep.worker.loops.factory import make_loop
-from accelsweep.worker.loops.lightning import by_hand
 from accelsweep.worker.loops.loop import NoExample, loss_in
 from accelsweep.worker.loops.raw_parts import numbered
 from accelsweep.worker.run_spec import RunSpec
@@ -48,7 +55,7 @@ COUNTED = (
 )
 """The names of the metrics that `count_operations` returns."""
 
-AnswerBatch = Callable[[pl.LightningModule, Any], Any]
+AnswerBatch = Callable[[Any, Any], Any]
 """A module's treatment of a batch that it does not train on."""
 
 
@@ -90,7 +97,7 @@ def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: AnswerBa
         return f"not counted: {example.reason}"
     try:
         module = _on_meta(spec).train()
-        module.log = module.log_dict = _log_nothing  # type: ignore[method-assign]
+        module.log = module.log_dict = _log_nothing
         if answer is None:
             flops = training_flops(lambda: loss_in(numbered(module.training_step)(example, 0)))
         else:
@@ -113,7 +120,7 @@ def count_traits(spec: RunSpec, example: Any, samples: int, answer: AnswerBatch 
         return f"not counted: {example.reason}"
     try:
         module = _on_meta(spec).train()
-        module.log = module.log_dict = _log_nothing  # type: ignore[method-assign]
+        module.log = module.log_dict = _log_nothing
         if answer is None:
             return forward_traits(lambda: numbered(module.training_step)(example, 0), module, samples)
         return forward_traits(lambda: answer(module.eval(), example), module, samples)
@@ -121,7 +128,7 @@ def count_traits(spec: RunSpec, example: Any, samples: int, answer: AnswerBatch 
         return f"not counted: on the meta device the step raised {type(error).__name__}: {said(error)}"[:300]
 
 
-def _on_meta(spec: RunSpec) -> pl.LightningModule:
+def _on_meta(spec: RunSpec) -> Any:
     """Return the run's module with weights that have shapes and no values."""
     with torch.device("meta"):
         module = build_module(spec.config)

@@ -14,10 +14,11 @@ from typing import Any
 
 from accelsweep.devices.clock import Clock, monotonic
 from accelsweep.measure.window import Losses, first_not_finite
-from accelsweep.records.run_record import Doubt, Metric
+from accelsweep.metrics import Metric
+from accelsweep.results import Doubt
 from accelsweep.worker.errors import Diverged
 from accelsweep.worker.loops.factory import make_loop
-from accelsweep.worker.loops.lightning import Length
+from accelsweep.worker.loops.loop import Length
 from accelsweep.worker.loops.sample_count import OptimizerSteps
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.data_module import FiniteData

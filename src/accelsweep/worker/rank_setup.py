@@ -16,18 +16,18 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from accelsweep.config.versions import TREES_VARIABLE
 from accelsweep.devices.linux import usable_cores
 from accelsweep.errors import AccelsweepError
-from accelsweep.planning.source_digests import in_installed
-from accelsweep.records.cleanup import sweep_up_temporary, temporary_folder
+from accelsweep.installation import in_installed
+from accelsweep.run_config import TREES_VARIABLE
+from accelsweep.temporary_folders import remove_abandoned_folders, temporary_folder
 from accelsweep.worker.run_spec import RunSpec
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=5)
-"""The least time that a collective waits for a rank that is alive but silent. A rank that dies is noticed at once."""
+"""The minimum timeout of a collective for a rank that is alive but silent. A dead rank is noticed at once."""
 
 AFTER_SILENCE = timedelta(minutes=1)
-"""The time that it waits beyond the watch for silence: the watch comes first, because it can say which step hung."""
+"""The time that it waits beyond the executor's watchdog, which goes first because it can say which step hung."""
 
 STACKS_SIGNAL = signal.SIGUSR2
 """The signal that makes a rank print the stacks of its threads. A module that handles it itself gets it instead."""
@@ -56,6 +56,12 @@ class RankPlace:
         )
 
 
+def add_working_directory_to_path() -> None:
+    """Put the working directory on the import path, so that the user's own modules are found there."""
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+
+
 def share_of_cores(spec: RunSpec, place: RankPlace) -> int:
     """Return the CPU threads for this rank: the config's `threads`, the plan's, or an equal share of usable cores."""
     return spec.config.threads or spec.threads or max(1, usable_cores() // place.local_size)
@@ -71,11 +77,13 @@ def use_threads(count: int) -> None:
 
 def seed_all(seed: int) -> None:
     """Seed Python, numpy and torch (all devices), the same on every rank, so that ranks build equal modules."""
-    import numpy
     import torch
 
     random.seed(seed)
-    numpy.random.seed(seed % 2**32)
+    with contextlib.suppress(ImportError):  # torch does without it, too
+        import numpy
+
+        numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
@@ -88,20 +96,20 @@ def show_stacks_when_asked() -> None:
 
 
 @contextlib.contextmanager
-def before_exits(tell: Callable[[int, FrameType], None]) -> Iterator[None]:
-    """Call `tell` with the code and the caller where this process calls `os._exit`, which skips every `except`.
+def before_exits(report: Callable[[int, FrameType], None]) -> Iterator[None]:
+    """Call `report` with the code and the caller where this process calls `os._exit`, which skips every `except`.
 
     A forked child (a loader's worker, say) ends as it likes.
     """
     leave, ours = os._exit, os.getpid()
 
-    def told(status: int) -> NoReturn:
+    def reported_exit(status: int) -> NoReturn:
         if os.getpid() == ours:
-            tell(status, sys._getframe(1))
+            report(status, sys._getframe(1))
             sys.stderr.flush()
         leave(status)
 
-    os._exit = told
+    os._exit = reported_exit
     try:
         yield
     finally:
@@ -160,7 +168,7 @@ def fresh_caches(spec: RunSpec) -> Iterator[None]:
     if is_warm(spec):
         yield
         return
-    sweep_up_temporary()
+    remove_abandoned_folders()
     with temporary_folder("compile") as caches:
         os.environ |= {name: str(caches / name.lower()) for name in CACHE_VARIABLES}
         yield
@@ -182,12 +190,12 @@ class OwnTree:
     @classmethod
     def of_this_run(cls) -> OwnTree | None:
         """Return the tree that the environment names, or None for a run without versions."""
-        told = os.environ.get(TREES_VARIABLE)
-        if told is None:
+        variable = os.environ.get(TREES_VARIABLE)
+        if variable is None:
             return None
-        found = json.loads(told)
-        tree, checkout = Path(found["tree"]), Path(found["checkout"])
-        return cls(found["name"], tree, checkout, tuple(found["folders"]), found["packages"])
+        given = json.loads(variable)
+        tree, checkout = Path(given["tree"]), Path(given["checkout"])
+        return cls(given["name"], tree, checkout, tuple(given["folders"]), given["packages"])
 
     def put_first(self) -> None:
         """Put the tree on the path of imports, and take the repository off it."""

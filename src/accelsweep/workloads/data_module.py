@@ -8,12 +8,13 @@ batches, bit by bit. `ModuleData` (`data=module`) serves the loaders of a Lightn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Required, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
+from typing_extensions import Required
 
 from accelsweep.devices.kinds import kind_of
 from accelsweep.errors import InputError, Unsupported, nearest

@@ -16,11 +16,12 @@ import zlib
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from accelsweep.errors import InputError, Unsupported, nearest
 from accelsweep.workloads.data_module import VALIDATION_BATCH, DataOptions, FiniteData

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import Unpack
 
 from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
 

@@ -6,39 +6,26 @@ Unknown and missing arguments, and objects of the wrong type, are refused with t
 
 from __future__ import annotations
 
-import inspect
 import math
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
 from inspect import Parameter
-from pathlib import Path
-from typing import Any, Unpack, get_args, get_origin
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from hydra.errors import HydraException
-from hydra.utils import get_object, instantiate
 from lightning.fabric.utilities import move_data_to_device
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from accelsweep.config.schema import CellConfig, LearningRate, Scaling, global_batch_of
-from accelsweep.config.setting import brings_own_data
-from accelsweep.config.target_signature import OUR_PACKAGE, Arguments, refuse_arguments
 from accelsweep.errors import InputError, Unsupported
 from accelsweep.measure.batch_size import stated_size
+from accelsweep.run_config import LEARNING_RATE_KEYS, CellConfig, Scaling
 from accelsweep.workloads.data_module import ModuleData
 from accelsweep.workloads.lightning_modules import SeesDataAhead
+from accelsweep.workloads.targets import build_target, instantiate, locate, target_parameters
 from accelsweep.workloads.training_stream import make_loader, repeat_training_rows
-
-
-def add_working_directory_to_path() -> None:
-    """Put the working directory on the import path, so that the user's own modules are found there."""
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, folder)
 
 
 def build_module(
@@ -52,7 +39,7 @@ def build_module(
     of the user's code pass through.
     """
     node = dict(config.model)
-    if brings_own_data(config) and "batch_size" in target_parameters(node) and "batch_size" not in node:
+    if config.brings_own_data and "batch_size" in target_parameters(node) and "batch_size" not in node:
         node["batch_size"] = config.batch_size
     module = build_target(node, "model")
     if not isinstance(module, pl.LightningModule):
@@ -88,7 +75,7 @@ def build_data(config: CellConfig, seed: int, device: torch.device | None = None
     given arguments.
     """
     node = dict(config.data)
-    batch_size = global_batch_of(config) or config.batch_size
+    batch_size = config.divided_batch_size or config.batch_size
     if node.pop("batch_size", batch_size) != batch_size:
         raise InputError("data.batch_size is set in the config: remove it, the axis is the top-level batch_size")
     parameters = target_parameters(node)
@@ -161,105 +148,9 @@ def _repeat_first_batch(data: pl.LightningDataModule, device: torch.device) -> N
 def prepare_data(config: CellConfig) -> None:
     """Call `prepare_data` of the data and, if it has one, of the module. Raises the errors of the user's code."""
     build_data(config, seed=config.seed, device=torch.device("cpu")).prepare_data()
-    target = get_object(config.model_target)
+    target = locate(config.model_target)
     if getattr(target, "prepare_data", None) not in (None, pl.LightningModule.prepare_data):
         build_module(config).prepare_data()
-
-
-def build_target(node: dict[str, Any], place: str) -> Any:
-    """Return the object of a config's `_target_`. Raises InputError for wrong arguments, with the key below `place`."""
-    _check_arguments(node, place)
-    for key, inner in _nested_targets(node, place):
-        with suppress(ImportError, TypeError, HydraException):  # no such class: Hydra's error has the full key
-            _check_arguments(inner, key, within=str(node.get("_target_")))
-    return instantiate(with_convert_modes(node))
-
-
-def _nested_targets(node: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the key and the config of each `_target_` below another one that Hydra builds together with it."""
-    if isinstance(node, Mapping):
-        items: Iterable[tuple[Any, Any]] = node.items() if node.get("_recursive_", True) else ()
-    else:
-        items = enumerate(node) if isinstance(node, list | tuple) else ()
-    for key, value in items:
-        if isinstance(value, Mapping) and "_target_" in value:
-            yield f"{place}.{key}", value
-        yield from _nested_targets(value, f"{place}.{key}")
-
-
-def _check_arguments(node: Mapping[str, Any], place: str, within: str | None = None) -> None:
-    """Refuse unknown and missing arguments of the target, and name the key to change.
-
-    `within` is the target that gets this one as an argument, if any.
-    """
-    parameters = target_parameters(node)
-    kinds = {parameter.kind for parameter in parameters.values()}
-    variadic = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    required = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.default is Parameter.empty and parameter.kind not in variadic
-    ]
-    takes = Arguments(str(node.get("_target_")), tuple(parameters), tuple(required), Parameter.VAR_KEYWORD in kinds)
-    refuse_arguments(node, place, takes, within)
-
-
-def with_convert_modes(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config with Hydra's `_convert_` stated: "all" for our classes, which take plain mappings and lists.
-
-    The user's classes get their arguments as Hydra gives them by default: a mapping is a DictConfig, and so on.
-    """
-    if "_convert_" in node or not _is_ours(node):
-        return dict(node)  # nested nodes inherit it
-    recursive = node.get("_recursive_", True)
-    return {
-        "_convert_": "all",
-        **{key: _nested_with_convert_modes(value) if recursive else value for key, value in node.items()},
-    }
-
-
-def _nested_with_convert_modes(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        if "_target_" not in value:
-            return {key: _nested_with_convert_modes(item) for key, item in value.items()}
-        return with_convert_modes(value) if _is_ours(value) else {"_convert_": "none", **value}
-    return [_nested_with_convert_modes(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _is_ours(node: Mapping[str, Any]) -> bool:
-    return str(node.get("_target_", OUR_PACKAGE)).startswith(OUR_PACKAGE)
-
-
-def target_parameters(node: Mapping[str, Any]) -> Mapping[str, Parameter]:
-    """Return the parameters of a config's `_target_` by name; `**settings` if its signature cannot be read."""
-    try:
-        return signature_parameters(get_object(str(node["_target_"])))
-    except ValueError:  # a class of an extension module
-        return {"settings": Parameter("settings", Parameter.VAR_KEYWORD)}
-
-
-def signature_parameters(target: Callable[..., Any]) -> Mapping[str, Parameter]:
-    """Return the parameters of `target` by name; `**options: Unpack[SomeTypedDict]` counts as that dict's keys.
-
-    Raises ValueError for a class of an extension module, which has no signature to read.
-    """
-    parameters = {}
-    for name, parameter in inspect.signature(target).parameters.items():
-        keys = _unpacked_keys(target, name) if parameter.kind is Parameter.VAR_KEYWORD else None
-        if keys is None:
-            parameters[name] = parameter
-        else:
-            parameters |= {key: Parameter(key, Parameter.KEYWORD_ONLY, default=None) for key in keys}
-    return parameters
-
-
-def _unpacked_keys(target: Callable[..., Any], name: str) -> list[str] | None:
-    function: Any = target.__init__ if inspect.isclass(target) else target
-    try:
-        hint = inspect.get_annotations(function, eval_str=True).get(name)
-    except (NameError, AttributeError, TypeError):  # imported under `if TYPE_CHECKING` only
-        return None
-    return list(get_args(hint)[0].__annotations__) if get_origin(hint) is Unpack else None
 
 
 def _wrong_module(built: Any, node: Mapping[str, Any]) -> str:
@@ -337,7 +228,7 @@ def configure_optimizer(module: nn.Module, config: CellConfig, batches_per_step:
     `batches_per_step` is called only if the rate is scaled. Raises InputError for options that contradict each other,
     Unsupported for a variant of the optimiser that this device or torch does not have.
     """
-    options = {key: value for key, value in (config.optimizer or {}).items() if key not in LearningRate.model_fields}
+    options = {key: value for key, value in (config.optimizer or {}).items() if key not in LEARNING_RATE_KEYS}
     scaling, warmup_steps = config.learning_rate.lr_scaling or "none", config.learning_rate.warmup_steps or 0
     if scaling != "none":
         if "lr" not in options:

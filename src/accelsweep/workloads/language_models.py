@@ -7,11 +7,10 @@ learned positions, the tanh form of GELU, and residual projections with a smalle
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import Unpack
 
 from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from hydra.utils import get_class
 from torch import Tensor
+from typing_extensions import Unpack
 
 from accelsweep.errors import InputError, nearest
 from accelsweep.workloads.data_module import DataOptions, FiniteData
 from accelsweep.workloads.datasets import standardize
+from accelsweep.workloads.targets import locate
 from accelsweep.workloads.training_stream import LazyRows, Rows, TensorRows
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ class TorchvisionData(FiniteData):
 
     def _class(self) -> Any:
         if "." in self._dataset:
-            return get_class(self._dataset)
+            return locate(self._dataset)
         try:
             from torchvision import datasets
         except (ImportError, RuntimeError) as error:

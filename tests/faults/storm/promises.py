@@ -19,7 +19,8 @@ from accelsweep.files import sha256_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Done, Manifest
 from accelsweep.records.run_files import read_record
-from accelsweep.records.run_record import Outcome, steps_damage
+from accelsweep.records.run_record import steps_damage
+from accelsweep.results import Outcome
 
 REMEDY = re.compile(
     r"the same command (?:goes on|tries|measures|fills|completes)|give the same command again"

@@ -13,10 +13,11 @@ from accelsweep.analysis.run_results import Reading, RunRow
 from accelsweep.features.accounting.sacct import accounting_file
 from accelsweep.features.archives.check import checked
 from accelsweep.features.archives.pack import pack
+from accelsweep.metrics import Metric
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import record_or_none
-from accelsweep.records.run_record import Metric, Outcome
+from accelsweep.results import Outcome
 
 JOB = ("job_queue_seconds", "job_elapsed_seconds", "job_energy_joules")
 RESULT = ("time_to_result_seconds", "time_to_result_with_queue_seconds")

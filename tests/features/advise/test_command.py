@@ -10,8 +10,9 @@ from resnet50 import RESNET50
 
 from accelsweep.errors import InputError
 from accelsweep.features.advise.command import Question, advise_training
+from accelsweep.metrics import Metric
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.run_record import Metric, Record
+from accelsweep.records.run_record import Record
 
 QUESTION = Question(epochs=90, samples=50_000, deadline="24h", budget=200, onto="l4,h100-sxm", prices="cloud")
 

@@ -26,7 +26,7 @@ from accelsweep.features.archives import check
 from accelsweep.features.archives.check import RefusedArchive
 from accelsweep.features.archives.command import export_sweep, import_archive
 from accelsweep.features.archives.pack import LISTING
-from accelsweep.json_documents import canonical_json
+from accelsweep.plain_json import canonical_json
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Hold, Manifest

@@ -3,7 +3,6 @@
 import inspect
 
 import pytest
-from hydra.errors import InstantiationException
 from hydra.utils import get_object
 from tiny_sweep import config_with
 
@@ -68,7 +67,7 @@ def test_what_names_no_device_is_for_the_cpu_only():
     with pytest.raises(Unsupported, match="names no argument `device`, so it computes on the CPU"):
         build_booster(config_with(model=model), **{**GIVEN, "device": "cuda:0"})
     for prepare, words in (("apart", "scikit-learn bins the rows in each fit"), ("in_fits", "did you mean 'in_fit'")):
-        with pytest.raises(InstantiationException, match=words):
+        with pytest.raises(InputError, match=words):
             build_booster(config_with(model={**model, "prepare": prepare}), **GIVEN)
     with pytest.raises(InputError, match=r"model.dept: .* has no such argument"):
         build_booster(config_with(model={**model, "dept": 3}), **GIVEN)

@@ -1,13 +1,15 @@
 """Claims in the report: tables, the figure of published values, lines of text, and the page over many sweeps."""
 
+from dataclasses import replace
+
 import pytest
 from markdown_it import MarkdownIt
 
 from accelsweep.features.claims.model import ClaimFinding, Claims, ClaimVerdict
 from accelsweep.features.claims.report import Verdicts, in_one_line, others_figure, tables, write_verdicts
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.run_record import Doubt
 from accelsweep.report.figures.figure import DARK, LIGHT, Figure, Skipped
+from accelsweep.results import Doubt
 
 
 def words(row):
@@ -99,7 +101,7 @@ def test_a_claim_in_one_line():
 
 def test_a_claim_shows_the_doubts_of_its_runs(findings):
     busy = Doubt(code="busy_cpu", message="others used the CPU", remedy="stop them")
-    claim = claim_finding(doubts=(busy, busy.model_copy(update={"message": "and again"})))
+    claim = claim_finding(doubts=(busy, replace(busy, message="and again")))
     (row,) = tables_by_name(with_claims(findings, *(claim,)))["claims"].rows
     assert (row[4].text, row[4].tone) == ("busy_cpu", "doubt")
     assert in_one_line(claim).endswith("less than claimed; doubts: busy_cpu")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from accelsweep.analysis.run_results import CellRuns, RunRow
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.features.claims.judge import select_settings
 from accelsweep.records.plan import PlannedCell
-from accelsweep.records.run_environment import HardwareKind
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
+from accelsweep.run_environment import HardwareKind
 
 SHARED: dict[str, Any] = {
     "accelerator": "cpu",
@@ -34,7 +34,7 @@ def cell(axes: dict[str, Any], config: dict[str, Any] | None = None) -> CellRuns
 
 
 def run(name: str, config: dict[str, Any]) -> RunRow:
-    return RunRow("s", name, Outcome.measured, {}, config=CellConfig.model_validate({**SHARED, **config}))
+    return RunRow("s", name, Outcome.measured, {}, config=checked_config({**SHARED, **config}))
 
 
 CPU = cell({"accelerator": "cpu"}, {"accelerator": "cpu", "batch_size": 64, "data": {"workers": 2}})

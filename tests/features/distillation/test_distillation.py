@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE
 
 from accelsweep.errors import InputError, Unsupported
 from accelsweep.features.distillation.distillation import Distillation
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 from accelsweep.testing.calibration import TimedNetwork
 
 
@@ -69,7 +69,7 @@ def steps(run, tmp_path):
     def train(column, **changes):
         result = run(measure=STEPS, **changes)
         assert result.outcome is Outcome.measured, result.traceback
-        return pq.read_table(tmp_path / "rank-0.steps.parquet")[column].to_pylist()
+        return json.loads((tmp_path / "steps-0.json").read_text())[column]
 
     return train
 

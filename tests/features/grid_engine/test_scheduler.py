@@ -23,7 +23,7 @@ from accelsweep.features.grid_engine.scheduler import (
     succeeded,
 )
 from accelsweep.features.grid_engine.site import GridEngine
-from accelsweep.json_documents import canonical_json
+from accelsweep.plain_json import canonical_json
 from accelsweep.planning.plan import make_plan
 from accelsweep.schedulers.protocol import Resources
 from accelsweep.schedulers.select import engine_of, memory_lines, this_job

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from accelsweep.analysis.merge_sweeps import Part
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.config.versions import Version
 from accelsweep.errors import InputError
 from accelsweep.features.history.lines import history_of
 from accelsweep.features.history.model import Order
 from accelsweep.features.history.page import line_titles
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.run_environment import HardwareKind
+from accelsweep.run_environment import HardwareKind
 from accelsweep.schedulers.protocol import Resources
 
 AXES = {"batch_size": 32}
@@ -133,7 +133,7 @@ def test_the_versions_of_one_sweep_are_points_of_one_line(simulated: ModuleType)
         cells.append(axes)
         for block, noise in enumerate(NOISE):
             run = simulated.make_run(axes, block, rate * (1.0 + noise), **at("c" * 40))
-            config = CellConfig.model_validate({**run.config.raw, "version": {"commit": commit}})
+            config = checked_config({**run.config.raw, "version": {"commit": commit}})
             rows.append(replace(run, config=config, environment={"before": {"machine": "a1"}}))
     manifest = simulated.make_manifest(cells, len(NOISE))
     versions = (

@@ -7,7 +7,7 @@ from one_rank import MLP
 
 from accelsweep.errors import InputError
 from accelsweep.planning.plan import make_plan
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 MODULE = "accelsweep.features.kernels.kernels"
 

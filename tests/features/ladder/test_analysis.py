@@ -10,7 +10,7 @@ import pytest
 from simulated_sweep import CONFIG, make_manifest, make_run
 
 from accelsweep.analysis.analyse_sweep import analyse
-from accelsweep.config.schema import CellConfig
+from accelsweep.config.schema import checked_config
 from accelsweep.features.ladder.model import Rung
 from accelsweep.features.ladder.report import rungs_of
 from accelsweep.records.estimates import Verdict
@@ -134,7 +134,7 @@ def test_a_sweep_without_a_ladder_has_none() -> None:
 def test_a_rung_may_change_any_key_of_the_config() -> None:
     """The keys that a rung's file sets are no reason to refuse its comparison."""
     cells = [step(name) for name in STEPS[:2]]
-    configs = [CellConfig.model_validate({**CONFIG, "batch_size": 32 * (1 + number)}) for number in (0, 1)]
+    configs = [checked_config({**CONFIG, "batch_size": 32 * (1 + number)}) for number in (0, 1)]
     rows = [  # `rung` is no key of the config
         replace(make_run(axes, block, 100.0 * (1 + number) + block), config=configs[number])
         for block in range(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 from one_rank import BOTH_LOOPS, MEASURE
@@ -11,8 +12,8 @@ from one_rank import BOTH_LOOPS, MEASURE
 from accelsweep.features.profile.command import ENTRY_POINT
 from accelsweep.features.profile.model import StepProfile, trace_of
 from accelsweep.features.profile.profiler import FEWEST_WARMUP_STEPS
-from accelsweep.records.run_record import Outcome
-from accelsweep.worker.run_spec import RankResult
+from accelsweep.records.run_files import read_rank_result
+from accelsweep.results import Outcome
 
 TWO_LAYERS = """
 import lightning.pytorch as pl, torch, time
@@ -46,11 +47,9 @@ def profiled(tmp_path, spec, run):
     (tmp_path / "two_layers.py").write_text(TWO_LAYERS)
 
     def go(steps=4, **changes):
-        made = spec(model={"_target_": "two_layers.Module"}, **changes).model_copy(
-            update={"instead": ENTRY_POINT, "steps": steps}
-        )
+        made = replace(spec(model={"_target_": "two_layers.Module"}, **changes), instead=ENTRY_POINT, steps=steps)
         run_rank(made)
-        result = RankResult.read(made.rank_result(0))
+        result = read_rank_result(made.rank_result(0))
         assert (result.outcome, result.reason) == (Outcome.measured, None)
         trace = json.loads(gzip.decompress(trace_of(made).read_bytes()))["traceEvents"]
         return result, StepProfile.model_validate(result.extra), trace
@@ -100,8 +99,6 @@ def test_as_many_steps_come_first_as_before_a_window(profiled):
 def test_an_error_of_the_users_code_is_a_result_too(spec, run, own_module):
     from accelsweep.worker.main import run_rank
 
-    made = spec(model=own_module("raise KeyError('no such label')")).model_copy(
-        update={"instead": ENTRY_POINT, "steps": 2}
-    )
+    made = replace(spec(model=own_module("raise KeyError('no such label')")), instead=ENTRY_POINT, steps=2)
     run_rank(made)
-    assert RankResult.read(made.rank_result(0)).reason == "KeyError: 'no such label'"
+    assert read_rank_result(made.rank_result(0)).reason == "KeyError: 'no such label'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from accelsweep.files import sha256_file
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Fingerprint, Record
+from accelsweep.records.run_record import Record
 from accelsweep.report.report_tables import build_tables
 
 
@@ -100,7 +101,7 @@ def test_a_part_that_only_one_has_differs_by_all_of_it_and_a_small_difference_is
 def test_sources_that_changed_since_are_told(two: tuple[SweepFolder, str, str]) -> None:
     folder, baseline, _ = two
     then = Record.read(folder.record(f"{baseline}-r0")).fingerprint
-    now = Fingerprint.model_validate({**then.model_dump(), "sources": {"mine": "abc"}})
+    now = replace(then, sources={"mine": "abc"})
     path = profile_folder(folder, baseline) / "profile.json"
     SettingProfile.read(path).model_copy(update={"fingerprint": now}).write(path)
     assert analyse_folder(folder).section(Profiles).profiles[0].changed == "sources of mine"

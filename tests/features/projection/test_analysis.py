@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from resnet50 import RESNET50
@@ -13,7 +13,7 @@ from accelsweep.config.prices import Prices
 from accelsweep.devices.datasheets import datasheet
 from accelsweep.features.projection.analysis import DEFAULT_DEVICES, Targets, project_onto
 from accelsweep.features.projection.model import Projections
-from accelsweep.records.run_record import Doubt
+from accelsweep.results import Doubt
 
 SMALL, LARGE = {"batch_size": 32}, {"batch_size": 64}
 
@@ -53,7 +53,7 @@ def test_trees_are_no_networks_and_are_not_projected() -> None:
 def test_projections_have_no_ratio_to_a_disturbed_rate() -> None:
     """The ratio to a rate that other work slowed down would flatter every device."""
     busy = Doubt(code="busy_cpu", message="others were there", remedy="stop them")
-    projections = projections_of(doubts=(busy.model_dump(),))
+    projections = projections_of(doubts=(asdict(busy),))
     assert projections.disturbed
     assert all(one.rate is not None and one.ratio is None for one in projections.devices if one.reason is None)
     assert all(one.ratio is not None for one in projections_of().devices if one.reason is None)

@@ -24,7 +24,8 @@ from accelsweep.features.projection.time_model import (
     memory_bounds,
     memory_fit,
 )
-from accelsweep.records.run_record import NetworkFamily, Traits
+from accelsweep.records.run_record import NetworkFamily
+from accelsweep.results import Traits
 
 WORK = Workload(RESNET50, batch=256, optimizer="SGD")
 CPU = Anchor(rate=2.0)
@@ -109,9 +110,9 @@ def test_the_rate_of_a_measured_gpu_scales_the_projection():
 @pytest.mark.parametrize(
     ("traits", "why"),
     [
-        (RESNET50.model_copy(update={"recurrent": True}), "recurrent networks"),
-        (RESNET50.model_copy(update={"unknown": 1e7, "unknown_names": ("_fft_r2c",)}), "_fft_r2c"),
-        (RESNET50.model_copy(update={"flops_convolution": 0.0, "flops_product": 0.0}), "no operation"),
+        (replace(RESNET50, recurrent=True), "recurrent networks"),
+        (replace(RESNET50, unknown=1e7, unknown_names=("_fft_r2c",)), "_fft_r2c"),
+        (replace(RESNET50, flops_convolution=0.0, flops_product=0.0), "no operation"),
     ],
 )
 def test_networks_unlike_the_published_ones_are_refused_with_a_reason(traits: Traits, why: str):
@@ -136,9 +137,7 @@ def test_a_partly_frozen_network_is_refused():
 
 def test_tiny_steps_have_a_wide_interval_with_a_note():
     """No published rate shows how long a host takes to launch the kernels of a tiny network."""
-    tiny = replace(
-        WORK, traits=RESNET50.model_copy(update={"flops_convolution": 1e6, "activations": 1e3, "others": 1e3}), batch=8
-    )
+    tiny = replace(WORK, traits=replace(RESNET50, flops_convolution=1e6, activations=1e3, others=1e3), batch=8)
     found = project(tiny, CPU, datasheet("h100-sxm"), TRAINING)
     usual = project(WORK, CPU, datasheet("h100-sxm"), TRAINING)
     assert found.limit == "starting kernels"
@@ -187,7 +186,7 @@ def test_the_shipped_fit_reaches_its_aims():
 def test_the_family_is_decided_by_the_operations_that_do_most_of_the_work():
     """ResNet is convolutions; a share of grouped ones makes a depthwise network."""
     assert family(RESNET50) is NetworkFamily.convolution
-    assert family(RESNET50.model_copy(update={"flops_grouped": 1e9})) is NetworkFamily.depthwise
+    assert family(replace(RESNET50, flops_grouped=1e9)) is NetworkFamily.depthwise
     assert datasheet_of("Tesla T4") == datasheet("t4")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_rank import MEASURE
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.heavy
 

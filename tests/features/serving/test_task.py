@@ -13,7 +13,8 @@ from accelsweep.errors import Unsupported
 from accelsweep.features.serving.loadgen import Load, LoadTest, Peak
 from accelsweep.features.serving.options import Serving
 from accelsweep.features.serving.task import load_metrics, nothing_valid
-from accelsweep.records.run_record import Metric, Outcome
+from accelsweep.metrics import Metric
+from accelsweep.results import Outcome
 from accelsweep.worker.tasks.inference import samples_of, taken_apart, together
 
 pytestmark = pytest.mark.heavy

@@ -26,9 +26,9 @@ from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Doubt
 from accelsweep.report.markdown import escape
 from accelsweep.report.units import ratio_text
+from accelsweep.results import Doubt
 
 if TYPE_CHECKING:
     from accelsweep.analysis.compare_sweeps import Gate, GateResult, GateState

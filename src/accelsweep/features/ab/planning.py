@@ -10,15 +10,17 @@ from typing import Any
 from accelsweep.config.grid import CheckedPoint
 from accelsweep.config.hydra import Composer
 from accelsweep.config.hydra_errors import dotted_keys
+from accelsweep.config.schema import changed
 from accelsweep.config.setting import Cell, as_typed, cell_name
-from accelsweep.config.versions import VERSION, Tree, Version
+from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import InputError
-from accelsweep.json_documents import MISSING, canonical_json, look_up
+from accelsweep.plain_json import MISSING, canonical_json, look_up
 from accelsweep.planning import target_check
 from accelsweep.planning.checked_grid import CheckedGrid, VersionedGrid, checked_grid
 from accelsweep.planning.source_digests import ImportPath, brings, lies_below, path_of_version, source_digests, targets
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Excluded, in_any_version
+from accelsweep.run_config import VERSION
 
 
 def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequence[str]) -> VersionedGrid:
@@ -86,7 +88,7 @@ def _of_version(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> Ch
 def _with_version(point: CheckedPoint, version: Version) -> CheckedPoint:
     if VERSION in point.config.raw or VERSION in point.axes:
         raise InputError(f"the config has a key '{VERSION}' of its own, which is the axis of `ab`: rename it")
-    config = point.config.changed(**{VERSION: version.identity})
+    config = changed(point.config, **{VERSION: version.identity})
     return replace(point, config=config, axes={**point.axes, VERSION: version.name})
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from accelsweep.analysis.headline import Situation, add_blocks_command, advice, percent_change, sweep_command
 from accelsweep.config.setting import words_of
-from accelsweep.config.versions import VERSION, without_version
+from accelsweep.config.versions import without_version
 from accelsweep.records.estimates import LESS, MORE, Verdict
 from accelsweep.records.findings import CellFinding, Certainty, Recommendation
+from accelsweep.run_config import VERSION
 
 _MOST_PLACE_WORDS = 4
 """The words of a headline that may name its setting; the table has all of them."""

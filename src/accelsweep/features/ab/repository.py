@@ -17,8 +17,8 @@ from accelsweep.errors import AccelsweepError, InputError, nearest
 from accelsweep.files import exclusive_lock
 from accelsweep.git import GitFailed, git
 from accelsweep.installation import __version__
-from accelsweep.json_documents import canonical_json, sha256_text
 from accelsweep.measure.machine_state import PACKAGES
+from accelsweep.plain_json import canonical_json, sha256_text
 
 
 @dataclass(frozen=True)

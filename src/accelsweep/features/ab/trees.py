@@ -25,7 +25,7 @@ from accelsweep.features.ab.repository import (
 )
 from accelsweep.files import NO_HARD_LINKS, exclusive_lock
 from accelsweep.git import GitFailed
-from accelsweep.json_documents import sha256_text
+from accelsweep.plain_json import sha256_text
 from accelsweep.records.layout import REPORTS_FOLDER, SWEEPS_FOLDER, SweepFolder
 from accelsweep.records.plan import Manifest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.records.metrics import Meaning
+from accelsweep.metrics import Meaning
 
 METRICS = {
     "job_queue_seconds": Meaning(

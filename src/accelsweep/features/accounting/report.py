@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from accelsweep.records.findings import CellFinding, Findings
-from accelsweep.records.run_record import Outcome
 from accelsweep.report import units as fmt
 from accelsweep.report.table_model import Column, Entry, ReportTable
+from accelsweep.results import Outcome
 from accelsweep.significant_digits import format_duration
 
 QUEUE, TIME_TO_RESULT, QUEUED_RESULT = (

@@ -24,8 +24,8 @@ from accelsweep.errors import AccelsweepError, DamagedFile
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_environment import Surroundings
 from accelsweep.records.run_files import readable_records
+from accelsweep.run_environment import Surroundings
 from accelsweep.schedulers.protocol import ask
 from accelsweep.signals import exit_code_of
 

@@ -38,13 +38,14 @@ from accelsweep.features.archives.pack import (
 )
 from accelsweep.files import open_regular
 from accelsweep.json_documents import Document
-from accelsweep.records.cleanup import temporary_folder
 from accelsweep.records.layout import STEPS_FILE, SweepFolder, inside
-from accelsweep.records.plan import Block, Done, Manifest, Run
+from accelsweep.records.plan import Block, Done, Manifest
 from accelsweep.records.run_files import own_record
 from accelsweep.records.run_record import Record
 from accelsweep.records.stop_reasons import Halt
+from accelsweep.run_config import Run
 from accelsweep.significant_digits import gib
+from accelsweep.temporary_folders import temporary_folder
 
 _END = struct.Struct("<4s4H2LH")
 

@@ -17,10 +17,10 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.errors import InputError, Unsupported, nearest
 from accelsweep.features.boosting.libraries import install_command
-from accelsweep.workloads.instantiate import build_target, target_parameters
+from accelsweep.run_config import CellConfig
+from accelsweep.workloads.targets import build_target, target_parameters
 
 Features = NDArray[np.float32]
 

@@ -6,10 +6,10 @@ import importlib.util
 from importlib import metadata
 from typing import NamedTuple
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import Site
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError
+from accelsweep.run_config import CellConfig
 
 
 class TreeLibrary(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import torch
 
@@ -17,15 +18,15 @@ from accelsweep.errors import Unsupported
 from accelsweep.features.boosting.boosters import Booster, Shares, build_booster, fit_of
 from accelsweep.features.boosting.libraries import LIBRARIES
 from accelsweep.features.boosting.rows import LabelledRows, RowSets, sets_of
+from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.window import group_of
-from accelsweep.records.metrics import not_reached
-from accelsweep.records.run_record import Metric
-from accelsweep.records.sweep_progress import Pulse
+from accelsweep.metrics import Metric, not_reached
+from accelsweep.results import ANY_FAILURE
 from accelsweep.worker.loops.loop import Listener
 from accelsweep.worker.loops.raw_parts import device_of, refuse_trainer_arguments
 from accelsweep.worker.measurement import Account, Measurement
 from accelsweep.worker.rank_setup import RankPlace, join_group, seed_all
-from accelsweep.worker.run_spec import ANY_FAILURE, RunSpec
+from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.instantiate import build_data
 
 IN_FIT = "each fit does it, within its time (model.prepare)"
@@ -49,7 +50,7 @@ class Fitting:
         self.device = device_of(spec.config.accelerator, place)
         join_group(place, spec, self.device.type)
         self.strategy = "rows shared by the ranks" if place.size > 1 else "one rank"
-        self._pulse = Pulse(spec.pulse(place.rank))
+        self._heartbeat = Heartbeat(spec.heartbeat(place.rank))
         self.epoch_ends: list[int] = []
 
     def drive(self, listener: Listener) -> None:
@@ -70,7 +71,7 @@ class Fitting:
             while True:
                 fit()
                 enough = listener.step_done(len(share.labels) * self.booster.count(), None)
-                self._pulse.beat(rests=enough)
+                self._heartbeat.step(pauses=enough)
                 if enough:
                     return
 
@@ -107,12 +108,12 @@ class Boosting:
         rate, rounds = measured.metrics["samples_per_second"], driver.booster.count()
         loaded = account.metrics["load_seconds"]
         account.metrics |= {
-            "row_rounds_per_second": rate.model_copy(update={"unit": "row rounds/s", "provenance": self._library}),
+            "row_rounds_per_second": replace(rate, unit="row rounds/s", provenance=self._library),
             "boosting_rounds": Metric(value=float(rounds), unit="rounds", scope="one fit", provenance="the model"),
             "epoch_samples": _rows(driver.sets.training),
             "epoch_ends_in_window": _rounds_in(measured, rounds),
             "prepare_seconds": _seconds(driver.prepare_seconds, IN_FIT, "rank 0, once, before the window"),
-            "load_seconds": loaded.model_copy(update={"scope": "rank 0: the library, the rows, their preparation"}),
+            "load_seconds": replace(loaded, scope="rank 0: the library, the rows, their preparation"),
             **_memory(measured, driver.device),
             **not_reached(("quality", "quality_seconds"), "AUC"),
         }

@@ -27,7 +27,6 @@ from accelsweep.analysis.intervals import (
     t_interval,
 )
 from accelsweep.analysis.run_results import CellRuns, RunRow
-from accelsweep.config.tasks import SIZES
 from accelsweep.features.claims.model import (
     Claim,
     ClaimFigure,
@@ -35,11 +34,12 @@ from accelsweep.features.claims.model import (
     ClaimVerdict,
     factors,
 )
-from accelsweep.json_documents import look_up
+from accelsweep.metrics import UNTIMED
+from accelsweep.plain_json import look_up
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.metrics import UNTIMED
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 from accelsweep.significant_digits import count_of
+from accelsweep.tasks import SIZES
 
 _UNKNOWN = object()
 

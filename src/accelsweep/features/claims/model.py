@@ -19,7 +19,7 @@ from accelsweep.features.projection.ranges import Range
 from accelsweep.json_documents import Frozen, NonEmpty
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Findings, Section
-from accelsweep.records.run_record import Doubt, Outcome
+from accelsweep.results import Doubt, Outcome
 from accelsweep.significant_digits import count_of
 
 _NUMBER = r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)"

@@ -13,18 +13,19 @@ import typer
 
 from accelsweep.cli.options import SweepName, complete_setting
 from accelsweep.cli.runs import full_name
-from accelsweep.config.tasks import rates_by_task
 from accelsweep.driver.console import say
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
 from accelsweep.executor.attempt import rank_environment, standalone_spec
 from accelsweep.executor.code_versions import CodeVersion, CodeVersions
 from accelsweep.executor.device_lease import Lease, leased
 from accelsweep.executor.launch import Launch, Launcher
-from accelsweep.records.cleanup import temporary_folder
 from accelsweep.records.layout import SweepFolder, existing_sweep
-from accelsweep.records.run_record import Outcome
+from accelsweep.records.run_files import read_rank_result
 from accelsweep.report.units import number
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.results import Outcome, RankResult
+from accelsweep.tasks import rates_by_task
+from accelsweep.temporary_folders import temporary_folder
+from accelsweep.worker.run_spec import RunSpec
 
 
 def debug_setting(folder: SweepFolder, setting: str, launcher: Launcher | None = None) -> RankResult:
@@ -35,11 +36,11 @@ def debug_setting(folder: SweepFolder, setting: str, launcher: Launcher | None =
     """
     with temporary_folder("debugging") as attempt:
         spec = standalone_spec(folder, setting, attempt, "debug")
-        spec.write(spec.file())
+        spec.write()
         holder = f"process {os.getpid()} (debugging {setting})"
         with leased(spec.config, holder, _pause, _print_error, spec.device_models) as lease:
             _run(spec, lease, launcher or Launcher(), CodeVersions(folder).require(spec.config))
-        return RankResult.read(spec.rank_result(0))
+        return read_rank_result(spec.rank_result(0))
 
 
 def _run(spec: RunSpec, lease: Lease, launcher: Launcher, version: CodeVersion | None) -> None:

@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from accelsweep.config.site import Site, Slurm
 from accelsweep.driver.sweep_lock import BackgroundState
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError, NewerFile
-from accelsweep.json_documents import AtLeast1, Document, Frozen, JobMemory, sha256_text
+from accelsweep.json_documents import AtLeast1, Document, Frozen, JobMemory
+from accelsweep.plain_json import sha256_text
 from accelsweep.records.file_lock import living_hold
 from accelsweep.records.layout import SweepFolder
 from accelsweep.schedulers import slurm

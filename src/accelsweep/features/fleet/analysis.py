@@ -18,7 +18,7 @@ from accelsweep.features.fleet.planning import Fleet
 from accelsweep.features.fleet.statistics import Deviation, Scatter, against_others, components, holm
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 # The readings of each node of a fleet: rates and temperatures by block, and blocks in which something was wrong.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from accelsweep.config.site import Site
 from accelsweep.errors import AccelsweepError
 from accelsweep.features.grid_engine.site import GridEngine, parse_size
-from accelsweep.json_documents import sha256_text
+from accelsweep.plain_json import sha256_text
 from accelsweep.records.plan import BLOCK_NAME
 from accelsweep.schedulers.job_environment import for_jobs
 from accelsweep.schedulers.protocol import Job, JobEnd, JobOffer, Remedy, Resources, Value, answered, ask, prepared

@@ -18,10 +18,10 @@ from accelsweep.errors import InputError, nearest
 from accelsweep.features.archives.check import checked
 from accelsweep.features.history.model import History
 from accelsweep.git import GitFailed, git
-from accelsweep.records.cleanup import temporary_folder
 from accelsweep.records.layout import SWEEPS_FOLDER, SweepFolder, known_sweeps
 from accelsweep.records.plan import Manifest
 from accelsweep.report.units import bare_text, ratio_text, unit_word
+from accelsweep.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
     from accelsweep.analysis.merge_sweeps import Part

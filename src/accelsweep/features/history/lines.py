@@ -19,11 +19,12 @@ from accelsweep.analysis.intervals import Family, Interval, critical_t, exponent
 from accelsweep.analysis.merge_sweeps import Part
 from accelsweep.analysis.run_results import RunRow, group_runs, sorted_runs
 from accelsweep.config.setting import cell_name, label
-from accelsweep.config.versions import VERSION, without_version
+from accelsweep.config.versions import without_version
 from accelsweep.errors import InputError
 from accelsweep.features.history.model import History, HistoryLine, LinePoint, Order, RateChange, software_between
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.run_environment import HardwareKind, names_of
+from accelsweep.run_config import VERSION
+from accelsweep.run_environment import HardwareKind, names_of
 from accelsweep.significant_digits import count_of
 
 MIN_POINTS = 4

@@ -16,8 +16,9 @@ from accelsweep.devices.datasheets import datasheet_of, datasheets
 from accelsweep.errors import InputError, nearest
 from accelsweep.features.imports.model import ExternalResults, ExternalRow, PublishedTask
 from accelsweep.files import read_regular, sha256_file
-from accelsweep.json_documents import first_error, parse_json
-from accelsweep.records.metrics import MLPERF_LOG_MARK
+from accelsweep.json_documents import first_error
+from accelsweep.metrics import MLPERF_LOG_MARK
+from accelsweep.plain_json import parse_json
 
 MAX_FILE_BYTES = 32 * 2**20
 """Far more than any file of the known formats."""

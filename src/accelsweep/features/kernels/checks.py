@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError
+from accelsweep.run_config import CellConfig
 
 KERNELS = "accelsweep.features.kernels."
 

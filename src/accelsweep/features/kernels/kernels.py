@@ -13,19 +13,20 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from hydra.utils import instantiate
 from torch import Tensor
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.errors import InputError, Unsupported, nearest
+from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.flops import number_format, torch_format, torch_product
-from accelsweep.records.run_record import Metric
-from accelsweep.records.sweep_progress import Pulse
+from accelsweep.metrics import Metric
+from accelsweep.results import ANY_FAILURE
+from accelsweep.run_config import CellConfig
 from accelsweep.worker.loops.loop import Listener
 from accelsweep.worker.loops.raw_parts import device_of, precision_of, refuse_trainer_arguments
 from accelsweep.worker.measurement import Account, Measurement
 from accelsweep.worker.rank_setup import RankPlace, join_group, seed_all
-from accelsweep.worker.run_spec import ANY_FAILURE, RunSpec
+from accelsweep.worker.run_spec import RunSpec
+from accelsweep.workloads.targets import instantiate
 
 
 @runtime_checkable
@@ -151,7 +152,7 @@ class KernelLoop:
             )
         self.format_name = format_name
         join_group(place, spec, self.device.type)
-        self._pulse = Pulse(spec.pulse(place.rank))
+        self._heartbeat = Heartbeat(spec.heartbeat(place.rank))
         self.epoch_ends = []
         self.kernel = build_kernel(spec.config)
 
@@ -166,7 +167,7 @@ class KernelLoop:
                 for _ in calls:
                     call()
                 done = listener.step_done(self._calls, None)
-                self._pulse.beat(rests=done)
+                self._heartbeat.step(pauses=done)
 
 
 class KernelTask:

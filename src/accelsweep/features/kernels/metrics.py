@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.records.metrics import Meaning
+from accelsweep.metrics import Meaning
 
 METRICS = {
     "flops_per_second": Meaning("FLOP/s", "Operations of a kernel per second, counted by its algorithm.", "FLOP/s"),

@@ -15,9 +15,9 @@ from accelsweep.analysis.comparability import incompatibility
 from accelsweep.analysis.intervals import Family
 from accelsweep.analysis.run_results import CellRuns, series_label
 from accelsweep.features.ladder.model import Ladder, LadderOptions, Rung
-from accelsweep.json_documents import canonical_json
+from accelsweep.plain_json import canonical_json
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.run_environment import HardwareKind
+from accelsweep.run_environment import HardwareKind
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from accelsweep.config.hydra_errors import dotted_keys
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError, nearest
 from accelsweep.features.ladder.model import LadderOptions
-from accelsweep.json_documents import canonical_json, look_up
+from accelsweep.plain_json import canonical_json, look_up
 from accelsweep.planning.target_check import GROUPS
 
 

@@ -16,7 +16,6 @@ from accelsweep.cli.options import AsJson, SweepName, TrackingUri, complete_sett
 from accelsweep.cli.runs import full_name
 from accelsweep.config.setting import axes_in_words
 from accelsweep.config.sweep_options import Limits
-from accelsweep.config.tasks import task_of
 from accelsweep.driver.console import Listing, say, show, warn
 from accelsweep.driver.json_output import Answer
 from accelsweep.errors import AccelsweepError, InputError
@@ -44,9 +43,11 @@ from accelsweep.files import sha256_file
 from accelsweep.records.layout import LOG_FILE, SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import block_of
-from accelsweep.records.run_record import Outcome, now
+from accelsweep.records.run_record import now
 from accelsweep.report.units import number
-from accelsweep.worker.run_spec import RankResult, RunSpec
+from accelsweep.results import Outcome, RankResult
+from accelsweep.tasks import task_of
+from accelsweep.worker.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from accelsweep.analysis.run_results import RunRow
@@ -97,7 +98,7 @@ def profile_setting(
         signals.caught(),
     ):
         spec = standalone_spec(folder, cell, Path(attempt), "profile", ENTRY_POINT, steps)
-        spec.write(spec.file())
+        spec.write()
         started, fingerprint = now(), CurrentConditions(folder).read_fingerprint(spec.config)
         holder = f"process {os.getpid()} (profiling {cell} of {folder.name})"
         try:
@@ -109,7 +110,7 @@ def profile_setting(
         profile = SettingProfile(
             sweep=folder.name,
             cell=cell,
-            axes=spec.axes,
+            axes=dict(spec.axes),
             block=spec.block,
             task=spec.config.task,
             started_at=started,

@@ -16,7 +16,7 @@ from accelsweep.files import remove, sha256_file
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.records.findings import Section
 from accelsweep.records.layout import SweepFolder, inside
-from accelsweep.records.run_record import Fingerprint
+from accelsweep.records.run_record import RecordedFingerprint
 
 if TYPE_CHECKING:
     from accelsweep.worker.run_spec import RunSpec
@@ -116,7 +116,7 @@ class SettingProfile(Document):
     started_at: str
     ranks: int
     profile: StepProfile
-    fingerprint: Fingerprint
+    fingerprint: RecordedFingerprint
     trace_sha256: str
 
 

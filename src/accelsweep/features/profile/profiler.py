@@ -15,7 +15,7 @@ from torch.profiler import record_function
 
 from accelsweep.devices.clock import TimedDevice, monotonic
 from accelsweep.features.profile.model import PYTHON, ModuleTime, OperatorTime, StepPart, StepProfile, trace_of
-from accelsweep.records.sweep_progress import StepCount
+from accelsweep.heartbeat import StepCount
 from accelsweep.worker.loops.loop import ModuleDriver
 from accelsweep.worker.measurement import Account
 from accelsweep.worker.rank_setup import RankPlace

@@ -25,9 +25,9 @@ from accelsweep.features.profile.model import (
 )
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.run_record import Fingerprint
 from accelsweep.report import units as fmt
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
+from accelsweep.results import Fingerprint
 
 MAX_ROWS = 12
 """So many operators and modules are shown; profile.json has all."""

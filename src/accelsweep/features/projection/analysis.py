@@ -22,7 +22,7 @@ from accelsweep.features.projection.project import Anchor, Workload, break_even,
 from accelsweep.features.projection.time_model import INFERENCE, TRAINING, TRAINING_32, Form, fitted
 from accelsweep.records.findings import Findings
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Traits
+from accelsweep.results import Traits
 
 DEFAULT_DEVICES = ("h100-sxm", "a100-80", "l4", "t4", "rtx4090")
 """The keys of a report's devices."""

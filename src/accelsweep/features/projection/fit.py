@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,8 @@ from scipy.optimize import least_squares
 
 from accelsweep.devices.datasheets import datasheets
 from accelsweep.features.projection.time_model import FORMS, Spread, family, part_seconds
-from accelsweep.records.run_record import NetworkFamily, Traits
+from accelsweep.records.run_record import NetworkFamily
+from accelsweep.results import Traits
 
 MODELS_TABLE = Path(__file__).parent / "data" / "models.csv"
 
@@ -54,10 +56,12 @@ class PublishedRate:
 
 def published_rates() -> list[PublishedRate]:
     """Return all rates, in the order of their models."""
-    traits, families = {}, {}
+    traits: dict[str, Traits] = {}
+    families: dict[str, NetworkFamily] = {}
     for row in csv.DictReader(MODELS_TABLE.read_text(encoding="utf-8").splitlines()):
-        name, counts = row["model"], {column: float(row[column]) for column in COUNTED_COLUMNS}
-        traits[name] = Traits.model_validate({**counts, "recurrent": row["recurrent"] == "1"})
+        name = row["model"]
+        counts: dict[str, Any] = {column: float(row[column]) for column in COUNTED_COLUMNS}
+        traits[name] = Traits(**counts, recurrent=row["recurrent"] == "1")
         families[name] = family(traits[name])
     lines = [line for line in RATES_TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     columns = dict(line.split("=") for line in lines if line[1] == "=")

@@ -25,7 +25,8 @@ from accelsweep.features.projection.time_model import (
     memory_fit,
     part_seconds,
 )
-from accelsweep.records.run_record import NetworkFamily, Traits
+from accelsweep.records.run_record import NetworkFamily
+from accelsweep.results import Traits
 from accelsweep.significant_digits import SECONDS_PER_HOUR
 
 MAX_UNKNOWN_SHARE = 0.1

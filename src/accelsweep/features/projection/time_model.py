@@ -15,7 +15,8 @@ from pathlib import Path
 from accelsweep.devices.datasheets import Datasheet
 from accelsweep.features.projection.model import HoldoutError, MemoryFit
 from accelsweep.json_documents import Frozen
-from accelsweep.records.run_record import NetworkFamily, Traits
+from accelsweep.records.run_record import NetworkFamily
+from accelsweep.results import Traits
 
 WORK_PARTS = ("convolutions", "products", "attention", "grouped", "activations", "others", "kernels", "parameters")
 """The parts, in the order of coefficients."""

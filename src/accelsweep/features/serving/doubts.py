@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accelsweep.analysis.run_results import CellRuns
-from accelsweep.records.run_record import Doubt
+from accelsweep.results import Doubt
 
 
 def setting_doubts(group: CellRuns) -> Iterator[Doubt]:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from accelsweep.features.serving.server import QueryServer
-from accelsweep.records.metrics import MLPERF_LOG_MARK
-from accelsweep.records.run_record import Metric
+from accelsweep.metrics import MLPERF_LOG_MARK, Metric
 
 PERCENTILES = (0.5, 0.9, 0.99)
 """The latency percentiles that are recorded."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.records.metrics import Meaning
+from accelsweep.metrics import Meaning
 
 METRICS = {
     "query_seconds_p50": Meaning(

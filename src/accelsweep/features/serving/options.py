@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from accelsweep.config.schema import CellConfig
 from accelsweep.config.site import Site
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError
 from accelsweep.json_documents import Amount, Count, StrictShare
+from accelsweep.run_config import CellConfig
 
 
 class Serving(BaseModel):

@@ -24,11 +24,12 @@ from accelsweep.measure import run_doubts
 from accelsweep.measure.energy import Meter
 from accelsweep.measure.stalls import OurWork, Stall, find_stalls
 from accelsweep.measure.window import BEYOND, group_of
-from accelsweep.records.run_record import Doubt, Metric
+from accelsweep.metrics import Metric
+from accelsweep.results import Doubt, ErrorKind
 from accelsweep.worker.loops.raw_parts import autocast_of, endless
 from accelsweep.worker.measurement import Account, identities
 from accelsweep.worker.rank_setup import RankPlace
-from accelsweep.worker.run_spec import ErrorKind, RunSpec
+from accelsweep.worker.run_spec import RunSpec
 from accelsweep.worker.tasks.inference import QUERY_PERCENTILES, Answering, Inference, answer_of, samples_of, together
 
 SINGLE_QUERIES = 11
@@ -43,10 +44,10 @@ class Bench:
         self._spec, self._place, self._rules, self._most = spec, place, rules, spec.config.batch_size
         answering = Answering(spec, place)
         module, loader, self._move = answering.prepared()
-        self._pulse, self._call = answering.pulse, answer_of(module)
+        self._heartbeat, self._call = answering.heartbeat, answer_of(module)
         self._autocast = autocast_of(answering.precision, answering.device)
         self._synchronise = timed_device(answering.device).synchronise
-        self._samples = samples_of(endless(loader, lambda _: None, self._pulse), self._most, SAMPLES)
+        self._samples = samples_of(endless(loader, lambda _: None, self._heartbeat), self._most, SAMPLES)
         self._tests, self._lock = count(), threading.Lock()
         self._threads = torch.get_num_threads()
         self._threads_each = max(1, self._threads // rules.workers)
@@ -68,7 +69,7 @@ class Bench:
         if self._others is not None:
             self._others.close()
         torch.set_num_threads(self._threads)
-        self._pulse.rest()
+        self._heartbeat.pause()
 
     def join(self) -> None:
         """Connect all ranks to the queue of rank 0. On other ranks, answer until rank 0 is done."""
@@ -89,7 +90,7 @@ class Bench:
             self._call(batch, 0)
         self._synchronise()
         with self._lock:
-            self._pulse.beat()
+            self._heartbeat.step()
             self._answered_at.append(monotonic())
             self._work.step_done(len(self._answered_at))
 
@@ -227,7 +228,7 @@ def _energy(best: LoadTest | None, reason: str | None) -> Metric:
     if best is None or best.energy is None:
         return Metric(value=None, unit="J", reason=reason)
     each = None if best.energy.value is None else best.energy.value / best.queries
-    return best.energy.model_copy(update={"value": each})
+    return replace(best.energy, value=each)
 
 
 def latencies_of(

@@ -15,8 +15,8 @@ import altair as alt
 from accelsweep.config.setting import label
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import CellFinding, Findings
-from accelsweep.records.run_record import Outcome
 from accelsweep.report.figures.figure import DataRow, has_values
+from accelsweep.results import Outcome
 
 LINEAR_REACH = 1.0
 """How far a linear axis may go beyond the outermost marks, as a share of their distance."""

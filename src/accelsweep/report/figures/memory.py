@@ -6,9 +6,8 @@ from typing import Any
 
 import altair as alt
 
+from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.findings import CellFinding, Findings
-from accelsweep.records.metrics import MEMORY_METRICS
-from accelsweep.records.run_record import Outcome
 from accelsweep.report import units as fmt
 from accelsweep.report.figures.axes import (
     BATCH_AXIS,
@@ -21,6 +20,7 @@ from accelsweep.report.figures.axes import (
 )
 from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, Figure, Palette, Skipped, has_values
 from accelsweep.report.setting_table import MEMORY_TITLES
+from accelsweep.results import Outcome
 
 COLUMNS = ("cell", "series", "batch_size", "metric", "bytes", "low", "high", "limit", "outcome")
 

@@ -14,10 +14,10 @@ from accelsweep.records.findings import Findings, RunPoint
 from accelsweep.records.layout import STEPS_FILE, RunsPlace
 from accelsweep.records.plan import MergedName
 from accelsweep.records.run_files import read_steps
-from accelsweep.records.run_record import Outcome
 from accelsweep.report import units as fmt
 from accelsweep.report.figures.axes import tooltip
 from accelsweep.report.figures.figure import ROWS, Chart, DataRow, Figure, Palette, Skipped
+from accelsweep.results import Outcome
 
 ALL_RUNS = "all"
 """The first entry of the list of runs."""

@@ -8,8 +8,8 @@ from typing import Any
 import altair as alt
 
 from accelsweep.analysis.costs import same_energy_scope
+from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.findings import CellFinding, Findings
-from accelsweep.records.metrics import MEMORY_METRICS
 from accelsweep.report import units as fmt
 from accelsweep.report.figures.axes import round_ticks, tooltip
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from accelsweep.worker.loops.loop import Loop
+from accelsweep.worker.loops.loop import Length, Loop
 from accelsweep.worker.run_spec import RunSpec
-
-if TYPE_CHECKING:
-    from accelsweep.worker.loops.lightning import Length
 
 
 def make_loop(spec: RunSpec, length: Length | None = None) -> Loop:

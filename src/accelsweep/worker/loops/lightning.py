@@ -6,34 +6,31 @@ import inspect
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import wraps
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from hydra.utils import instantiate
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, GradientAccumulationScheduler, Timer
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.profilers import Profiler
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from accelsweep.config.schema import CellConfig
-from accelsweep.config.trainer import DECIDED_HERE, DEFAULTS, LENGTH, asked_length, decided_words
 from accelsweep.errors import InputError, Unsupported, nearest
+from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.breakdown import PhaseTimer
-from accelsweep.records.sweep_progress import Pulse
+from accelsweep.run_config import CellConfig
+from accelsweep.trainer_arguments import DECIDED_HERE, DEFAULTS, LENGTH, asked_length, decided_words
 from accelsweep.worker.errors import interrupted
 from accelsweep.worker.loops.loop import (
     NO_LOSS,
     NO_VALIDATION,
     Examiner,
+    Length,
     Listener,
     ValidationTime,
     learning_rate_of,
@@ -58,8 +55,8 @@ from accelsweep.workloads.instantiate import (
     build_training_data,
     scales_learning_rate,
     uses_config_optimizer,
-    with_convert_modes,
 )
+from accelsweep.workloads.targets import instantiate
 
 # Lightning's own names of its actions, as the phases of a step: a profiler that reports to a `PhaseTimer`.
 
@@ -86,7 +83,7 @@ class PhaseProfiler(Profiler):
     """Turns Lightning's actions into phases."""
 
     def __init__(self, timer: PhaseTimer) -> None:
-        """`timer` is told about every phase."""
+        """`timer` gets every phase."""
         super().__init__()
         self._timer = timer
         self._depths: list[int] = []
@@ -112,65 +109,6 @@ def _phase_of(action_name: str) -> str | None:
     return _PHASES.get(hook) if action_name.startswith(_OWNERS.get(hook, "[")) else None
 
 
-@contextmanager
-def by_hand(timer: PhaseTimer) -> Iterator[None]:
-    """Tell `timer` of gradients that are taken, and of optimisers that step, within a forward phase.
-
-    A closure that an optimiser calls is forward again. So is what `training_step` does after all of this.
-    """
-    depths: list[int | None] = []
-
-    def before(_: object, given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        within = timer.innermost == "forward"
-        depths.append(timer.depth if within else None)
-        if within:
-            timer.enter("optimizer")
-            given = tuple(_forward(timer, one) if callable(one) else one for one in given)
-            options = {name: _forward(timer, one) if name == "closure" else one for name, one in options.items()}
-        return given, options
-
-    def after(*_: object) -> None:
-        if (depth := depths.pop()) is not None:
-            timer.leave_to(depth)
-
-    passes = {name: getattr(torch.autograd, name) for name in ("backward", "grad")}
-    hooks = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
-    try:
-        for name, call in passes.items():
-            setattr(torch.autograd, name, _backward(timer, call))
-        yield
-    finally:
-        for name, call in passes.items():
-            setattr(torch.autograd, name, call)
-        for hook in hooks:
-            hook.remove()
-
-
-def _backward(timer: PhaseTimer, call: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(call)
-    def timed(*given: Any, **options: Any) -> Any:
-        if timer.innermost != "forward":
-            return call(*given, **options)
-        return timer.around("backward", call)(*given, **options)
-
-    return timed
-
-
-def _forward(timer: PhaseTimer, closure: Any) -> Any:
-    if closure is None:
-        return None
-
-    def timed() -> Any:
-        depth = timer.depth
-        timer.enter("forward")
-        try:
-            return closure()
-        finally:
-            timer.leave_to(depth)
-
-    return timed
-
-
 # Lightning's Trainer for a run: it has the usual answers for modules, and nothing but its listener ends it.
 
 LEFT_OUT = (Checkpoint, EarlyStopping, Timer)
@@ -178,14 +116,6 @@ LEFT_OUT = (Checkpoint, EarlyStopping, Timer)
 
 _WITH_DATA = ("configure_optimizers", "on_fit_start")
 """Hooks before training that may look at the training loader, as Lightning itself does there."""
-
-
-@dataclass(frozen=True)
-class Length:
-    """The most that a phase may train: batches of a rank, or samples of all ranks. Neither where nothing bounds it."""
-
-    batches: int | None = None
-    samples: int | None = None
 
 
 class RunTrainer(pl.Trainer):
@@ -233,9 +163,9 @@ class RunTrainer(pl.Trainer):
                 last = self.max_epochs
                 factors = {factor for epoch, factor in callback.scheduling.items() if epoch < last}
         if len(factors) > 1:
-            told = ", ".join(map(str, sorted(factors)))
+            listed = ", ".join(map(str, sorted(factors)))
             raise self._no_one_batch(
-                f"GradientAccumulationScheduler accumulates {told} batches, by epoch", "one number"
+                f"GradientAccumulationScheduler accumulates {listed} batches, by epoch", "one number"
             )
         (factor,) = factors
         batches = self._batches_of_an_epoch() if factor > 1 else None
@@ -317,14 +247,14 @@ class RunTrainer(pl.Trainer):
 
 
 class _UntilStopped(_FitLoop):
-    """Lightning's loop, which ends when it is told to, and not after so many epochs or optimiser steps."""
+    """Lightning's loop, which ends when `should_stop` is set, not after a number of epochs or optimiser steps."""
 
     def __init__(self, trainer: pl.Trainer) -> None:
         super().__init__(trainer, max_epochs=-1)
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing to train on, or training was told to stop."""
+        """Whether there is nothing to train on, or `should_stop` is set."""
         return self.max_batches == 0 or (self.trainer.should_stop and self._can_stop_early)
 
     def _iteration_based_training(self) -> bool:
@@ -399,14 +329,14 @@ class StepCallback(pl.Callback):
     An examiner, if there is one, gets the logged values of each validation.
     """
 
-    def __init__(self, batch_size: int, pulse: Pulse, ranks: int = 1, run_seconds: float | None = None) -> None:
-        """`batch_size` is the size that the first batch of each rank must have; `pulse` gets a beat for each step.
+    def __init__(self, batch_size: int, heartbeat: Heartbeat, ranks: int = 1, run_seconds: float | None = None) -> None:
+        """`batch_size` is the size that the first batch of each rank must have; `heartbeat` counts its steps.
 
         `run_seconds` is the time limit of the run.
         """
         self._run_seconds = run_seconds
         self._validation: ValidationTime | None = None
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         self.listener: Listener | None = None
         self.examiner: Examiner | None = None
         self.loss_scale = LossScale("")
@@ -480,14 +410,14 @@ class StepCallback(pl.Callback):
         loss = loss_in(outputs)
         self._has_loss = self._has_loss or loss is not None
         enough = self.listener.step_done(samples, None if loss is None else loss.detach())
-        self._pulse.beat(rests=enough or trainer.is_last_batch)  # after the last batch the loader starts anew
+        self._heartbeat.step(pauses=enough or trainer.is_last_batch)  # after the last batch the loader starts anew
         if enough:
             trainer.should_stop = self._ended = True
             self._owes_validation = self.examiner is not None
 
     def on_validation_start(self, *_: Any) -> None:
         """Rest: validation has no steps."""
-        self._pulse.rest()
+        self._heartbeat.pause()
         self._validation = ValidationTime(self._run_seconds)
 
     def on_validation_batch_end(
@@ -530,8 +460,8 @@ class LightningLoop:
         """
         self._spec = spec
         self.name = "lightning"
-        pulse = Pulse(spec.pulse(RankPlace.of(spec).rank))
-        self._callback = StepCallback(spec.config.batch_size, pulse, spec.world_size, spec.run_seconds)
+        heartbeat = Heartbeat(spec.heartbeat(RankPlace.of(spec).rank))
+        self._callback = StepCallback(spec.config.batch_size, heartbeat, spec.world_size, spec.run_seconds)
         self._trainer = _build_trainer(spec, self._callback, length, lambda: self.epoch_samples)
         self.data: pl.LightningDataModule | None = None
         self.device = self._trainer.strategy.root_device
@@ -657,7 +587,7 @@ _NAMES = {
 
 
 class _RanksStartedAlready(LightningEnvironment):
-    """RANK, WORLD_SIZE and the rest belong to the supervisor and outlive a Trainer: the next phase reads them again."""
+    """RANK, WORLD_SIZE and the rest are the executor's and outlive a Trainer: the next phase reads them again."""
 
     def teardown(self) -> None:
         """Leave the variables alone; Lightning's own removes WORLD_SIZE."""
@@ -712,7 +642,7 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
         raise Unsupported(
             f"trainer.strategy={strategy} starts processes of its own; use ddp, ranks are started already"
         )
-    settings: dict[str, Any] = instantiate(with_convert_modes(trainer))
+    settings: dict[str, Any] = instantiate(trainer)
     return {name: value for name, value in settings.items() if name not in (*LENGTH, "limit_val_batches")}
 
 

@@ -7,6 +7,7 @@ and may validate it, afterwards or in between.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from accelsweep.devices.clock import Clock, monotonic
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from accelsweep.measure.breakdown import PhaseTimer
     from accelsweep.worker.loops.raw_parts import LossScale
     from accelsweep.worker.loops.sample_count import OptimizerSteps
+
+
+@dataclass(frozen=True)
+class Length:
+    """The most that a phase may train: batches of a rank, or samples of all ranks. Neither where nothing bounds it."""
+
+    batches: int | None = None
+    samples: int | None = None
 
 
 class Listener(Protocol):

@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader
 from torchmetrics import Metric
 
 from accelsweep.errors import InputError, Unsupported
+from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.breakdown import PhaseTimer
-from accelsweep.records.sweep_progress import Pulse
 from accelsweep.worker.loops.loop import (
     NO_LOSS,
     NO_VALIDATION,
@@ -150,7 +150,7 @@ class RawLoop:
         self.precision = precision_of(spec, self.device, "loop=raw")
         refuse_trainer_arguments(spec, "loop=raw")
         join_group(self._place, spec, self.device.type)
-        self._pulse = Pulse(spec.pulse(self._place.rank))
+        self._heartbeat = Heartbeat(spec.heartbeat(self._place.rank))
         self.strategy = "ddp" if spec.world_size > 1 else "single_device"
         self.name, self.optimizer, self.accumulate = "raw", "none", 1
         self.epoch_ends: list[int] = []
@@ -201,7 +201,7 @@ class RawLoop:
         self._loader = loader = one_loader(self.data.train_dataloader(), self._place)
         if examiner is not None and not self._validates():
             raise InputError(NO_VALIDATION)
-        parts, batches = self._parts(_Step(self.module)), endless(loader, self._pass_ended, self._pulse)
+        parts, batches = self._parts(_Step(self.module)), endless(loader, self._pass_ended, self._heartbeat)
         self._log.begin(validating=False)
         listener.begin()
         if self._timer is None:
@@ -258,7 +258,7 @@ class RawLoop:
             samples = self._count.of(batch, self._loader, self.module)
             enough = listener.step_done(samples, None if loss is None else loss.detach())
             validates = examiner is not None and (enough or (number + 1) % examiner.every_steps == 0)
-            self._pulse.beat(rests=enough or validates)
+            self._heartbeat.step(pauses=enough or validates)
             if examiner is not None and validates:
                 enough = self._examined(examiner) or enough
             if enough:

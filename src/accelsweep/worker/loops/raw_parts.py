@@ -18,11 +18,11 @@ from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signatu
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
-from accelsweep.config.trainer import without_effect
 from accelsweep.devices.kinds import kind_of
 from accelsweep.errors import InputError, MissingDevice, Unsupported
-from accelsweep.records.run_record import Metric
-from accelsweep.records.sweep_progress import Pulse
+from accelsweep.heartbeat import Heartbeat
+from accelsweep.metrics import Metric
+from accelsweep.trainer_arguments import without_effect
 from accelsweep.worker.loops.sample_count import no_batch
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
@@ -60,10 +60,10 @@ def one_loader(loader: Any, place: RankPlace) -> DataLoader[Any]:
     )
 
 
-def endless(loader: DataLoader[Any], pass_ended: Callable[[int], object], pulse: Pulse) -> Iterator[Any]:
+def endless(loader: DataLoader[Any], pass_ended: Callable[[int], object], heartbeat: Heartbeat) -> Iterator[Any]:
     """Yield the loader's batches again and again; `pass_ended` gets the number of batches so far each time it ends.
 
-    `pulse` rests while the loader starts anew.
+    `heartbeat` rests while the loader starts anew.
     """
     passes = steps = 0
     while True:
@@ -76,7 +76,7 @@ def endless(loader: DataLoader[Any], pass_ended: Callable[[int], object], pulse:
         if steps == before:
             raise InputError(no_batch(loader))
         pass_ended(steps)
-        pulse.rest()
+        heartbeat.pause()
         passes += 1
 
 

@@ -14,8 +14,8 @@ from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, SingleDevice
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn import Module
 
-from accelsweep.config.trainer import DEFAULTS, FSDP
 from accelsweep.devices.kinds import kind_of
+from accelsweep.trainer_arguments import DEFAULTS, FSDP
 from accelsweep.worker.rank_setup import RankPlace
 
 

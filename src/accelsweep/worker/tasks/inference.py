@@ -3,7 +3,7 @@
 V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. `offline` has all queries at hand and counts
 samples per second. `single_stream` sends the next query when the one before has been answered. It counts latencies:
 from handing the batch to the module's hooks to the finished answer. A query is one batch. `multi_stream` is the same
-with several samples a query. `server` has a task of its own, `rank.tasks.under_load`.
+with several samples a query. `server` has a task of its own, `features.serving.task`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from accelsweep.config.schema import Measure
 from accelsweep.devices.clock import Clock, monotonic
 from accelsweep.devices.kinds import timed_device
 from accelsweep.errors import InputError, Unsupported
+from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.batch_size import is_packed
 from accelsweep.measure.window import percentile
-from accelsweep.records.metrics import not_reached
-from accelsweep.records.run_record import Metric
-from accelsweep.records.sweep_progress import Pulse
+from accelsweep.metrics import Metric, not_reached
+from accelsweep.results import ANY_FAILURE, ErrorKind
+from accelsweep.run_config import Measure
 from accelsweep.worker.loops.loop import Listener, on_meta
 from accelsweep.worker.loops.raw_parts import (
     CAST,
@@ -45,7 +45,7 @@ from accelsweep.worker.loops.sample_count import SampleCount
 from accelsweep.worker.measurement import Account, Measurement
 from accelsweep.worker.model_probes import COUNTED, count_operations, count_traits
 from accelsweep.worker.rank_setup import RankPlace, join_group, seed_all
-from accelsweep.worker.run_spec import ANY_FAILURE, ErrorKind, RunSpec
+from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.instantiate import build_module, build_training_data
 
 ONE_BY_ONE = ("single_stream", "multi_stream")
@@ -67,7 +67,7 @@ class Answering:
         self.precision = precision_of(spec, self.device, "task=inference")
         refuse_trainer_arguments(spec, "task=inference")
         join_group(place, spec, self.device.type)
-        self.pulse = Pulse(spec.pulse(place.rank))
+        self.heartbeat = Heartbeat(spec.heartbeat(place.rank))
         self.epoch_ends: list[int] = []
         self.example: Any = None
         self.query_seconds: list[float] = []
@@ -81,7 +81,7 @@ class Answering:
         autocast, synchronise = autocast_of(self.precision, self.device), timed_device(self.device).synchronise
         with torch.inference_mode():
             listener.begin()
-            for number, batch in enumerate(endless(loader, self.epoch_ends.append, self.pulse)):
+            for number, batch in enumerate(endless(loader, self.epoch_ends.append, self.heartbeat)):
                 asked_at = self._clock()
                 there = move(batch)
                 with autocast():
@@ -92,7 +92,7 @@ class Answering:
                 if number == 0:
                     self.example = on_meta(there)
                 enough = listener.step_done(count.of(batch, loader, module), None)
-                self.pulse.beat(rests=enough)
+                self.heartbeat.step(pauses=enough)
                 if enough:
                     return
 

@@ -6,11 +6,12 @@ from collections.abc import Collection
 from typing import Protocol
 
 from accelsweep import registry
-from accelsweep.config.tasks import task_of
+from accelsweep.results import ErrorKind
+from accelsweep.tasks import task_of
 from accelsweep.worker.loops.loop import Driver
 from accelsweep.worker.measurement import Account, Measurement
 from accelsweep.worker.rank_setup import RankPlace
-from accelsweep.worker.run_spec import ErrorKind, RunSpec
+from accelsweep.worker.run_spec import RunSpec
 
 
 class Task(Protocol):

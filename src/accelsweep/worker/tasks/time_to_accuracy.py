@@ -14,15 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from accelsweep.config.schema import CellConfig
-from accelsweep.config.trainer import asked_length
 from accelsweep.devices.clock import Clock, TimedDevice, all_clocks, clock_gap, monotonic
 from accelsweep.errors import InputError
 from accelsweep.measure import run_doubts
 from accelsweep.measure.stalls import OurWork, RankStalls, find_stalls, least_seconds, together
 from accelsweep.measure.window import Group, Losses, first_not_finite
-from accelsweep.records.run_record import Doubt, Metric
+from accelsweep.metrics import Metric
+from accelsweep.results import Doubt
+from accelsweep.run_config import CellConfig
 from accelsweep.significant_digits import SECONDS_PER_HOUR
+from accelsweep.trainer_arguments import asked_length
 from accelsweep.worker.errors import Diverged
 from accelsweep.worker.loops.loop import NO_VALIDATION
 

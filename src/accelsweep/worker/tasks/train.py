@@ -12,16 +12,15 @@ from accelsweep.devices.memory_limits import FreeMemory, free_memory_per_rank
 from accelsweep.measure.breakdown import SHARES
 from accelsweep.measure.memory import parameter_bytes, shard_metric
 from accelsweep.measure.window import group_of
-from accelsweep.records.metrics import not_reached
-from accelsweep.records.run_record import Metric
+from accelsweep.metrics import Metric, not_reached
+from accelsweep.results import ANY_FAILURE, ErrorKind
 from accelsweep.worker.loops.factory import make_loop
-from accelsweep.worker.loops.lightning import Length
-from accelsweep.worker.loops.loop import Loop
+from accelsweep.worker.loops.loop import Length, Loop
 from accelsweep.worker.measurement import Account, Measurement
 from accelsweep.worker.model_probes import COUNTED, count_operations, count_traits, matmul_share, probe, release
 from accelsweep.worker.quality import QualityPhase, measure_quality
 from accelsweep.worker.rank_setup import RankPlace
-from accelsweep.worker.run_spec import ANY_FAILURE, ErrorKind, RunSpec
+from accelsweep.worker.run_spec import RunSpec
 from accelsweep.worker.tasks.time_to_accuracy import CHASED, Chase, Goal, most_samples
 
 
@@ -130,7 +129,7 @@ class MemoryFrontier:
     rate_survives = frozenset[ErrorKind]()  # whether it fits is what was asked for
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` names the batch and, where the supervisor has found it, the room of a rank on the host."""
+        """`spec` names the batch and, where the executor measured it, the free host memory of a rank."""
         self._spec, self._place = spec, place
         self._loop: Loop | None = None
         self._bound: MemoryCap | None = None

@@ -2,8 +2,8 @@
 
 import altair as alt
 
+from accelsweep.metrics import Meaning
 from accelsweep.records.findings import CellFinding, Findings
-from accelsweep.records.metrics import Meaning
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Palette, Skipped
 from accelsweep.report.table_model import Column, Entry, ReportTable
 from accelsweep.report.units import summary

@@ -1,6 +1,6 @@
 """The task, which runs in the processes that measure."""
 
-from accelsweep.records.run_record import Metric
+from accelsweep.metrics import Metric
 from accelsweep.worker.measurement import Account, Measurement
 from accelsweep.worker.tasks.inference import Inference
 

@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch.plugins import MixedPrecision
 from torch.utils.data import DataLoader
 
-from accelsweep.records.sweep_progress import Pulse
+from accelsweep.heartbeat import Heartbeat
 from accelsweep.worker.loops.lightning import StepCallback
 from accelsweep.worker.loops.raw_parts import LossScale
 
@@ -91,7 +91,7 @@ class ManySteps:
 
 def trained(module, **settings):
     """Train two epochs of four batches with Lightning; return the metrics."""
-    callback = StepCallback(1, Pulse())
+    callback = StepCallback(1, Heartbeat())
     callback.listener = ManySteps()
     precision = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=BIG))
     none = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)

@@ -8,7 +8,7 @@ import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MLP, SGD, run_ranks
 from own_models import PRELUDE
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 MEASURE = {"warmup_steps": 2, "min_steps": 6, "min_seconds": 0.0, "max_steps": 6, "quality_samples": None}
 STEPS = 8

@@ -40,7 +40,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def holder(spec, tmp_path):
     """A process that holds fresh caches until it is told to end."""
     made = spec()
-    made.write(made.file())
+    made.write()
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(made.file())], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -11,8 +11,8 @@ from one_rank import DIGITS, MEASURE, MLP, TIMED
 from torch.utils.data import DataLoader, TensorDataset
 
 from accelsweep.errors import InputError
-from accelsweep.records.run_record import Outcome
-from accelsweep.records.sweep_progress import Pulse
+from accelsweep.heartbeat import Heartbeat
+from accelsweep.results import Outcome
 from accelsweep.worker.loops.raw_parts import endless, moved, mover
 
 CPU = torch.device("cpu")
@@ -124,13 +124,13 @@ def test_a_schedule_by_epochs_is_lightnings_to_step(run, own_module, value):
 
 def test_a_loader_begins_again_and_says_where_it_ended():
     ends = []
-    batches = endless(DataLoader(TensorDataset(torch.arange(6)), 2), ends.append, Pulse())
+    batches = endless(DataLoader(TensorDataset(torch.arange(6)), 2), ends.append, Heartbeat())
     assert [next(batches)[0].tolist() for _ in range(7)] == [[0, 1], [2, 3], [4, 5]] * 2 + [[0, 1]]
     assert ends == [3, 6]
     with pytest.raises(
         InputError, match="gave no batch: the set has 3 rows, and drop_last=True drops a batch of fewer"
     ):
-        next(endless(DataLoader(TensorDataset(torch.arange(3)), 4, drop_last=True), ends.append, Pulse()))
+        next(endless(DataLoader(TensorDataset(torch.arange(3)), 4, drop_last=True), ends.append, Heartbeat()))
 
 
 def test_every_training_record_says_how_long_a_pass_is_and_that_nothing_was_scaled(run):

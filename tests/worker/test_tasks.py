@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, run_ranks
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 AIM = {**MEASURE, "quality_metric": "val_accuracy", "quality_better": "max", "validate_every_samples": 400}
 

@@ -7,11 +7,34 @@ the values that the user's module logs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 from accelsweep import registry
-from accelsweep.records.run_record import Metric
+from accelsweep.plain_json import NO_OTHER_FIELDS
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measured number with its unit, or the reason why there is none. Never 0 for "unknown".
+
+    `scope` names the part that the number covers (`GPU board`, `CPU package`, `process group`), `provenance` its source
+    (`counter`, `integrated`, `modelled`, `clock`, `device events`).
+    """
+
+    __pydantic_config__ = NO_OTHER_FIELDS
+
+    value: float | None
+    unit: str
+    reason: str | None = None
+    scope: str | None = None
+    provenance: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a metric with neither a value nor a reason, or with both."""
+        if (self.value is None) == (self.reason is None):
+            raise ValueError("a metric has either a value or the reason why it has none")
 
 
 class Meaning(NamedTuple):
@@ -136,7 +159,7 @@ def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, M
 
     `quality` is the unit of those whose unit the config decides.
     """
-    units = {name: metrics()[name].unit for name in names}
+    units = {name: (_CORE.get(name) or metrics()[name]).unit for name in names}
     return {
         name: Metric(value=None, unit=quality or "quality" if unit == _PER_CONFIG else unit, reason=NOT_REACHED)
         for name, unit in units.items()
@@ -153,9 +176,6 @@ MEMORY_METRICS = (
     "host_pss_bytes",
 )
 """Memory metrics in order of preference. A cell uses its first one; a comparison uses the first that all cells have."""
-
-
-# Lines of metrics in the logs of others.
 
 MLPERF_LOG_MARK = ":::MLLOG "
 """The beginning of each line of a log that MLPerf's own code wrote; the rest is JSON."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from accelsweep.devices import linux
@@ -12,7 +14,7 @@ from accelsweep.worker.rank_setup import RankPlace, share_of_cores
 def test_the_cell_decides_then_the_plan_and_then_the_machine(spec, monkeypatch, stated, planned, threads) -> None:
     monkeypatch.setattr(linux, "allowed_cores", lambda: set(range(12)))
     monkeypatch.setattr(linux, "cpu_quota", lambda: None)
-    asked = spec(threads=stated).model_copy(update={"threads": planned})
+    asked = replace(spec(threads=stated), threads=planned)
     assert share_of_cores(asked, RankPlace(rank=0, local_rank=0, size=2, local_size=2)) == threads
 
 

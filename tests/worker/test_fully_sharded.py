@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from one_rank import DIGITS, MLP, run_ranks
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 TRAINED = {"warmup_steps": 4, "min_steps": 8, "min_seconds": 0.05, "max_steps": 8, "quality_samples": 160}
 BY_CLASS = {
@@ -70,14 +72,17 @@ def test_sharding_changes_neither_the_loss_nor_the_quality(spec, tmp_path, chang
         folder = tmp_path / strategy
         folder.mkdir()
         own = trainer if strategy == "fsdp" else {key: trainer[key] for key in trainer if key != "strategy"}
-        made = spec(
-            devices=2,
-            model=MLP,
-            data=DIGITS,
-            trainer={"strategy": strategy, **own},
-            measure={**TRAINED, "probe_steps": None, "quality_metric": "val_loss"},
-            **changes,
-        ).model_copy(update={"attempt_folder": str(folder)})
+        made = replace(
+            spec(
+                devices=2,
+                model=MLP,
+                data=DIGITS,
+                trainer={"strategy": strategy, **own},
+                measure={**TRAINED, "probe_steps": None, "quality_metric": "val_loss"},
+                **changes,
+            ),
+            attempt_folder=str(folder),
+        )
         first, _ = run_ranks(made, folder)
         assert first.outcome is Outcome.measured, first.traceback
         found.append([first.metrics[name].value for name in ("final_train_loss", "quality")])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import sys
+from dataclasses import replace
 
 import pytest
 from one_rank import BOTH_LOOPS, MEASURE, SGD
 from own_models import PRELUDE
 
-from accelsweep.records.sweep_progress import Heard
+from accelsweep.heartbeat import HeartbeatReader
 from accelsweep.worker.rank_setup import AFTER_SILENCE, COLLECTIVE_TIMEOUT, collective_timeout
 
 NUMBERS = itertools.count()
@@ -18,28 +19,28 @@ QUICK = {**MEASURE, "min_seconds": 0.0, "probe_steps": 2, "quality_samples": 64,
 
 LISTENING = """
 from pathlib import Path
-from accelsweep.records.sweep_progress import Heard
+from accelsweep.records.sweep_progress import HeartbeatReader
 
 STEPS, VALIDATIONS = [], []
 
 class Listening(Module):
     def training_step(self, batch, batch_idx):
-        STEPS.append((Heard(Path("pulse-0")).steps, batch_idx % 5))
+        STEPS.append((HeartbeatReader(Path("heartbeat-0")).steps, batch_idx % 5))
         return super().training_step(batch, batch_idx)
 
     def validation_step(self, batch, batch_idx):
-        VALIDATIONS.append(Heard(Path("pulse-0")).steps)
+        VALIDATIONS.append(HeartbeatReader(Path("heartbeat-0")).steps)
         return super().validation_step(batch, batch_idx)
 
     def predict_step(self, batch, batch_idx):
-        STEPS.append((Heard(Path("pulse-0")).steps, batch_idx % 5))
+        STEPS.append((HeartbeatReader(Path("heartbeat-0")).steps, batch_idx % 5))
         return self.layer(batch[0])
 """
 
 
 @pytest.fixture
 def listened(run, tmp_path):
-    """Run a module that listens to its own pulse; return what it heard at (steps, in a pass) and in validations."""
+    """Run a module that listens to its own heartbeat; return what it heard at (steps, in a pass) and in validations."""
 
     def go(**changes):
         name = f"listening_{next(NUMBERS)}"
@@ -52,7 +53,7 @@ def listened(run, tmp_path):
             **changes,
         )
         assert (result.outcome, result.reason) == ("measured", None)
-        assert Heard(tmp_path / "pulse-0").steps == 0, "nothing follows the last step"
+        assert HeartbeatReader(tmp_path / "heartbeat-0").steps == 0, "nothing follows the last step"
         return sys.modules[name].STEPS, sys.modules[name].VALIDATIONS
 
     return go
@@ -83,5 +84,5 @@ def test_queries_count_like_steps(listened):
 
 def test_ranks_wait_for_each_other_longer_than_the_watch_for_silence(spec):
     assert collective_timeout(spec()) == COLLECTIVE_TIMEOUT
-    patient = spec().model_copy(update={"silence_seconds": 3600.0})
+    patient = replace(spec(), silence_seconds=3600.0)
     assert collective_timeout(patient).total_seconds() == 3600.0 + AFTER_SILENCE.total_seconds()

@@ -11,7 +11,7 @@ from tiny_sweep import CONFIG as SWEPT
 from tiny_sweep import config_with, measure_sweep, plan_sweep
 
 from accelsweep.errors import InputError
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 from accelsweep.worker.errors import Diverged
 from accelsweep.worker.tasks import time_to_accuracy
 from accelsweep.worker.tasks.time_to_accuracy import Chase, Goal

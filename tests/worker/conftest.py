@@ -10,7 +10,7 @@ import time
 import pytest
 from one_rank import make_spec, place_of_a_rank
 
-from accelsweep.worker.run_spec import RankResult
+from accelsweep.records.run_files import read_rank_result
 
 NUMBERS = itertools.count()
 
@@ -55,7 +55,7 @@ def run(spec, tmp_path):
     def go(**changes):
         made = spec(**changes)
         run_rank(made)
-        return RankResult.read(made.rank_result(0))
+        return read_rank_result(made.rank_result(0))
 
     with place_of_a_rank(tmp_path):
         yield go

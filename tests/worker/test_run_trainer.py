@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from one_rank import MEASURE, SGD
@@ -229,17 +230,17 @@ def test_validation_data_without_an_end_is_named_with_the_key_before_the_time_is
 ):
     from one_rank import place_of_a_rank
 
+    from accelsweep.records.run_files import read_rank_result
     from accelsweep.worker.main import run_rank
-    from accelsweep.worker.run_spec import RankResult
 
     name = f"own_endless_{next(NUMBERS)}"
     (tmp_path / f"{name}.py").write_text(PRELUDE + VALIDATION.format(loaders=loaders))
     own = {"model": {"_target_": f"{name}.Looking"}, "data": {"_target_": f"{name}.Streamed"}, "optimizer": SGD}
     measure = {**MEASURE, "quality_samples": 16, "quality_metric": "val_accuracy"}
-    made = spec(loop=loop, batch_size=BATCH_SIZE, measure=measure, **own).model_copy(update={"run_seconds": 1.0})
+    made = replace(spec(loop=loop, batch_size=BATCH_SIZE, measure=measure, **own), run_seconds=1.0)
     with place_of_a_rank(tmp_path):
         run_rank(made)
-    result = RankResult.read(made.rank_result(0))
+    result = read_rank_result(made.rank_result(0))
     last_line(f"endless validation data, {loop}", result.reason or result.metrics["quality"].reason)
     said = result.reason or result.metrics["quality"].reason
     assert f"{named} states no length, and gave " in said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_rank import MEASURE, run_ranks
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 OPPOSED = "import os; return self.weight.sum() * (1 if os.environ['RANK'] == '0' else -10)"
 """What rank 0 makes smaller, rank 1 makes larger, and ten times as strongly."""

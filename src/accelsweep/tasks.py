@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelsweep import registry
-from accelsweep.json_documents import look_up
+from accelsweep.plain_json import look_up
 from accelsweep.registry import (
     BATCH_SEARCH_KEYS,
     QUALITY_KEYS,

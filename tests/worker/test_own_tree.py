@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from accelsweep.config.versions import TREES_VARIABLE
 from accelsweep.errors import AccelsweepError
-from accelsweep.json_documents import canonical_json
+from accelsweep.plain_json import canonical_json
+from accelsweep.run_config import TREES_VARIABLE
 from accelsweep.worker.rank_setup import OwnTree
 
 

@@ -12,7 +12,7 @@ import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ranks
 
 from accelsweep.measure.breakdown import steps_of_pass
-from accelsweep.records.run_record import PARTS, Outcome
+from accelsweep.results import PARTS, Outcome
 
 pytestmark = pytest.mark.heavy
 

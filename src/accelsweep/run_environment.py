@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from accelsweep.json_documents import canonical_json
+from accelsweep.plain_json import canonical_json
 
 _NONE_TOLD: Mapping[str, Any] = {}
 

@@ -11,7 +11,7 @@ from one_rank import BOTH_LOOPS
 from patience import PATIENCE_SECONDS
 from tiny_sweep import measure_sweep, plan_sweep
 
-from accelsweep.records.run_record import Outcome
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.real
 

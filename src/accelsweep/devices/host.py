@@ -1,0 +1,174 @@
+"""Memory, processors and processes of this host: read by psutil where it is installed, else from Linux's /proc.
+
+The worker runs in other people's environments, which need not have psutil. Elsewhere than on Linux they must.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_psutil: Any = import_module("psutil") if find_spec("psutil") else None
+if _psutil is None and sys.platform != "linux":
+    raise ImportError(f"psutil is needed to measure on {sys.platform}: install it in the environment that runs use")
+
+PROC = Path("/proc")
+
+
+class Swap(NamedTuple):
+    """Bytes in swap now, and bytes swapped in and out since the machine started."""
+
+    used: int
+    swapped_in: int
+    swapped_out: int
+
+
+class ProcessorTimes(NamedTuple):
+    """Seconds since the machine started that the processors were busy: all together, and each core by its number."""
+
+    busy: float
+    by_core: dict[int, float]
+
+
+def memory_total() -> int:
+    """Return the machine's memory in bytes."""
+    return int(_psutil.virtual_memory().total) if _psutil else _meminfo()["MemTotal"]
+
+
+def memory_available() -> int:
+    """Return the bytes that processes can still get without swapping."""
+    return int(_psutil.virtual_memory().available) if _psutil else _meminfo()["MemAvailable"]
+
+
+def _meminfo() -> dict[str, int]:
+    lines = (line.split() for line in (PROC / "meminfo").read_text().splitlines())
+    return {name.rstrip(":"): int(value) * 1024 for name, value, *_ in lines}
+
+
+def swap() -> Swap:
+    """Return the machine's use of swap."""
+    if _psutil:
+        found = _psutil.swap_memory()
+        return Swap(found.used, found.sin, found.sout)
+    memory, page = _meminfo(), os.sysconf("SC_PAGE_SIZE")
+    pages = dict(line.split() for line in (PROC / "vmstat").read_text().splitlines())
+    used = memory["SwapTotal"] - memory["SwapFree"]
+    return Swap(used, int(pages.get("pswpin", 0)) * page, int(pages.get("pswpout", 0)) * page)
+
+
+def physical_cores() -> int | None:
+    """Return the cores without simultaneous multithreading; None where they cannot be told."""
+    if _psutil:
+        cores: int | None = _psutil.cpu_count(logical=False)
+        return cores
+    siblings = {path.read_text() for path in Path("/sys/devices/system/cpu").glob("cpu*/topology/thread_siblings_list")}
+    return len(siblings) or None
+
+
+def cpu_mhz() -> float | None:
+    """Return the processors' present clock; None where it is unknown."""
+    with suppress(AttributeError, OSError, NotImplementedError):
+        if (frequency := _psutil.cpu_freq()) is not None:
+            return float(round(frequency.current, 1))
+    return None
+
+
+def cpu_celsius() -> float | None:
+    """Return the temperature of the hottest processor sensor; None where it is unknown."""
+    with suppress(AttributeError, OSError):
+        sensors = _psutil.sensors_temperatures()
+        found = [
+            reading.current for name in ("coretemp", "k10temp", "cpu_thermal") for reading in sensors.get(name, [])
+        ]
+        return float(max(found)) if found else None
+    return None
+
+
+def processor_times() -> ProcessorTimes:
+    """Return how long the processors were busy. Linux leaves switched-off cores out."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            return _times_in_proc()
+    cores = _psutil.cpu_times(percpu=True)
+    return ProcessorTimes(_busy(_psutil.cpu_times()), dict(enumerate(map(_busy, cores))))
+
+
+def _times_in_proc() -> ProcessorTimes:
+    tick, busy = os.sysconf("SC_CLK_TCK"), dict[str, float]()
+    for line in (PROC / "stat").read_text().splitlines():
+        if line.startswith("cpu"):
+            name, *ticks = line.split()
+            times = [int(value) for value in ticks]  # user nice system idle iowait irq softirq steal guest guest_nice
+            busy[name] = (sum(times[:8]) - times[3] - times[4]) / tick  # a guest's time is in user and nice, too
+    return ProcessorTimes(busy["cpu"], {int(name[3:]): seconds for name, seconds in busy.items() if name != "cpu"})
+
+
+def _busy(times: Any) -> float:
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+
+
+def children() -> frozenset[int]:
+    """Return the process ids of all descendants of this process."""
+    if _psutil:
+        return frozenset(child.pid for child in _psutil.Process().children(recursive=True))
+    parents = {pid: int(stat[1]) for pid, stat in _process_stats()}
+    found, new = set[int](), {os.getpid()}
+    while new := {pid for pid, parent in parents.items() if parent in new}:
+        found |= new
+    return frozenset(found)
+
+
+def processor_seconds() -> float:
+    """Return the processor seconds of this process and its living descendants."""
+    wanted = {os.getpid(), *children()}
+    if not _psutil:
+        tick = os.sysconf("SC_CLK_TCK")
+        return sum((int(stat[11]) + int(stat[12])) / tick for pid, stat in _process_stats() if pid in wanted)
+    total = 0.0
+    for pid in wanted:
+        with suppress(_psutil.Error):
+            times = _psutil.Process(pid).cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def _process_stats() -> Iterator[tuple[int, list[str]]]:
+    """Yield the id and the fields of /proc/PID/stat from the state on, for all processes (proc_pid_stat(5))."""
+    for path in PROC.iterdir():
+        if path.name.isdigit():
+            with suppress(OSError):
+                yield int(path.name), (path / "stat").read_text().rpartition(")")[2].split()
+
+
+def proportional_set_size() -> int:
+    """Return the PSS of this process in bytes. Raises OSError where the system shows none."""
+    for line in (PROC / "self" / "smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("smaps_rollup has no Pss")
+
+
+def private_bytes() -> int:
+    """Return the resident memory of this process, without what it shares with others where the system tells (Linux)."""
+    if _psutil:
+        held = _psutil.Process().memory_info()
+        return int(held.rss - getattr(held, "shared", 0))
+    resident, shared = (int(pages) for pages in (PROC / "self" / "statm").read_text().split()[1:3])
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+def pid_exists(pid: int) -> bool:
+    """Return whether a process has this id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError) as error:
+        return isinstance(error, PermissionError)
+    return True

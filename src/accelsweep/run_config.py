@@ -1,0 +1,301 @@
+"""The frozen config of a setting, typed: every key that accelsweep itself reads, with its derived values.
+
+These are plain dataclasses, because the worker reads them in other people's environments. They are the only declaration
+of the config's keys: `config.schema` makes the validating pydantic model from them. The keys of a model, a data set, an
+optimiser or the Trainer are not typed here. They are checked where those are built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+from accelsweep.errors import InputError
+from accelsweep.plain_json import NO_OTHER_FIELDS, canonical_json, sha256_text
+from accelsweep.tasks import task_of
+
+
+@dataclass(frozen=True)
+class Strict:
+    """A field takes its very type only (a float also takes an int), within these bounds."""
+
+    ge: float | None = None
+    lt: float | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Add the bounds to pydantic's schema of the type."""
+        bounds = {name: bound for name, bound in vars(self).items() if bound is not None}
+        finite = {"allow_inf_nan": False} if source is float else {}
+        return {**handler(source), "strict": True, **finite, **bounds}
+
+
+Count = Annotated[int, Strict(ge=1)]
+Natural = Annotated[int, Strict(ge=0)]
+Seed = Annotated[int, Strict(ge=0, lt=2**31)]
+Seconds = Annotated[float, Strict(ge=0)]
+Share = Annotated[float, Strict(ge=0, lt=1)]
+Number = Annotated[float, Strict()]
+Text = Annotated[str, Strict()]
+Flag = Annotated[bool, Strict()]
+
+Node = dict[str, Any]
+"""A part of the config that belongs to the user: its content is handed to a class of theirs, or to the Trainer."""
+
+Scaling = Literal["none", "linear", "sqrt"]
+
+
+@dataclass(frozen=True)
+class LearningRate:
+    """How the learning rate follows the batch size: our keys of `optimizer`, which its class does not get.
+
+    `optimizer.lr` is meant for a global batch of `base_batch_size` samples, and `lr_scaling` makes it fit another. It
+    grows to its value over the first `warmup_steps` optimiser steps. None is the same as leaving the key out.
+    """
+
+    lr_scaling: Scaling | None = None
+    base_batch_size: Count | None = None
+    warmup_steps: Natural | None = None
+
+
+LEARNING_RATE_KEYS = tuple(key.name for key in fields(LearningRate))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a run is measured. Sizes are steps, training samples on all devices together, and seconds.
+
+    None leaves a phase out (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
+    `rank_memory_bytes`).
+    `headroom` is the share of the free memory that a search for the largest batch keeps free. The search ends at
+    `max_batch`, or where it knows the batch to `batch_resolution`, a share of it. All three are per rank.
+    """
+
+    warmup_steps: Natural
+    min_steps: Count
+    min_seconds: Seconds
+    max_steps: Count
+    concurrency: Count = 1
+    probe_steps: Count | None = None
+    matmul_steps: Count | None = None
+    fake_loader: Flag = False
+    quality_samples: Count | None = None
+    quality_metric: Text | None = None
+    quality_better: Literal["max", "min"] | None = "max"
+    target: Number | None = None
+    validate_every_samples: Count | None = None
+    max_samples: Count | None = None
+    scenario: Literal["offline", "single_stream", "multi_stream", "server"] = "offline"
+    headroom: Share = 0.1
+    max_batch: Count = 65536
+    batch_resolution: Share = 0.01
+    rank_memory_bytes: Count | None = None
+
+    @property
+    def better(self) -> Literal["max", "min"]:
+        """Whether more or less of `quality_metric` is better, where one of both has to be."""
+        return self.quality_better or "max"
+
+    @property
+    def shared(self) -> bool:
+        """Whether runs of this setting may share a machine while they are timed."""
+        return self.concurrency > 1
+
+
+VERSION = "version"
+"""The axis, and the config key, that holds a version's identity."""
+
+TREES_VARIABLE = "ACCELSWEEP_TREE"
+"""The environment variable of a run that names the tree which its modules must come from (`worker.rank_setup`)."""
+
+VersionKind = Literal["commit", "files", "environment"]
+
+
+class Identity(NamedTuple):
+    """The part of a setting's config that identifies its version."""
+
+    kind: VersionKind
+    digest: str
+
+    @property
+    def id(self) -> str:
+        """12 hexadecimal digits, by which the version's folder is called."""
+        return self.digest[:12]
+
+
+def identity_in(config: Mapping[str, Any]) -> Identity | None:
+    """Return the version that a setting's config holds, or None for a setting without one.
+
+    A user's own key of that name is not taken for one.
+    """
+    found = config.get(VERSION)
+    if not isinstance(found, Mapping) or len(found) != 1:
+        return None
+    ((kind, digest),) = found.items()
+    return Identity(kind, digest) if kind in get_args(VersionKind) and isinstance(digest, str) else None
+
+
+MODULE_DATA = "accelsweep.workloads.data_module.ModuleData"
+"""The `_target_` of `data=module`."""
+
+
+@dataclass(frozen=True, eq=False)
+class CellConfig:
+    """The scientific config of a setting, which decides the measurement of its runs.
+
+    `raw` is the mapping as it was written, the user's own keys included, and must not be changed. Configs are equal
+    where their `raw` are. `devices` are ranks per node, `batch_size` is per rank. `threads` are CPU threads of each
+    rank; None leaves them to the machine. `env` are environment variables of the run.
+    """
+
+    raw: Mapping[str, Any]
+    accelerator: str
+    devices: Count
+    batch_size: Count
+    precision: str
+    seed: Seed
+    loop: Literal["lightning", "raw"]
+    model: Node
+    data: Node
+    measure: Measure
+    num_nodes: Count = 1
+    launcher: Literal["fork", "spawn"] = "fork"
+    threads: Count | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    task: Text = "train_throughput"
+    optimizer: Node | None = None
+    trainer: Node = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> CellConfig:
+        """Return the config that `dataclasses.asdict` gave, which was validated before it was written."""
+        return cls(**{**written, "measure": Measure(**written["measure"])})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CellConfig) and self.raw == other.raw
+
+    __hash__ = None  # type: ignore[assignment]  # it holds mappings, and equal ones may differ in their keys' order
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the mapping, which names the blocks that hold it."""
+        return sha256_text(canonical_json(self.raw))
+
+    @property
+    def version(self) -> Identity | None:
+        """The version that is measured, where the sweep compares versions."""
+        return identity_in(self.raw)
+
+    @property
+    def version_id(self) -> str | None:
+        """The id of that version, by which its folder is called."""
+        return self.version.id if self.version else None
+
+    @property
+    def work(self) -> str:
+        """The name under which rates are listed: the task, or another word where its keys choose among several."""
+        return task_of(self.task, self.raw).name
+
+    @property
+    def world_size(self) -> int:
+        """The ranks of a run, on all nodes together."""
+        return self.devices * self.num_nodes
+
+    @property
+    def samples_per_step(self) -> int:
+        """The samples of one batch on all ranks together; an optimiser step may accumulate several."""
+        return self.batch_size * self.world_size
+
+    @property
+    def divided_batch_size(self) -> int | None:
+        """`data.batch_size` where it is the batch of several ranks together, for data that divides it among them."""
+        stated = self.data.get("batch_size")
+        return stated if self.world_size > 1 and stated == self.samples_per_step else None
+
+    @property
+    def device_model(self) -> str | None:
+        """The part behind the accelerator (`cuda:a100`): a kind of node, or words of the device's name."""
+        return str(self.raw["accelerator"]).partition(":")[2] or None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the setting trains on something else than CPU cores."""
+        return self.accelerator != "cpu"
+
+    @property
+    def learning_rate(self) -> LearningRate:
+        """Our keys of `optimizer`, each at its default where there is none."""
+        stated = self.optimizer or {}
+        return LearningRate(**{key: stated[key] for key in LEARNING_RATE_KEYS if key in stated})
+
+    @property
+    def model_target(self) -> str:
+        """The dotted name of the model's class; empty where the config names none."""
+        return str(self.model.get("_target_") or "")
+
+    @property
+    def data_target(self) -> str:
+        """The dotted name of the data's class; empty where the config names none."""
+        return str(self.data.get("_target_") or "")
+
+    @property
+    def brings_own_data(self) -> bool:
+        """Whether the data is that of the module, so that all of `model` decides which data that is."""
+        return self.data_target == MODULE_DATA
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the model is compiled (`model.compile`), where it is one of ours."""
+        return bool(self.model.get("compile"))
+
+    @property
+    def each_fold(self) -> bool:
+        """Whether each part of the data is held out in turn (`data.fold=all`), where the data is one of ours."""
+        return self.data.get("fold") == "all"
+
+    @property
+    def class_column(self) -> str | None:
+        """The column of the classes (`data.target`), where the data has columns."""
+        target = self.data.get("target")
+        return None if target is None else str(target)
+
+
+_RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
+
+
+class RunName(NamedTuple):
+    """The parts of a run's name: its setting's name, and the number of the repeat (from 0)."""
+
+    cell: str
+    repeat: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One repeat of one setting: the unit of measurement.
+
+    `seed` is the setting's seed plus the number of its earlier blocks, which is usually the repeat's number. A setting
+    may run several times in a block. Then its runs there have one seed.
+    """
+
+    __pydantic_config__ = NO_OTHER_FIELDS
+
+    name: str
+    cell: str
+    repeat: int
+    seed: int
+
+    @classmethod
+    def of(cls, cell: str, repeat: int, seed: int) -> Run:
+        """Return the run for repeat number `repeat` (from 0) of the setting `cell`, one run in each block."""
+        return cls(name=f"{cell}-r{repeat}", cell=cell, repeat=repeat, seed=seed + repeat)
+
+    @staticmethod
+    def parse(name: str) -> RunName:
+        """Return the setting and the repeat in this name of a run. Raises InputError for any other text."""
+        found = _RUN_NAME.fullmatch(name)
+        if found is None:
+            raise InputError(f"{name!r} is not the name of a run, which is SETTING-rK for repeat K")
+        return RunName(found[1], int(found[2]))

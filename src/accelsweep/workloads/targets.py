@@ -1,0 +1,187 @@
+"""Objects from `_target_` nodes of a config, built as Hydra's `instantiate` builds them, but without Hydra.
+
+The worker runs in other people's environments, which need not have Hydra. The keys are Hydra's: `_target_`, `_args_`,
+`_partial_`, `_recursive_` (true unless stated) and `_convert_`. A user's class gets its mappings and lists as Hydra
+passes them by default: as OmegaConf's containers, or as dictionaries with attributes where OmegaConf is not installed.
+Our own classes get plain ones. Exceptions of constructors pass through as they were raised.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import Parameter
+from types import ModuleType
+from typing import Any, get_args, get_origin
+
+from typing_extensions import Unpack  # a dependency of torch
+
+from accelsweep.errors import InputError
+from accelsweep.target_signature import OUR_PACKAGE, Arguments, refuse_arguments
+
+_OWN_KEYS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})
+
+_REFUSED = ("os", "posix", "subprocess", "shutil", "pty", "socket", "ctypes", "pickle", "runpy", "importlib", "code")
+"""Modules of the standard library whose functions no config may call: they run programs or remove files."""
+
+_REFUSED_BUILTINS = frozenset({"eval", "exec", "compile", "open", "__import__", "input", "breakpoint", "exit", "quit"})
+
+
+def locate(name: str) -> Any:
+    """Return the module, class or function with this dotted name.
+
+    Raises ImportError where there is none. What a module of the user's raises as it is imported passes through.
+    """
+    parts = name.split(".")
+    if not all(parts):
+        raise ImportError(f"cannot load {name!r}: it is not a dotted name")
+    _refuse(name, parts[0])
+    found: Any = _imported(parts[0], name)
+    for end, part in enumerate(parts[1:], 2):
+        if hasattr(found, part):
+            found = getattr(found, part)
+        elif isinstance(found, ModuleType):
+            found = _imported(".".join(parts[:end]), name)
+        else:
+            raise ImportError(f"cannot load {name!r}: {'.'.join(parts[: end - 1])} has no attribute {part!r}")
+    return found
+
+
+def _refuse(name: str, module: str) -> None:
+    if module in _REFUSED or (module == "builtins" and name.rpartition(".")[2] in _REFUSED_BUILTINS):
+        raise InputError(f"_target_={name}: a config must not call functions that run code or change files")
+
+
+def _imported(module: str, wanted: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # a module that the user's imports
+        owner, _, part = module.rpartition(".")
+        what = (
+            f"{owner} has no attribute {part!r}, and there is no such module" if owner else f"no module {part!r} here"
+        )
+        raise ImportError(f"cannot load {wanted!r}: {what}") from error
+
+
+def instantiate(node: Any, stated: str | None = None) -> Any:
+    """Return a config's node with each `_target_` in it built; `stated` is the `_convert_` of an outer node."""
+    if isinstance(node, list | tuple):
+        return [instantiate(item, stated) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    stated = node.get("_convert_", stated)
+    recursive = node.get("_recursive_", True)
+    built = {
+        key: instantiate(value, stated) if recursive else value
+        for key, value in node.items()
+        if key not in _OWN_KEYS or key == "_args_"
+    }
+    if "_target_" not in node:
+        return built
+    plain = stated not in (None, "none") or (stated is None and is_ours(node))
+    given = {key: value if plain else _as_hydra_passes(value) for key, value in built.items()}
+    target, arguments = locate(str(node["_target_"])), given.pop("_args_", ())
+    if not callable(target):
+        raise InputError(f"_target_={node['_target_']}: it is a {type(target).__name__}, which cannot be called")
+    return partial(target, *arguments, **given) if node.get("_partial_") else target(*arguments, **given)
+
+
+class AttributeDict(dict[str, Any]):
+    """A mapping whose keys are attributes, too, as a DictConfig's are."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def _as_hydra_passes(value: Any) -> Any:
+    if type(value) not in (dict, list):
+        return value
+    if find_spec("omegaconf"):
+        return import_module("omegaconf").OmegaConf.create(value, flags={"allow_objects": True})
+    if isinstance(value, list):
+        return [_as_hydra_passes(item) for item in value]
+    return AttributeDict({key: _as_hydra_passes(item) for key, item in value.items()})
+
+
+def is_ours(node: Mapping[str, Any]) -> bool:
+    """Return whether a node's `_target_` is in this package."""
+    return str(node.get("_target_")).startswith(OUR_PACKAGE)
+
+
+def build_target(node: Mapping[str, Any], place: str) -> Any:
+    """Return the object of a config's `_target_`. Raises InputError for wrong arguments, with the key below `place`."""
+    _check_arguments(node, place)
+    for key, inner in _nested_targets(node, place):
+        with suppress(ImportError, TypeError):  # building it raises the same
+            _check_arguments(inner, key, within=str(node.get("_target_")))
+    return instantiate(node)
+
+
+def _nested_targets(node: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the key and the config of each `_target_` below another one that is built together with it."""
+    if isinstance(node, Mapping):
+        items: Iterable[tuple[Any, Any]] = node.items() if node.get("_recursive_", True) else ()
+    else:
+        items = enumerate(node) if isinstance(node, list | tuple) else ()
+    for key, value in items:
+        if isinstance(value, Mapping) and "_target_" in value:
+            yield f"{place}.{key}", value
+        yield from _nested_targets(value, f"{place}.{key}")
+
+
+def _check_arguments(node: Mapping[str, Any], place: str, within: str | None = None) -> None:
+    """Refuse unknown and missing arguments of the target, and name the key to change.
+
+    `within` is the target that gets this one as an argument, if any.
+    """
+    parameters = target_parameters(node)
+    kinds = {parameter.kind for parameter in parameters.values()}
+    variadic = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    required = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is Parameter.empty and parameter.kind not in variadic
+    ]
+    takes = Arguments(str(node.get("_target_")), tuple(parameters), tuple(required), Parameter.VAR_KEYWORD in kinds)
+    refuse_arguments(node, place, takes, within)
+
+
+def target_parameters(node: Mapping[str, Any]) -> Mapping[str, Parameter]:
+    """Return the parameters of a config's `_target_` by name; `**settings` if its signature cannot be read."""
+    try:
+        return signature_parameters(locate(str(node["_target_"])))
+    except ValueError:  # a class of an extension module
+        return {"settings": Parameter("settings", Parameter.VAR_KEYWORD)}
+
+
+def signature_parameters(target: Callable[..., Any]) -> Mapping[str, Parameter]:
+    """Return the parameters of `target` by name; `**options: Unpack[SomeTypedDict]` counts as that dict's keys.
+
+    Raises ValueError for a class of an extension module, which has no signature to read.
+    """
+    parameters = {}
+    for name, parameter in inspect.signature(target).parameters.items():
+        keys = _unpacked_keys(target, name) if parameter.kind is Parameter.VAR_KEYWORD else None
+        if keys is None:
+            parameters[name] = parameter
+        else:
+            parameters |= {key: Parameter(key, Parameter.KEYWORD_ONLY, default=None) for key in keys}
+    return parameters
+
+
+def _unpacked_keys(target: Callable[..., Any], name: str) -> list[str] | None:
+    function: Any = target.__init__ if inspect.isclass(target) else target
+    try:
+        hint = inspect.get_annotations(function, eval_str=True).get(name)
+    except (NameError, AttributeError, TypeError):  # imported under `if TYPE_CHECKING` only
+        return None
+    return list(get_args(hint)[0].__annotations__) if get_origin(hint) is Unpack else None
