@@ -2,7 +2,7 @@
 
     python benchmarks/bare_train.py STEPS SEED
 
-Same model, data, batch size and optimiser as the cells of overhead.py. Prints the seconds that training took.
+Same model, data, batch size and optimiser as the settings of overhead.py. Prints the seconds that training took.
 """
 
 from __future__ import annotations

@@ -33,12 +33,12 @@ from accelsweep.config.sweep_options import LOOKS
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Scenario = Callable[[np.random.Generator, tuple[int, int, int]], Array]
-"""From a generator and (sweeps, cells, blocks) to the noise of each run; the baseline is cell 0."""
+"""From a generator and (sweeps, settings, blocks) to the noise of each run; the baseline is setting 0."""
 
 COVERED, FALSE, NARROWER = 0.94, 0.05, 0.5
 """The gates: least coverage, most sweeps with a false verdict, largest part of the plain half width."""
 
-CELLS, BLOCKS = (2, 4, 8, 16, 32), (3, 5)
+SETTINGS, BLOCKS = (2, 4, 8, 16, 32), (3, 5)
 NOISE, THRESHOLD = 0.1, 0.02
 """A run's noise and the practical threshold where verdicts are counted: noise far above the threshold."""
 
@@ -61,30 +61,30 @@ def bimodal(random: np.random.Generator, shape: tuple[int, int, int]) -> Array:
 
 
 def far_modes(random: np.random.Generator, shape: tuple[int, int, int]) -> Array:
-    """A third of the cells (not the baseline) switch between two levels, 20 apart."""
+    """A third of the settings (not the baseline) switch between two levels, 20 apart."""
     noise, some = normal(random, shape), max(1, shape[1] // 3)
     noise[:, 1 : 1 + some] += random.choice((-10.0, 10.0), size=(shape[0], some, shape[2]))
     return noise
 
 
-def louder(cell: int, times: float) -> Scenario:
-    """One cell (0 is the baseline) has `times` the noise of the others."""
+def louder(setting: int, times: float) -> Scenario:
+    """One setting (0 is the baseline) has `times` the noise of the others."""
 
     def noise(random: np.random.Generator, shape: tuple[int, int, int]) -> Array:
         found = normal(random, shape)
-        found[:, cell] *= times
+        found[:, setting] *= times
         return found
 
     return noise
 
 
 def uneven(random: np.random.Generator, shape: tuple[int, int, int]) -> Array:
-    """The logarithms of the cells' standard deviations have a standard deviation of 0.5."""
+    """The logarithms of the settings' standard deviations have a standard deviation of 0.5."""
     return normal(random, shape) * np.exp(random.normal(0.0, 0.5, size=(*shape[:2], 1)))
 
 
 def spared(part: float) -> Scenario:
-    """Block shocks of 3 sds that reach only the last `part` of the cells; the baseline is never among them."""
+    """Block shocks of 3 sds that reach only the last `part` of the settings; the baseline is never among them."""
 
     def noise(random: np.random.Generator, shape: tuple[int, int, int]) -> Array:
         found = normal(random, shape)
@@ -100,13 +100,13 @@ def stalls(random: np.random.Generator, shape: tuple[int, int, int]) -> Array:
 
 
 def drift(random: np.random.Generator, shape: tuple[int, int, int]) -> Array:
-    """The machine loses 10 sds over the sweep; the cells of a block run in random order."""
+    """The machine loses 10 sds over the sweep; the settings of a block run in random order."""
     place = random.random(shape).argsort(axis=1) / shape[1]
     return normal(random, shape) - 10.0 * (np.arange(shape[2]) + place) / shape[2]
 
 
 def walk(random: np.random.Generator, shape: tuple[int, int, int]) -> Array:
-    """A random walk within each block, one sd a run; the cells run in random order."""
+    """A random walk within each block, one sd a run; the settings run in random order."""
     steps = random.normal(size=shape).cumsum(axis=1)
     return np.asarray(normal(random, shape) + np.take_along_axis(steps, random.random(shape).argsort(axis=1), axis=1))
 
@@ -148,7 +148,7 @@ class Intervals:
 
 
 def intervals(noise: Array) -> Intervals:
-    """Return the intervals of sweeps whose log rates are `noise` (sweeps, cells, blocks), as the analysis has them."""
+    """Return the intervals of sweeps whose log rates are `noise` (sweeps, settings, blocks), as analysed."""
     differences = noise[:, 1:] - noise[:, :1]
     variances, count = differences.var(axis=-1, ddof=1), noise.shape[2]
     family = Family(noise.shape[1] - 1)
@@ -174,14 +174,14 @@ class Table:
 
 def coverage(sweeps: int) -> bool:
     """Print all scenarios at all sizes; return whether a gate failed."""
-    heads = [f"{cells} settings" for cells in CELLS]
+    heads = [f"{settings} settings" for settings in SETTINGS]
     title = "Sweeps whose intervals all hold the truth, in %: moderated (plain paired t)"
     table = Table(title, "scenario", "blocks", *heads, "half width at 8 settings")
     for name, scenario in SCENARIOS.items():
         for blocks in BLOCKS:
-            found = [intervals(scenario(np.random.default_rng(1), (sweeps, cells, blocks))) for cells in CELLS]
+            found = [intervals(scenario(np.random.default_rng(1), (sweeps, settings, blocks))) for settings in SETTINGS]
             held = [(one.covering(one.new).mean(), one.covering(one.old).mean()) for one in found]
-            eight = found[CELLS.index(8)]
+            eight = found[SETTINGS.index(8)]
             widths = [float(np.median(eight.new)), float(np.median(eight.old))]
             missed = name != UNGATED and min(new for new, _ in held[1:]) < COVERED
             missed |= (name, blocks) == ("equal normal", 3) and widths[0] > NARROWER * widths[1]
@@ -224,10 +224,12 @@ def auto(sweeps: int) -> bool:
     noises = (0.02, 0.03, 0.05, 0.08)
     table = Table(title, "scenario", "settings", *(f"{noise:.0%} noise" for noise in noises))
     for name in ("equal normal", "t3", "baseline 3x", "one setting 10x", "log-sd spread 0.5"):
-        for cells in (4, 8, 16):
-            found = [_stein(noise * SCENARIOS[name](np.random.default_rng(4), (sweeps, cells, 20))) for noise in noises]
+        for settings in (4, 8, 16):
+            found = [
+                _stein(noise * SCENARIOS[name](np.random.default_rng(4), (sweeps, settings, 20))) for noise in noises
+            ]
             shown = (f"{100 * held:.1f} ({blocks:.1f})" for held, blocks in found)
-            table.row(name, str(cells), *shown, missed=min(held for held, _ in found) < COVERED)
+            table.row(name, str(settings), *shown, missed=min(held for held, _ in found) < COVERED)
     return table.failed
 
 

@@ -28,7 +28,7 @@ from accelsweep.records.run_record import Record
 
 RUNS = 4
 LOAD_SECONDS = 6.0
-CELLS = [
+OVERRIDES = [
     "experiment=quickstart",
     "accelerator=cpu",
     "devices=1",
@@ -65,7 +65,9 @@ def main() -> int:
     """Measure the pairs and print the ratio of followed to alone."""
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 8
     with tempfile.TemporaryDirectory() as scratch:
-        folder = write_plan(Path(scratch), make_plan(Path(scratch), [*CELLS, f"repeats={2 * pairs}"], name="follow"))
+        folder = write_plan(
+            Path(scratch), make_plan(Path(scratch), [*OVERRIDES, f"repeats={2 * pairs}"], name="follow")
+        )
         blocks = Manifest.read(folder.manifest).blocks
         differences = []
         for pair in range(pairs):

@@ -30,7 +30,7 @@ from accelsweep.records.run_record import Record
 
 STEPS = 200
 WANTED_RATIO = 8.0
-CELL = [
+OVERRIDES = [
     "accelerator=cpu",
     "threads=1",
     "batch_size=32",
@@ -57,11 +57,11 @@ class Costs:
 
 
 def supervised(launcher: str, runs: int, costs: Costs) -> None:
-    """Measure a block of `runs` cells that differ in their seed."""
+    """Measure a block of `runs` settings that differ in their seed."""
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         seeds = ",".join(str(1000 * number) for number in range(runs))
-        plan = make_plan(home, [*CELL, f"launcher={launcher}", f"seed={seeds}"], name="overhead")
+        plan = make_plan(home, [*OVERRIDES, f"launcher={launcher}", f"seed={seeds}"], name="overhead")
         folder = write_plan(home, plan)
         (block,) = plan.manifest.blocks
         started_at = time.time()  # compared with the records' times of day
@@ -107,9 +107,9 @@ def main(runs: int = 6, rounds: int = 2) -> int:
     print(f"{'':8} {'median':>8} {'least':>8} {'most':>8} {'start of block':>15} {'with its share':>15}")
     for name, costs in found.items():
         start = median(costs.starts) if costs.starts else 0.0
-        cells = [median(costs.each), min(costs.each), max(costs.each)]
+        seconds = [median(costs.each), min(costs.each), max(costs.each)]
         shared = median(costs.each) + start / runs
-        print(f"{name:8} {cells[0]:8.3f} {cells[1]:8.3f} {cells[2]:8.3f} {start:15.3f} {shared:15.3f}")
+        print(f"{name:8} {seconds[0]:8.3f} {seconds[1]:8.3f} {seconds[2]:8.3f} {start:15.3f} {shared:15.3f}")
     fork = median(found["fork"].each)
     ratios = {name: median(found[name].each) / fork for name in ("spawn", "by hand")}
     for name, ratio in ratios.items():

@@ -57,9 +57,9 @@ def build(home: Path, name: str, runs: int) -> SweepFolder:
     metrics = dict(list(metrics.items())[:METRICS])
     wanted = manifest.wanted_runs()
     for run in wanted:
-        cell, repeat = Run.parse(run)
-        axes = next(planned.axes for planned in manifest.cells if planned.name == cell)
-        changes = {"run": run, "cell": cell, "repeat": repeat, "axes": axes, "metrics": metrics}
+        setting, repeat = Run.parse(run)
+        axes = next(planned.axes for planned in manifest.settings if planned.name == setting)
+        changes = {"run": run, "setting": setting, "repeat": repeat, "axes": axes, "metrics": metrics}
         folder.run(run).mkdir(parents=True, exist_ok=True)
         (folder.run(run) / "run.log").write_text("one line\n" * 50, "utf-8")
         template.model_copy(update=changes).write(folder.record(run))

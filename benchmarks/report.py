@@ -1,12 +1,12 @@
 """The cost of the last steps for a large sweep: collect, analyse and report of 10 000 runs of 200 steps.
 
-    python benchmarks/report.py [--cells 1000] [--repeats 10] [--keep HOME]
+    python benchmarks/report.py [--settings 1000] [--repeats 10] [--keep HOME]
 
 The sweep is written first, by a process of its own. Its records are copies of the quickstart's committed record, with
-other axes and rates, and 200 steps beside each. Every cell at the far corner of the grid has a run out of memory. Then
-each part is timed, its imports included. The process's largest memory and the page's size are printed beside the aims.
-Processor time tells how far a busy machine stretched the seconds. `--keep` writes the sweep below HOME and keeps it
-there, so that the page can be looked at.
+other axes and rates, and 200 steps beside each. Every setting at the far corner of the grid has a run out of memory.
+Then each part is timed, its imports included. The process's largest memory and the page's size are printed beside the
+aims. Processor time tells how far a busy machine stretched the seconds. `--keep` writes the sweep below HOME and keeps
+it there, so that the page can be looked at.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.config.schema import checked_config
-from accelsweep.config.setting import cell_name
+from accelsweep.config.setting import setting_name
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Settings
+from accelsweep.config.sweep_options import Options
 from accelsweep.metrics import Metric
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest, PlannedBlock, PlannedCell
+from accelsweep.records.plan import Manifest, PlannedBlock, PlannedSetting
 from accelsweep.records.run_record import Record
 from accelsweep.results import Doubt, Outcome
 from accelsweep.run_config import Run
@@ -44,31 +44,31 @@ AIMS = {"seconds": 30.0, "MiB": 1.5 * 1024, "MB of HTML": 5.0}
 NAME = "large"
 
 
-def grid(cells: int) -> list[dict[str, Any]]:
-    """Return the values on the axes of so many cells, in grid order; the first is the baseline."""
-    widths = range(1, math.ceil(cells / 40) + 1)
+def grid(settings: int) -> list[dict[str, Any]]:
+    """Return the values on the axes of so many settings, in grid order; the first is the baseline."""
+    widths = range(1, math.ceil(settings / 40) + 1)
     batches = [8 * 2**power for power in range(10)]
     every = itertools.product((1, 2), ("32-true", "bf16-mixed"), batches, widths)
-    return [dict(zip(AXES, values, strict=True)) for values in itertools.islice(every, cells)]
+    return [dict(zip(AXES, values, strict=True)) for values in itertools.islice(every, settings)]
 
 
-def build(home: Path, cells: int, repeats: int) -> None:
-    """Write manifest, records and steps of the sweep; blocks are complete: one repeat of every cell."""
+def build(home: Path, settings: int, repeats: int) -> None:
+    """Write manifest, records and steps of the sweep; blocks are complete: one repeat of every setting."""
     folder, dice = SweepFolder(home, NAME), random.Random(0)
     template = next(
         record
         for record in map(Record.read, sorted(EXAMPLE.glob("runs/*/record.json")))
         if record.outcome is Outcome.measured
     )
-    axes = {cell_name({**template.config.raw, **one}): one for one in grid(cells)}
-    blocks = [(f"b{repeat:012d}", [Run.of(cell, repeat, 0) for cell in axes]) for repeat in range(repeats)]
+    axes = {setting_name({**template.config.raw, **one}): one for one in grid(settings)}
+    blocks = [(f"b{repeat:012d}", [Run.of(setting, repeat, 0) for setting in axes]) for repeat in range(repeats)]
     _manifest(axes, blocks, repeats).write(folder.manifest)
     steps = _steps()
     for number, (block, runs) in enumerate(blocks):
         dice.shuffle(runs)
         for position, run in enumerate(runs):
-            start = datetime(2026, 1, 5, tzinfo=UTC) + timedelta(seconds=8 * (number * cells + position))
-            record = _record(template, block, run, position, axes[run.cell], start, dice)
+            start = datetime(2026, 1, 5, tzinfo=UTC) + timedelta(seconds=8 * (number * settings + position))
+            record = _record(template, block, run, position, axes[run.setting], start, dice)
             record.write(folder.record(run.name))
             folder.steps(run.name).write_bytes(steps)
 
@@ -80,14 +80,14 @@ def _manifest(axes: dict[str, dict[str, Any]], blocks: list[tuple[str, list[Run]
         experiment="large",
         overrides=("experiment=large",),
         axes=AXES,
-        cells=tuple(PlannedCell(name=cell, axes=one) for cell, one in axes.items()),
+        settings=tuple(PlannedSetting(name=setting, axes=one) for setting, one in axes.items()),
         excluded=(),
         baseline=next(iter(axes)),
         blocks=tuple(
             PlannedBlock(name=name, runs=tuple(run.name for run in runs), resources=Resources())
             for name, runs in blocks
         ),
-        settings=Settings(repeats=repeats),
+        options=Options(repeats=repeats),
         site=Site(name="local"),
         sources={},
         versions={},
@@ -110,7 +110,7 @@ def _record(
             "sweep": NAME,
             "block": block,
             "run": run.name,
-            "cell": run.cell,
+            "setting": run.setting,
             "repeat": run.repeat,
             "seed": run.seed,
             "position": position,
@@ -179,7 +179,7 @@ def measure(folder: SweepFolder) -> tuple[dict[str, float], Path]:
 def main() -> None:
     """Build, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--cells", type=int, default=1000)
+    parser.add_argument("--settings", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
@@ -188,7 +188,7 @@ def main() -> None:
         folder = SweepFolder(home, NAME)
         if not folder.manifest.exists():
             builder = multiprocessing.get_context("spawn").Process(
-                target=build, args=(home, options.cells, options.repeats)
+                target=build, args=(home, options.settings, options.repeats)
             )
             builder.start()
             builder.join()

@@ -1,6 +1,6 @@
 """The cost of Slurm jobs: blocks against one job per run, and our Snakefile against an empty one.
 
-    python benchmarks/slurm.py [--cells 15] [--repeats 4] [--starts 15] [--only jobs|start]
+    python benchmarks/slurm.py [--settings 15] [--repeats 4] [--starts 15] [--only jobs|start]
 
 Starts the test cluster (tests/slurm/cluster.sh: root, Debian's Slurm; two virtual nodes share this machine's cores).
 Then runs the same sweep of tiny runs twice, from the command to the report, with the shipped Slurm profile. The first
@@ -60,9 +60,9 @@ def sweep(home: Path, name: str, *overrides: str) -> float:
     return seconds
 
 
-def compare_jobs(home: Path, cells: int, repeats: int) -> bool:
+def compare_jobs(home: Path, settings: int, repeats: int) -> bool:
     """Run the sweep both ways; return whether blocks reach the aim."""
-    grid = [f"batch_size={','.join(str(16 + step) for step in range(cells))}", f"repeats={repeats}"]
+    grid = [f"batch_size={','.join(str(16 + step) for step in range(settings))}", f"repeats={repeats}"]
     blocks = sweep(home, "blocks", *grid)
     each = sweep(home, "one-job-per-run", *grid, "block.size=1")
     print(
@@ -109,18 +109,18 @@ def prepare(home: Path) -> None:
         file.write_text(text)
 
 
-def plan_alone(home: Path, cells: int, repeats: int) -> None:
+def plan_alone(home: Path, settings: int, repeats: int) -> None:
     """Write the plan of the sweep without running it."""
     from accelsweep.planning.plan import make_plan, write_plan
 
-    grid = [f"batch_size={','.join(str(16 + step) for step in range(cells))}", f"repeats={repeats}"]
+    grid = [f"batch_size={','.join(str(16 + step) for step in range(settings))}", f"repeats={repeats}"]
     write_plan(home, make_plan(home, ["experiment=tiny", "site=box", *grid], name="blocks"))
 
 
 def main() -> int:
     """Do both parts, or one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=int, default=15)
+    parser.add_argument("--settings", type=int, default=15)
     parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--starts", type=int, default=15, help="how often each is timed; two at least")
     parser.add_argument("--only", choices=("jobs", "start"))
@@ -132,11 +132,11 @@ def main() -> int:
         if arguments.only != "start":
             subprocess.run([CLUSTER, "up"], check=True)
             try:
-                good = compare_jobs(home, arguments.cells, arguments.repeats)
+                good = compare_jobs(home, arguments.settings, arguments.repeats)
             finally:
                 subprocess.run([CLUSTER, "down"], check=True)
         else:
-            plan_alone(home, arguments.cells, arguments.repeats)
+            plan_alone(home, arguments.settings, arguments.repeats)
         if arguments.only != "jobs":
             good = compare_starts(home, arguments.starts) and good
     print(f"load of the machine at the end: {os.getloadavg()[0]:.1f} on {len(allowed_cores())} cores")

@@ -169,7 +169,7 @@ def generators() -> Iterator[None]:
 
 @pytest.fixture
 def example_sweep(tmp_path: Path) -> SweepFolder:
-    """A finished sweep of ten cells in three blocks, every outcome among its runs (see fakes/example_sweep.py)."""
+    """A finished sweep of ten settings in three blocks, every outcome among its runs (see fakes/example_sweep.py)."""
     from example_sweep import build_example_sweep
 
     return build_example_sweep(tmp_path)

@@ -14,7 +14,7 @@ from accelsweep.errors import DamagedFile
 from accelsweep.metrics import Metric
 from accelsweep.records.run_files import read_rank_result
 from accelsweep.results import Doubt, Outcome, RankResult
-from accelsweep.run_config import CellConfig, Run
+from accelsweep.run_config import Run, SettingConfig
 from accelsweep.worker.run_spec import RunSpec
 
 RESULT = RankResult(
@@ -71,6 +71,6 @@ def test_a_spec_is_read_as_it_was_written_with_the_config_typed(tmp_path: Path) 
     )  # fmt: skip
     spec.write()
     read = RunSpec.read(spec.file())
-    assert (read, type(read.config)) == (spec, CellConfig)
+    assert (read, type(read.config)) == (spec, SettingConfig)
     assert (read.config.env, read.config.accelerator, read.config.device_model) == ({"A": "3"}, "cpu", "xeon")
     assert read.config.measure == config.measure

@@ -19,17 +19,17 @@ from accelsweep import registry
 from accelsweep.config.prices import Prices
 from accelsweep.config.schema import MODELS
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Analysis, BlockSettings, Limits, Settings
+from accelsweep.config.sweep_options import Analysis, BlockOptions, Limits, Options
 from accelsweep.features.serving.options import Serving
-from accelsweep.run_config import CellConfig, Measure
+from accelsweep.run_config import Measure, SettingConfig
 
 CONF = ROOT / "conf"
 CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (
-    ("", MODELS[CellConfig]),
-    ("", Settings),
+    ("", MODELS[SettingConfig]),
+    ("", Options),
     ("measure", MODELS[Measure]),
     ("serving", Serving),
-    ("block", BlockSettings),
+    ("block", BlockOptions),
     ("limits", Limits),
     ("analysis", Analysis),
     ("site", Site),

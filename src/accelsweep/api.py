@@ -28,7 +28,7 @@ from accelsweep.driver.run_sweep import carried_out
 from accelsweep.errors import EXIT_INTERRUPTED, InputError, nearest
 from accelsweep.planning.cost_estimate import PlanTable
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import SweepFolder, existing_sweep, known_sweeps
 from accelsweep.records.plan import Manifest, MergedName, name_together
 from accelsweep.records.run_files import read_steps
@@ -60,7 +60,7 @@ def _run(row: RunRow, axes: Sequence[str], metrics: Sequence[str]) -> dict[str, 
     return {
         "sweep": row.sweep,
         "run": row.run,
-        "setting": row.cell,
+        "setting": row.setting,
         "label": label(row.axes),
         "block": row.block,
         "repeat": row.repeat,
@@ -99,27 +99,27 @@ def settings_frame(findings: Findings) -> pd.DataFrame:
     baseline, missing where there is none. `NAME_low` and `NAME_high` are the ends of an interval. Costs stand under
     their own names. `NAME_median` is the median of any metric over the repeats.
     """
-    return _frame([_setting(findings, cell) for cell in findings.cells])
+    return _frame([_setting(findings, setting) for setting in findings.settings])
 
 
-def _setting(findings: Findings, cell: CellFinding) -> dict[str, Any]:
-    row: dict[str, Any] = {"setting": cell.cell, "label": cell.label}
-    row |= {f"axis.{axis}": cell.axes.get(axis) for axis in findings.axes}
-    row |= {"hardware": cell.hardware, "planned_runs": cell.planned, "measured_runs": cell.measured}
-    row |= _interval(findings.rate_metric, cell.rate)
-    row |= _interval("speedup_ratio", cell.ratio)
-    row |= {"verdict": cell.verdict.value, "verdict_reason": cell.verdict_reason}
-    row |= _interval("quality", cell.quality) | _interval("quality_difference", cell.quality_difference)
-    row |= {"quality_verdict": cell.quality_verdict}
-    row |= _interval("time_to_target_seconds", cell.time_to_target)
-    for name in sorted({name for each in findings.cells for name in each.costs}):
-        row |= _interval(name, cell.costs.get(name))
-    for name in sorted({name for each in findings.cells for name in each.metrics}):
-        summary = cell.metrics.get(name)
+def _setting(findings: Findings, setting: SettingFinding) -> dict[str, Any]:
+    row: dict[str, Any] = {"setting": setting.setting, "label": setting.label}
+    row |= {f"axis.{axis}": setting.axes.get(axis) for axis in findings.axes}
+    row |= {"hardware": setting.hardware, "planned_runs": setting.planned, "measured_runs": setting.measured}
+    row |= _interval(findings.rate_metric, setting.rate)
+    row |= _interval("speedup_ratio", setting.ratio)
+    row |= {"verdict": setting.verdict.value, "verdict_reason": setting.verdict_reason}
+    row |= _interval("quality", setting.quality) | _interval("quality_difference", setting.quality_difference)
+    row |= {"quality_verdict": setting.quality_verdict}
+    row |= _interval("time_to_target_seconds", setting.time_to_target)
+    for name in sorted({name for each in findings.settings for name in each.costs}):
+        row |= _interval(name, setting.costs.get(name))
+    for name in sorted({name for each in findings.settings for name in each.metrics}):
+        summary = setting.metrics.get(name)
         row[f"{name}_median"] = _number(summary.median if summary else None)
-    row["bottleneck"] = cell.bottleneck.verdict if cell.bottleneck else None
-    row["doubts"] = ", ".join(dict.fromkeys(doubt.code for doubt in cell.doubts))
-    return row | {"reasons": "; ".join(cell.reasons)}
+    row["bottleneck"] = setting.bottleneck.verdict if setting.bottleneck else None
+    row["doubts"] = ", ".join(dict.fromkeys(doubt.code for doubt in setting.doubts))
+    return row | {"reasons": "; ".join(setting.reasons)}
 
 
 def _interval(name: str, estimate: Estimate | None) -> dict[str, float]:
@@ -150,8 +150,8 @@ class _RunFiles:
 class OpenedSweep:
     """One sweep, or several merged ones, as their records were when they were opened. Nothing is ever written.
 
-    `name` is the sweep's name, `A+B` of several, whose runs are named SWEEP/RUN. As the last line of a notebook's cell
-    it shows the report's first screen.
+    `name` is the sweep's name, `A+B` of several, whose runs are named SWEEP/RUN. As the last line of a notebook's
+    setting it shows the report's first screen.
     """
 
     def __init__(self, folders: Sequence[SweepFolder]) -> None:
@@ -224,7 +224,7 @@ class OpenedSweep:
 
     def __repr__(self) -> str:
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in self.findings.outcomes.items())
-        return f"<OpenedSweep {self.name}: {len(self.findings.cells)} settings; runs: {outcomes}>"
+        return f"<OpenedSweep {self.name}: {len(self.findings.settings)} settings; runs: {outcomes}>"
 
     def _repr_html_(self) -> str:
         content = self._content
@@ -260,8 +260,8 @@ class SweepPlan:
     def settings(self) -> pd.DataFrame:
         """A row for each setting that can run: how many runs are wanted of it, and how many are settled already."""
         rows = [
-            (row.cell, row.label, row.baseline, row.wanted, row.settled, row.wanted - row.settled)
-            for row in self.table.cells
+            (row.setting, row.label, row.baseline, row.wanted, row.settled, row.wanted - row.settled)
+            for row in self.table.settings
         ]
         columns = ("setting", "label", "baseline", "wanted_runs", "settled_runs", "runs_left")
         return pd.DataFrame(rows, columns=list(columns))
@@ -279,7 +279,7 @@ class SweepPlan:
         return tuple(line.strip() for line in in_short(self.table))
 
     def __repr__(self) -> str:
-        return f"<SweepPlan {self.name}: {len(self.table.cells)} settings, {self.table.wanted} runs>"
+        return f"<SweepPlan {self.name}: {len(self.table.settings)} settings, {self.table.wanted} runs>"
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<li>{escape(line)}</li>" for line in self.summary)

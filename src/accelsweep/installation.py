@@ -8,7 +8,7 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _PACKAGE = Path(__file__).resolve().parent
 

@@ -13,10 +13,12 @@ from typing import Annotated, Any, ClassVar, Self
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, Strict, ValidationError
 
-from accelsweep.errors import DamagedFile, NewerFile
+from accelsweep.errors import DamagedFile, NewerFile, OlderFile
 from accelsweep.files import read_regular, set_aside_non_file, write_bytes_atomically
 from accelsweep.installation import __version__
 from accelsweep.plain_json import canonical_json, parse_json, sha256_text
+
+_FIRST_READABLE = Version("0.2.0.dev0")
 
 MIN_JOB_MEM_MB = 1500
 """A job cannot start with less: its two Snakemakes were seen to die below 600 MB, and torch comes on top."""
@@ -89,8 +91,8 @@ class Document(Frozen):
     def read(cls, path: Path) -> Self:
         """Read and validate the document at `path`.
 
-        Raises DamagedFile if it is truncated, altered or of another kind, NewerFile if it is intact and of a later
-        version, FileNotFoundError if it is absent.
+        Raises DamagedFile if it is truncated, altered or of another kind, OlderFile and NewerFile if another version
+        wrote it in a format that this one cannot read, FileNotFoundError if it is absent.
         """
         return cls.unsealed(read_regular(path), path)
 
@@ -103,7 +105,11 @@ class Document(Frozen):
             raise DamagedFile(path, f"not a whole JSON document ({error})") from None
         if not isinstance(envelope, dict) or envelope.get("accelsweep") != cls.kind:
             raise DamagedFile(path, f"not an accelsweep {cls.kind}")
-        format_, later = envelope.get("format"), _later_version(envelope)
+        version = _version(envelope)
+        if version is not None and version < _FIRST_READABLE:
+            raise OlderFile(path, __version__, str(version))
+        format_ = envelope.get("format")
+        later = str(version) if version is not None and version > Version(__version__) else None
         if format_ != cls.format and later is not None:
             raise NewerFile(path, __version__, later, f"format {format_} of a {cls.kind}")
         if format_ != cls.format:
@@ -120,10 +126,9 @@ class Document(Frozen):
             raise DamagedFile(path, f"not a valid {cls.kind}: {first_error(error)}") from None
 
 
-def _later_version(envelope: dict[str, Any]) -> str | None:
-    """Return the version that wrote the document, if it is known and later than this one."""
-    version = str(envelope.get("version"))
+def _version(envelope: dict[str, Any]) -> Version | None:
+    """Return the version that wrote the document, None where it is not known."""
     try:
-        return version if Version(version) > Version(__version__) else None
+        return Version(str(envelope.get("version")))
     except InvalidVersion:
         return None

@@ -175,7 +175,7 @@ MEMORY_METRICS = (
     "device_memory_used_bytes",
     "host_pss_bytes",
 )
-"""Memory metrics in order of preference. A cell uses its first one; a comparison uses the first that all cells have."""
+"""Memory metrics in order of preference. A setting uses its first; a comparison the first that all settings have."""
 
 MLPERF_LOG_MARK = ":::MLLOG "
 """The beginning of each line of a log that MLPerf's own code wrote; the rest is JSON."""

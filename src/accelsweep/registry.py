@@ -168,7 +168,7 @@ class Scheduler:
     `engine` is a class with the interface `schedulers.protocol.Engine`, made of a site. `job` is a class whose
     `found()` returns the job that this process is in (`schedulers.select.ThisJob`), or None. `variables` of a job's
     environment are kept in records. `options` is the model of the keys `site.NAME`, a subclass of
-    `config.site.JobSettings`, and `check` a function (options, file_of) that raises InputError for unfit ones.
+    `config.site.JobOptions`, and `check` a function (options, file_of) that raises InputError for unfit ones.
     `says_no_memory` is a function of a line of a job's log that tells whether it reports a lack of memory.
     `draft` is a function of a site's name that returns the text of a site file, from what the commands in
     `draft_source` list.
@@ -193,7 +193,7 @@ class Feature:
     `name` is the name of its folder. `requires` names the features that it imports.
     `answers` are the models of what its commands print with `--json`, for the reference.
     `metrics` is a mapping of the names of metrics to `metrics.Meaning`.
-    `setting_doubts` is a function of a setting's runs (`analysis.run_results.CellRuns`) that yields doubts.
+    `setting_doubts` is a function of a setting's runs (`analysis.run_results.SettingRuns`) that yields doubts.
     `generated_data` are dotted names of data modules without `prepare_data`, for whose sake torch is not imported.
     `plan_part` is a subclass of `records.plan.PlanPart`, and `plan_blocks` a function (`Cutting`, that part, existing
     blocks, names of finished blocks) that returns the `Design` of its sweep's blocks, both of

@@ -142,7 +142,7 @@ MODULE_DATA = "accelsweep.workloads.data_module.ModuleData"
 
 
 @dataclass(frozen=True, eq=False)
-class CellConfig:
+class SettingConfig:
     """The scientific config of a setting, which decides the measurement of its runs.
 
     `raw` is the mapping as it was written, the user's own keys included, and must not be changed. Configs are equal
@@ -169,12 +169,12 @@ class CellConfig:
     trainer: Node = field(default_factory=dict)
 
     @classmethod
-    def from_json(cls, written: Mapping[str, Any]) -> CellConfig:
+    def from_json(cls, written: Mapping[str, Any]) -> SettingConfig:
         """Return the config that `dataclasses.asdict` gave, which was validated before it was written."""
         return cls(**{**written, "measure": Measure(**written["measure"])})
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, CellConfig) and self.raw == other.raw
+        return isinstance(other, SettingConfig) and self.raw == other.raw
 
     __hash__ = None  # type: ignore[assignment]  # it holds mappings, and equal ones may differ in their keys' order
 
@@ -268,7 +268,7 @@ _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
 class RunName(NamedTuple):
     """The parts of a run's name: its setting's name, and the number of the repeat (from 0)."""
 
-    cell: str
+    setting: str
     repeat: int
 
 
@@ -283,14 +283,14 @@ class Run:
     __pydantic_config__ = NO_OTHER_FIELDS
 
     name: str
-    cell: str
+    setting: str
     repeat: int
     seed: int
 
     @classmethod
-    def of(cls, cell: str, repeat: int, seed: int) -> Run:
-        """Return the run for repeat number `repeat` (from 0) of the setting `cell`, one run in each block."""
-        return cls(name=f"{cell}-r{repeat}", cell=cell, repeat=repeat, seed=seed + repeat)
+    def of(cls, setting: str, repeat: int, seed: int) -> Run:
+        """Return the run for repeat number `repeat` (from 0) of the setting `setting`, one run in each block."""
+        return cls(name=f"{setting}-r{repeat}", setting=setting, repeat=repeat, seed=seed + repeat)
 
     @staticmethod
     def parse(name: str) -> RunName:

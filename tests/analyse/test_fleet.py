@@ -316,7 +316,7 @@ def test_the_table_has_degrees_with_their_interval_and_each_fault_once() -> None
         warmer=near(11.0, "K"), hotter=True, throttled=2, held_back=True, drivers=("590", "600"), dates=("2026-01-05",),
     )  # fmt: skip
     bare = FleetNode(node="n2", blocks=0, planned=3, verdict=NodeVerdict.not_measured, reason="no run of it has a rate")
-    spread = NodeSpread(cell=None, label="all", between=near(2.0, "1"), within=near(3.0, "1"))
+    spread = NodeSpread(setting=None, label="all", between=near(2.0, "1"), within=near(3.0, "1"))
     fleet = FleetFinding(nodes=(hot, bare), spread=(spread,), tolerance=0.015, hotter_by=5.0, confidence=0.95)
     first, second = fleet_table(fleet).rows
     assert [entry.text for entry in first] == [

@@ -29,9 +29,9 @@ def findings_of(simulated: ModuleType):
 
     def made(rates: Mapping[tuple[int, str], float | None], **fields: Any) -> Findings:
         names = list(dict.fromkeys(name for _, name in rates))
-        cells = [{"batch_size": size, "version": name} for size, name in rates]
+        settings = [{"batch_size": size, "version": name} for size, name in rates]
         configs = {name: {"version": version(name).identity} for name in names}
-        manifest = simulated.make_manifest(cells, BLOCKS)
+        manifest = simulated.make_manifest(settings, BLOCKS)
         manifest = manifest.model_copy(update={"compared": tuple(map(version, names))})
         runs = [
             simulated.make_run(
@@ -51,7 +51,7 @@ def findings_of(simulated: ModuleType):
 
 
 def verdicts(findings: Findings) -> dict[tuple[int, str], Verdict]:
-    return {(cell.axes["batch_size"], cell.axes["version"]): cell.verdict for cell in findings.cells}
+    return {(setting.axes["batch_size"], setting.axes["version"]): setting.verdict for setting in findings.settings}
 
 
 RATES = {(64, "main"): 100.0, (64, "HEAD"): 100.0, (256, "main"): 400.0, (256, "HEAD"): 388.0}
@@ -66,7 +66,9 @@ def test_each_setting_is_compared_with_itself_in_the_first_version(findings_of) 
         (256, "HEAD"): Verdict.slower,
     }
     assert found.family == 2
-    ratio = next(cell for cell in found.cells if cell.axes == {"batch_size": 256, "version": "HEAD"}).speedup.ratio
+    ratio = next(
+        setting for setting in found.settings if setting.axes == {"batch_size": 256, "version": "HEAD"}
+    ).speedup.ratio
     assert ratio.value == pytest.approx(0.97, abs=0.002)
 
 
@@ -104,6 +106,6 @@ def test_disturbed_versions_have_no_verdict(findings_of) -> None:
 
 
 def test_a_setting_alone_is_measured_again_in_all_versions_by_their_commits(findings_of) -> None:
-    cell = findings_of(RATES).cells[1]
+    setting = findings_of(RATES).settings[1]
     main, head = version("main").id, version("HEAD").id
-    assert cell.again.startswith(f"accelsweep ab {main} {head} experiment=simulated batch_size=64 --name ")
+    assert setting.again.startswith(f"accelsweep ab {main} {head} experiment=simulated batch_size=64 --name ")

@@ -17,7 +17,7 @@ from accelsweep.analysis.analyse_sweep import analyse, main, repeats_from_pilot
 from accelsweep.analysis.collect import collect
 from accelsweep.analysis.merge_sweeps import Part, analyse_together, merge
 from accelsweep.analysis.power import RepeatsNeeded, smallest_visible_effect
-from accelsweep.config.sweep_options import Settings
+from accelsweep.config.sweep_options import Options
 from accelsweep.metrics import rate_unit
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings
@@ -48,35 +48,41 @@ def findings(example_sweep: SweepFolder) -> Findings:
     return analyse(collect(example_sweep), Manifest.read(example_sweep.manifest))
 
 
-def test_each_cell_has_the_verdict_that_its_invented_rate_asks_for(findings: Findings) -> None:
-    assert {tuple(cell.axes[key] for key in findings.axes): cell.verdict for cell in findings.cells} == EXPECTED
+def test_each_setting_has_the_verdict_that_its_invented_rate_asks_for(findings: Findings) -> None:
+    assert {
+        tuple(setting.axes[key] for key in findings.axes): setting.verdict for setting in findings.settings
+    } == EXPECTED
 
 
 def test_the_true_ratio_lies_within_the_interval(findings: Findings) -> None:
-    for cell in findings.cells:
-        if cell.speedup is not None and cell.speedup.ratio.low is not None and cell.speedup.ratio.high is not None:
-            truth = 1.8 if cell.axes["devices"] == 2 else 1.0
-            truth *= 1.25 if cell.axes["batch_size"] == 128 else 1.0
-            truth *= 0.6 if cell.axes["precision"] == "bf16-mixed" else 1.0
-            assert cell.speedup.ratio.low <= truth <= cell.speedup.ratio.high
+    for setting in findings.settings:
+        if (
+            setting.speedup is not None
+            and setting.speedup.ratio.low is not None
+            and setting.speedup.ratio.high is not None
+        ):
+            truth = 1.8 if setting.axes["devices"] == 2 else 1.0
+            truth *= 1.25 if setting.axes["batch_size"] == 128 else 1.0
+            truth *= 0.6 if setting.axes["precision"] == "bf16-mixed" else 1.0
+            assert setting.speedup.ratio.low <= truth <= setting.speedup.ratio.high
 
 
 def test_every_run_and_every_outcome_is_accounted_for(findings: Findings) -> None:
-    assert sum(len(cell.runs) for cell in findings.cells) == findings.planned_runs == 24
+    assert sum(len(setting.runs) for setting in findings.settings) == findings.planned_runs == 24
     assert findings.outcomes[Outcome.not_run] == 1
     assert findings.outcomes[Outcome.unsupported] == 2
-    out_of_memory = findings.cells[8]
+    out_of_memory = findings.settings[8]
     assert out_of_memory.outcomes == {Outcome.out_of_memory: 3}
     assert out_of_memory.reasons == ("CPU allocator: cannot allocate 1073741824 bytes",)
 
 
 def test_what_is_absent_has_its_reason_beside_it(findings: Findings) -> None:
-    for cell in findings.cells:
-        for summary in cell.metrics.values():
+    for setting in findings.settings:
+        for summary in setting.metrics.values():
             assert summary.median is not None or summary.reason
-        for estimate in (cell.rate, cell.speedup and cell.speedup.ratio, cell.quality):
+        for estimate in (setting.rate, setting.speedup and setting.speedup.ratio, setting.quality):
             assert estimate is None or estimate.low is not None or estimate.reason
-        assert all(run.rate or run.reason for run in cell.runs)
+        assert all(run.rate or run.reason for run in setting.runs)
 
 
 def test_the_order_of_the_rows_changes_no_digit(example_sweep: SweepFolder) -> None:
@@ -118,25 +124,25 @@ def test_analysing_imports_neither_torch_nor_mlflow() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_cell_that_left_the_plan_leaves_the_findings(simulated: ModuleType) -> None:
-    cells = [{"batch_size": size} for size in (32, 64)]
-    rows = [simulated.make_run(axes, block, 1000.0 + block) for axes in cells for block in range(3)]
-    found = analyse(rows, simulated.make_manifest(cells[:1], 3))
-    assert [cell.axes for cell in found.cells] == cells[:1]
+def test_a_setting_that_left_the_plan_leaves_the_findings(simulated: ModuleType) -> None:
+    settings = [{"batch_size": size} for size in (32, 64)]
+    rows = [simulated.make_run(axes, block, 1000.0 + block) for axes in settings for block in range(3)]
+    found = analyse(rows, simulated.make_manifest(settings[:1], 3))
+    assert [setting.axes for setting in found.settings] == settings[:1]
 
 
 def test_a_plan_without_any_run_gives_findings_and_no_error(simulated: ModuleType) -> None:
     manifest = simulated.make_manifest([{"batch_size": 32}], 0)
     found = analyse([], manifest)
-    assert (found.planned_runs, found.cells[0].verdict) == (0, Verdict.not_measured)
+    assert (found.planned_runs, found.settings[0].verdict) == (0, Verdict.not_measured)
     assert found.recommendation.choice is None
 
 
-CELLS = ({"batch_size": 32}, {"batch_size": 64})
+SETTINGS = ({"batch_size": 32}, {"batch_size": 64})
 
 
-def findings_of(simulated: ModuleType, task: str | None, **settings: object):
-    """Three blocks: the second cell has twice the samples per second, but half the results per hour."""
+def findings_of(simulated: ModuleType, task: str | None, **options: object):
+    """Three blocks: the second setting has twice the samples per second, but half the results per hour."""
     config = {} if task is None else {"task": task}
     rows = [
         simulated.make_run(
@@ -147,43 +153,43 @@ def findings_of(simulated: ModuleType, task: str | None, **settings: object):
             config=config,
         )
         for block in range(3)
-        for axes, factor in zip(CELLS, (1.0, 2.0), strict=True)
+        for axes, factor in zip(SETTINGS, (1.0, 2.0), strict=True)
     ]
-    return analyse(rows, simulated.make_manifest(CELLS, 3, **settings))
+    return analyse(rows, simulated.make_manifest(SETTINGS, 3, **options))
 
 
 @pytest.mark.parametrize("task", [None, "train_throughput", "inference", "kernels"])
 def test_tasks_are_compared_by_samples_per_second_unless_they_say_otherwise(simulated: ModuleType, task) -> None:
     findings = findings_of(simulated, task)
     assert (findings.rate_metric, findings.rate_unit) == ("samples_per_second", "1/s")
-    assert findings.cells[1].verdict is Verdict.faster
-    assert findings.cells[1].rate.value == pytest.approx(201, rel=1e-3)
-    assert [run.rate for run in findings.cells[1].runs] == [200.0, 201.0, 202.0]
+    assert findings.settings[1].verdict is Verdict.faster
+    assert findings.settings[1].rate.value == pytest.approx(201, rel=1e-3)
+    assert [run.rate for run in findings.settings[1].runs] == [200.0, 201.0, 202.0]
 
 
 def test_time_to_accuracy_is_compared_by_results_per_hour(simulated: ModuleType) -> None:
     findings = findings_of(simulated, "time_to_accuracy")
     assert (findings.rate_metric, findings.rate_unit) == ("results_per_hour", "results/h")
-    assert [cell.verdict for cell in findings.cells] == [Verdict.baseline, Verdict.slower]
-    assert findings.cells[1].rate.unit == "results/h"
-    assert findings.cells[1].speedup.ratio.value == pytest.approx(0.5, rel=0.01)
+    assert [setting.verdict for setting in findings.settings] == [Verdict.baseline, Verdict.slower]
+    assert findings.settings[1].rate.unit == "results/h"
+    assert findings.settings[1].speedup.ratio.value == pytest.approx(0.5, rel=0.01)
 
 
 def test_the_config_may_name_another_rate(simulated: ModuleType) -> None:
     findings = findings_of(simulated, "train_throughput", rate="results_per_hour")
     assert findings.rate_metric == "results_per_hour"
-    assert findings.cells[1].verdict is Verdict.slower
+    assert findings.settings[1].verdict is Verdict.slower
 
 
-def test_a_rate_that_no_run_has_leaves_every_cell_without_one(simulated: ModuleType) -> None:
+def test_a_rate_that_no_run_has_leaves_every_setting_without_one(simulated: ModuleType) -> None:
     findings = findings_of(simulated, None, rate="bytes_per_second")
-    assert {cell.verdict for cell in findings.cells} == {Verdict.not_measured}
+    assert {setting.verdict for setting in findings.settings} == {Verdict.not_measured}
     assert findings.rate_unit == "B/s"
 
 
 def test_a_rate_that_is_none_is_refused(simulated: ModuleType) -> None:
     with pytest.raises(ValidationError, match="samples_per_second"):
-        simulated.make_manifest(CELLS, 3, rate="samples_per_secnd")
+        simulated.make_manifest(SETTINGS, 3, rate="samples_per_secnd")
 
 
 def test_every_tasks_rate_has_a_unit() -> None:
@@ -194,17 +200,17 @@ def test_every_tasks_rate_has_a_unit() -> None:
 def test_a_rate_of_those_repeats_alone_that_kept_the_latency_is_doubted(simulated: ModuleType, kept: int) -> None:
     rows = []
     for block in range(4):
-        for axes in CELLS[:2]:
+        for axes in SETTINGS[:2]:
             value = {"value": 100.0 + block} if block < kept else {"value": None, "reason": "LoadGen: INVALID"}
             metrics = {"queries_per_second": {"unit": "queries/s", **value}}
             rows.append(simulated.make_run(axes, block, 1.0, metrics=metrics))
-    findings = analyse(rows, simulated.make_manifest(CELLS[:2], 4, rate="queries_per_second"))
-    codes = [[doubt.code for doubt in cell.doubts] for cell in findings.cells]
+    findings = analyse(rows, simulated.make_manifest(SETTINGS[:2], 4, rate="queries_per_second"))
+    codes = [[doubt.code for doubt in setting.doubts] for setting in findings.settings]
     assert all(("load_refused" in one) == (kept < 4) for one in codes)
     assert findings.rate_unit == "queries/s"
 
 
-PILOT_CELLS = [{"batch_size": 2**power} for power in range(4)]
+PILOT_SETTINGS = [{"batch_size": 2**power} for power in range(4)]
 NOISE = 0.03
 
 
@@ -213,15 +219,15 @@ def _needed(
     blocks: int,
     noise: float = NOISE,
     factor: float = 1.0,
-    cells: list[dict[str, Any]] = PILOT_CELLS,
+    settings: list[dict[str, Any]] = PILOT_SETTINGS,
 ) -> RepeatsNeeded | None:
     generator = random.Random(1)
     rows = [
         simulated.make_run(axes, block, 1000.0 * factor**number * math.exp(generator.gauss(0, noise)))
         for block in range(blocks)
-        for number, axes in enumerate(cells)
+        for number, axes in enumerate(settings)
     ]
-    return repeats_from_pilot(rows, simulated.make_manifest(cells, blocks), 0.1, 20)
+    return repeats_from_pilot(rows, simulated.make_manifest(settings, blocks), 0.1, 20)
 
 
 def test_a_noisier_pilot_asks_for_more_blocks(simulated: ModuleType) -> None:
@@ -242,8 +248,8 @@ def test_asked_again_after_more_blocks_the_answer_stays(simulated: ModuleType) -
     assert _needed(simulated, 7, 0.06) == _needed(simulated, 3, 0.06)
 
 
-def test_two_cells_have_a_variance_of_their_own(simulated: ModuleType) -> None:
-    needed = _needed(simulated, 3, cells=PILOT_CELLS[:2])
+def test_two_settings_have_a_variance_of_their_own(simulated: ModuleType) -> None:
+    needed = _needed(simulated, 3, settings=PILOT_SETTINGS[:2])
     assert needed is not None
     assert needed.repeats >= 5
 
@@ -258,9 +264,9 @@ RUN_NOISE = 0.03
 
 
 def _analysed(simulated: ModuleType, blocks: list[tuple[dict[str, Any], ...]], noise: float = RUN_NOISE) -> Findings:
-    """Return the findings of these blocks; all cells are equally fast."""
+    """Return the findings of these blocks; all settings are equally fast."""
     generator = random.Random(3)
-    cells = list({simulated.name_of(axes): axes for block in blocks for axes in block}.values())
+    settings = list({simulated.name_of(axes): axes for block in blocks for axes in block}.values())
     rows = [
         simulated.make_run(axes, number, 1000.0 * (1.0 + generator.gauss(0, noise)))
         for number, block in enumerate(blocks)
@@ -274,7 +280,7 @@ def _analysed(simulated: ModuleType, blocks: list[tuple[dict[str, Any], ...]], n
         )
         for number, block in enumerate(blocks)
     )
-    manifest = simulated.make_manifest(cells, 3).model_copy(update={"blocks": planned})
+    manifest = simulated.make_manifest(settings, 3).model_copy(update={"blocks": planned})
     return analyse(rows, manifest)
 
 
@@ -283,14 +289,14 @@ def test_the_baseline_in_blocks_that_were_added_later_does_not_make_repeats_of_t
 ) -> None:
     """Three repeats of x, then y joins the plan: six blocks, six runs of the baseline, three pairs for each ratio."""
     findings = _analysed(simulated, [(BASE, X)] * 3 + [(BASE, Y)] * 3)
-    assert [cell.measured for cell in findings.cells] == [6, 3, 3]
+    assert [setting.measured for setting in findings.settings] == [6, 3, 3]
     assert findings.repeats == 3
     assert [doubt.code for doubt in findings.doubts] == ["few_repeats"]
     assert findings.doubts[0].remedy.endswith("--add-repeats 2")
     assert "There are 3 repeats" in findings.recommendation.sentence
 
 
-def test_what_is_advised_and_what_can_be_seen_rest_on_the_repeats_of_the_compared_cells(
+def test_what_is_advised_and_what_can_be_seen_rest_on_the_repeats_of_the_compared_settings(
     simulated: ModuleType,
 ) -> None:
     """Chunks of a layer and a design without chunks have the same number of pairs, so the same effect can be seen."""
@@ -330,7 +336,7 @@ def test_sweeps_together_have_the_repeats_that_their_rows_have(
     """Equal sweeps are repeats of one another; on another machine every row has its own baseline and its own blocks."""
     findings = analyse_together("a+b", _halves(simulated, there))
     assert findings.repeats == repeats
-    assert {cell.speedup.ratio.count for cell in findings.cells if cell.speedup} == {repeats}
+    assert {setting.speedup.ratio.count for setting in findings.settings if setting.speedup} == {repeats}
     assert ("few_repeats" in [doubt.code for doubt in findings.doubts]) is (repeats < 5)
 
 
@@ -338,7 +344,7 @@ def test_sweeps_that_are_repeats_of_one_another_share_what_is_to_be_added(
     simulated: ModuleType,
 ) -> None:
     parts = [
-        replace(part, manifest=part.manifest.model_copy(update={"settings": Settings(repeats=3, repeats_most=1000)}))
+        replace(part, manifest=part.manifest.model_copy(update={"options": Options(repeats=3, repeats_most=1000)}))
         for part in _halves(simulated, {"host": "Xeon"})
     ]
     whole = analyse(*merge("a+b", parts)).recommendation.settle

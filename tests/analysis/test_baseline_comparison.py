@@ -13,22 +13,22 @@ from scipy import stats
 
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 
 BASE, OTHER = {"batch_size": 32}, {"batch_size": 64}
 RATES = (1000.0, 1010.0, 990.0)
 
 
 def _analysed(
-    simulated: ModuleType, other: dict[str, Any], base: dict[str, Any] | None = None, **settings: Any
+    simulated: ModuleType, other: dict[str, Any], base: dict[str, Any] | None = None, **options: Any
 ) -> Findings:
     rows = [simulated.make_run(BASE, block, rate, **(base or {})) for block, rate in enumerate(RATES)]
     rows += [simulated.make_run(OTHER, block, 2.0 * rate + block, **other) for block, rate in enumerate(RATES)]
-    return analyse(rows, simulated.make_manifest([BASE, OTHER], 3, **settings))
+    return analyse(rows, simulated.make_manifest([BASE, OTHER], 3, **options))
 
 
-def _second(findings: Findings) -> CellFinding:
-    return findings.cells[1]
+def _second(findings: Findings) -> SettingFinding:
+    return findings.settings[1]
 
 
 def test_like_compared_with_like_gives_a_ratio_a_pair_and_a_verdict(simulated: ModuleType) -> None:
@@ -36,7 +36,7 @@ def test_like_compared_with_like_gives_a_ratio_a_pair_and_a_verdict(simulated: M
     assert _second(findings).verdict is Verdict.faster
     assert _second(findings).speedup is not None
     assert _second(findings).speedup.paired
-    assert findings.cells[0].verdict is Verdict.baseline
+    assert findings.settings[0].verdict is Verdict.baseline
     assert findings.refusals == ()
 
 
@@ -58,7 +58,7 @@ def test_what_was_not_swept_must_be_equal(
     finding = _second(findings)
     assert (finding.verdict, finding.speedup) == (Verdict.refused, None)
     assert findings.refusals == (finding.verdict_reason,)
-    for part in (f"{field} differs", *values, finding.cell, f"analysis.across=[{field}]"):
+    for part in (f"{field} differs", *values, finding.setting, f"analysis.across=[{field}]"):
         assert part in finding.verdict_reason
     allowed = _analysed(simulated, change, across=(field,))
     assert _second(allowed).verdict is Verdict.faster
@@ -78,11 +78,13 @@ def test_sources_that_both_use_must_be_equal_and_those_of_one_alone_came_with_wh
 
 
 def test_a_gpu_may_be_compared_with_the_cpu_of_its_host(simulated: ModuleType) -> None:
-    cells = [{"accelerator": "cpu"}, {"accelerator": "cuda"}]
+    settings = [{"accelerator": "cpu"}, {"accelerator": "cuda"}]
     gpu = {"host": "Xeon", "device": "H100", "driver": "570"}
-    rows = [simulated.make_run(cells[0], block, rate) for block, rate in enumerate(RATES)]
-    rows += [simulated.make_run(cells[1], block, 20 * rate + block, hardware=gpu) for block, rate in enumerate(RATES)]
-    findings = analyse(rows, simulated.make_manifest(cells, 3))
+    rows = [simulated.make_run(settings[0], block, rate) for block, rate in enumerate(RATES)]
+    rows += [
+        simulated.make_run(settings[1], block, 20 * rate + block, hardware=gpu) for block, rate in enumerate(RATES)
+    ]
+    findings = analyse(rows, simulated.make_manifest(settings, 3))
     assert _second(findings).verdict is Verdict.faster
     assert [one.name for one in findings.hardware] == ["H100 in Xeon", "Xeon"]
 
@@ -95,8 +97,10 @@ def test_two_kinds_of_gpu_give_two_rows_each_against_its_own_baseline(simulated:
         rows.append(simulated.make_run(BASE, block, factor * RATES[block % 3], hardware=hardware))
         rows.append(simulated.make_run(OTHER, block, factor * 1.5 * RATES[block % 3] + block, hardware=hardware))
     findings = analyse(rows, simulated.make_manifest([BASE, OTHER], 6))
-    assert [cell.hardware for cell in findings.cells] == ["A100 in EPYC", "H100 in EPYC"] * 2
-    assert [cell.speedup.ratio.value for cell in findings.cells if cell.speedup] == pytest.approx([1.5, 1.5], abs=0.01)
+    assert [setting.hardware for setting in findings.settings] == ["A100 in EPYC", "H100 in EPYC"] * 2
+    assert [setting.speedup.ratio.value for setting in findings.settings if setting.speedup] == pytest.approx(
+        [1.5, 1.5], abs=0.01
+    )
     assert findings.family == 2
 
 
@@ -161,7 +165,7 @@ def test_runs_that_share_a_block_count_as_one_unit(simulated: ModuleType) -> Non
     assert (finding.rate.count, finding.rate.low) == (1, None)
 
 
-def test_a_cell_that_was_not_measured_says_how_its_runs_ended(simulated: ModuleType) -> None:
+def test_a_setting_that_was_not_measured_says_how_its_runs_ended(simulated: ModuleType) -> None:
     rows = [simulated.make_run(BASE, block, rate) for block, rate in enumerate(RATES)]
     rows += [simulated.make_run(OTHER, block, None, outcome="out_of_memory", reason="too large") for block in range(3)]
     finding = _second(analyse(rows, simulated.make_manifest([BASE, OTHER], 3)))
@@ -179,23 +183,23 @@ def test_without_a_measured_baseline_nothing_is_faster_and_the_reason_is_said(si
     assert "baseline was not measured" in findings.recommendation.sentence
 
 
-def test_cells_that_failed_still_widen_the_family(simulated: ModuleType) -> None:
-    cells = [{"batch_size": size} for size in (32, 64, 128, 256)]
-    rows = [simulated.make_run(axes, block, rate) for axes in cells[:2] for block, rate in enumerate(RATES)]
-    rows += [simulated.make_run(axes, block, None) for axes in cells[2:] for block in range(3)]
-    findings = analyse(rows, simulated.make_manifest(cells, 3))
+def test_settings_that_failed_still_widen_the_family(simulated: ModuleType) -> None:
+    settings = [{"batch_size": size} for size in (32, 64, 128, 256)]
+    rows = [simulated.make_run(axes, block, rate) for axes in settings[:2] for block, rate in enumerate(RATES)]
+    rows += [simulated.make_run(axes, block, None) for axes in settings[2:] for block in range(3)]
+    findings = analyse(rows, simulated.make_manifest(settings, 3))
     assert findings.family == 3
 
 
 def test_an_axis_decides_all_that_lies_below_it(simulated: ModuleType) -> None:
-    cells = [{"model": "cnn"}, {"model": "mlp"}]
+    settings = [{"model": "cnn"}, {"model": "mlp"}]
     configs = [{"model": {"_target_": "Cnn", "width": 8}}, {"model": {"_target_": "Mlp"}}]
     rows = [
         simulated.make_run(axes, block, rate + block * index, config=config)
-        for index, (axes, config) in enumerate(zip(cells, configs, strict=True))
+        for index, (axes, config) in enumerate(zip(settings, configs, strict=True))
         for block, rate in enumerate(RATES)
     ]
-    findings = analyse(rows, simulated.make_manifest(cells, 3))
+    findings = analyse(rows, simulated.make_manifest(settings, 3))
     assert findings.refusals == ()
 
 
@@ -225,7 +229,7 @@ def test_both_runs_of_the_baseline_in_a_block_are_averaged_on_the_log_scale(simu
 
 def test_a_baseline_that_runs_twice_per_block_has_as_many_repeats_as_blocks(simulated: ModuleType) -> None:
     findings = _twice(simulated, 3)
-    base = findings.cells[0]
+    base = findings.settings[0]
     assert (findings.repeats, base.measured) == (3, 6)
     assert base.rate is not None
     assert base.rate.count == 3
@@ -242,19 +246,19 @@ def test_a_block_in_which_one_of_the_baselines_runs_failed_has_the_other_as_its_
     assert (finding.speedup.paired, finding.speedup.ratio.count) == (True, 3)
 
 
-def _four(simulated: ModuleType, noise: dict[int, float], cells: int = 4) -> Findings:
-    """Return a sweep of `cells` equal cells in three blocks; `noise` by cell, 0.01 otherwise."""
-    axes, shape = [{"batch_size": 2**power} for power in range(cells)], (1.0, -0.5, -0.6)
+def _four(simulated: ModuleType, noise: dict[int, float], settings: int = 4) -> Findings:
+    """Return a sweep of `settings` equal settings in three blocks; `noise` by setting, 0.01 otherwise."""
+    axes, shape = [{"batch_size": 2**power} for power in range(settings)], (1.0, -0.5, -0.6)
     rows = [
-        simulated.make_run(one, block, 1000.0 * (1.0 + noise.get(cell, 0.01) * shape[(block + cell) % 3]))
-        for cell, one in enumerate(axes)
+        simulated.make_run(one, block, 1000.0 * (1.0 + noise.get(setting, 0.01) * shape[(block + setting) % 3]))
+        for setting, one in enumerate(axes)
         for block in range(3)
     ]
     return analyse(rows, simulated.make_manifest(axes, 3))
 
 
-def _width(findings: Findings, cell: int) -> float:
-    speedup = findings.cells[cell].speedup
+def _width(findings: Findings, setting: int) -> float:
+    speedup = findings.settings[setting].speedup
     assert speedup is not None
     assert speedup.ratio.low is not None
     assert speedup.ratio.high is not None
@@ -266,13 +270,13 @@ def test_what_the_other_rows_show_goes_into_a_rows_interval(simulated: ModuleTyp
     quiet = _four(simulated, {})
     loud = _four(simulated, {2: 0.05, 3: 0.05})
     assert _width(quiet, 1) < _width(loud, 1)
-    assert quiet.cells[1].speedup.ratio.value == loud.cells[1].speedup.ratio.value
+    assert quiet.settings[1].speedup.ratio.value == loud.settings[1].speedup.ratio.value
 
 
-def test_two_cells_have_the_plain_paired_interval(simulated: ModuleType) -> None:
-    findings = _four(simulated, {}, cells=2)
-    rates = [[run.rate for run in cell.runs] for cell in findings.cells]
+def test_two_settings_have_the_plain_paired_interval(simulated: ModuleType) -> None:
+    findings = _four(simulated, {}, settings=2)
+    rates = [[run.rate for run in setting.runs] for setting in findings.settings]
     differences = [math.log(other / base) for base, other in zip(*rates, strict=True)]
     low, high = stats.t.interval(0.95, 2, statistics.fmean(differences), stats.sem(differences))
-    assert findings.cells[1].speedup.ratio.low == pytest.approx(math.exp(low), rel=1e-4)
-    assert findings.cells[1].speedup.ratio.high == pytest.approx(math.exp(high), rel=1e-4)
+    assert findings.settings[1].speedup.ratio.low == pytest.approx(math.exp(low), rel=1e-4)
+    assert findings.settings[1].speedup.ratio.high == pytest.approx(math.exp(high), rel=1e-4)

@@ -35,7 +35,7 @@ def _a_measured_run(folder: SweepFolder) -> str:
     return str(_measured(collect(folder))[0].run)
 
 
-def test_every_wanted_run_and_every_unsupported_cell_is_one_row(example_sweep: SweepFolder) -> None:
+def test_every_wanted_run_and_every_unsupported_setting_is_one_row(example_sweep: SweepFolder) -> None:
     manifest, rows = Manifest.read(example_sweep.manifest), collect(example_sweep)
     assert [row.run for row in rows if row.run is not None] == list(manifest.wanted_runs())
     assert Counter(row.outcome for row in rows) == {
@@ -56,7 +56,7 @@ def test_every_row_but_the_measured_ones_says_why(example_sweep: SweepFolder) ->
 def test_a_row_says_what_its_record_says(example_sweep: SweepFolder) -> None:
     row = _measured(collect(example_sweep))[0]
     record = read_record(example_sweep, str(row.run))
-    shared = ("sweep", "cell", "run", "block", "repeat", "position", "attempt", "seed", "outcome", "axes", "config")
+    shared = ("sweep", "setting", "run", "block", "repeat", "position", "attempt", "seed", "outcome", "axes", "config")
     shared += ("effective", "environment", "git", "doubts", "started_at", "finished_at", "wall_seconds")
     assert {name: getattr(row, name) for name in shared} == {name: getattr(record, name) for name in shared}
     fingerprint = {"hardware": row.hardware.details, "software": row.software, "builds": row.builds}
@@ -129,7 +129,7 @@ def test_a_run_without_a_record_is_not_run_and_keeps_its_place(example_sweep: Sw
     run = _a_measured_run(example_sweep)
     shutil.rmtree(example_sweep.run(run))
     row = _row(collect(example_sweep), run)
-    assert (row.outcome, row.cell, f"{row.cell}-r{row.repeat}") == (Outcome.not_run, run.rpartition("-r")[0], run)
+    assert (row.outcome, row.setting, f"{row.setting}-r{row.repeat}") == (Outcome.not_run, run.rpartition("-r")[0], run)
 
 
 def test_a_run_without_a_record_has_the_config_that_its_block_holds_without_its_secrets(example_sweep) -> None:
@@ -140,7 +140,7 @@ def test_a_run_without_a_record_has_the_config_that_its_block_holds_without_its_
     path = example_sweep.block(measured.block)
     block = Block.read(path)
     there = {"url": "https://me:hunter2@host/d"}
-    secret = {cell: checked_config({**one.raw, "data": there}) for cell, one in block.configs.items()}
+    secret = {setting: checked_config({**one.raw, "data": there}) for setting, one in block.configs.items()}
     block.model_copy(update={"configs": secret}).write(path)
     config = _row(collect(example_sweep), run).config
     assert config.raw["data"] == {"url": "https://***@host/d"}
@@ -157,8 +157,10 @@ def test_a_run_without_a_record_in_a_block_that_is_lost_has_no_config(example_sw
 
 def test_an_axis_that_was_added_later_has_values_for_the_runs_from_before(example_sweep: SweepFolder) -> None:
     manifest = Manifest.read(example_sweep.manifest)
-    cells = tuple(cell.model_copy(update={"axes": {**cell.axes, "loop": "raw"}}) for cell in manifest.cells)
-    grown = manifest.model_copy(update={"axes": (*manifest.axes, "loop"), "cells": cells, "revision": 2})
+    settings = tuple(
+        setting.model_copy(update={"axes": {**setting.axes, "loop": "raw"}}) for setting in manifest.settings
+    )
+    grown = manifest.model_copy(update={"axes": (*manifest.axes, "loop"), "settings": settings, "revision": 2})
     grown.write(example_sweep.manifest)
     assert {row.axes["loop"] for row in collect(example_sweep)} == {"raw"}
 
@@ -172,7 +174,7 @@ def _exported(folder: SweepFolder) -> list[dict[str, Any]]:
     return list(pq.read_table(folder.records).to_pylist())
 
 
-def test_the_table_has_a_row_for_every_planned_run_and_every_unsupported_cell(example_sweep: SweepFolder) -> None:
+def test_the_table_has_a_row_for_every_planned_run_and_every_unsupported_setting(example_sweep: SweepFolder) -> None:
     manifest, rows = Manifest.read(example_sweep.manifest), _exported(example_sweep)
     assert [row["run"] for row in rows] == [*manifest.wanted_runs(), None, None]
     assert [row["outcome"] for row in rows[-2:]] == ["unsupported"] * 2
@@ -182,7 +184,7 @@ def test_the_columns_stand_in_a_fixed_order_and_the_file_carries_no_librarys_met
     collect(example_sweep)
     schema = pq.read_schema(example_sweep.records)
     assert ",".join(schema.names) == (
-        "sweep,cell,run,block,repeat,position,attempt,seed,outcome,reason,started_at,finished_at,wall_seconds,"
+        "sweep,setting,run,block,repeat,position,attempt,seed,outcome,reason,started_at,finished_at,wall_seconds,"
         "config,effective,metrics,hardware,software,builds,sources,environment,git,doubts,record_sha256,"
         "axis.devices,axis.batch_size,axis.precision,"
         "energy_joules,final_train_loss,first_step_seconds,host_pss_bytes,load_seconds,peak_memory_allocated_bytes,"

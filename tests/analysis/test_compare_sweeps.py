@@ -25,31 +25,31 @@ from accelsweep.plain_json import sha256_text
 from accelsweep.records.estimates import Verdict
 from accelsweep.results import Outcome
 
-CELLS = [{"batch_size": size} for size in (32, 64, 128)]
+SETTINGS = [{"batch_size": size} for size in (32, 64, 128)]
 NOISE = (0.0, 0.001, -0.001, 0.0005, -0.0005)
 
 
 def _sweep(
-    simulated: ModuleType, ratios: tuple[float | None, ...], cells: Any = CELLS, **fields: Any
+    simulated: ModuleType, ratios: tuple[float | None, ...], settings: Any = SETTINGS, **fields: Any
 ) -> tuple[Any, Any]:
     rows = [
         simulated.make_run(axes, block, ratio and 1000.0 * ratio * (1.0 + noise), **fields)
-        for axes, ratio in zip(cells, ratios, strict=True)
+        for axes, ratio in zip(settings, ratios, strict=True)
         for block, noise in enumerate(NOISE)
     ]
-    return rows, simulated.make_manifest(cells, len(NOISE))
+    return rows, simulated.make_manifest(settings, len(NOISE))
 
 
 def failing(comparison: SweepComparison, gate: Gate) -> tuple[Any, ...]:
     """The rows whose regression the intervals support."""
-    return tuple(one.cell for one in gate_comparison(comparison, gate) if one.state is GateState.regression)
+    return tuple(one.setting for one in gate_comparison(comparison, gate) if one.state is GateState.regression)
 
 
 def _compared(simulated: ModuleType, ratios: tuple[float | None, ...], **fields: Any) -> SweepComparison:
     return compare_sweeps(_sweep(simulated, (1.0, 1.0, 1.0)), _sweep(simulated, ratios, **fields))
 
 
-def test_each_common_cell_gets_a_ratio_of_after_to_before(simulated: ModuleType) -> None:
+def test_each_common_setting_gets_a_ratio_of_after_to_before(simulated: ModuleType) -> None:
     comparison = _compared(simulated, (1.0, 0.9, 1.2))
     assert [row.verdict for row in comparison.rows] == [Verdict.same, Verdict.slower, Verdict.faster]
     assert [row.ratio.value for row in comparison.rows if row.ratio] == pytest.approx([1.0, 0.9, 1.2], rel=1e-4)
@@ -102,15 +102,15 @@ def test_the_gate_fails_on_what_the_interval_supports(
     simulated: ModuleType, gate: str, ratio: float, fails: bool
 ) -> None:
     found = failing(_compared(simulated, (ratio, 1.0, 1.0)), parse_gate(gate))
-    assert [row.cell for row in found] == ([simulated.name_of(CELLS[0])] if fails else [])
+    assert [row.setting for row in found] == ([simulated.name_of(SETTINGS[0])] if fails else [])
 
 
-def test_a_slow_but_noisy_cell_does_not_fail_the_gate(simulated: ModuleType) -> None:
+def test_a_slow_but_noisy_setting_does_not_fail_the_gate(simulated: ModuleType) -> None:
     before = _sweep(simulated, (1.0, 1.0, 1.0))
     rows = [
-        simulated.make_run(axes, block, rate) for axes in CELLS for block, rate in enumerate((600.0, 1400.0, 700.0))
+        simulated.make_run(axes, block, rate) for axes in SETTINGS for block, rate in enumerate((600.0, 1400.0, 700.0))
     ]
-    noisy = compare_sweeps(before, (rows, simulated.make_manifest(CELLS, 3)))
+    noisy = compare_sweeps(before, (rows, simulated.make_manifest(SETTINGS, 3)))
     assert {row.verdict for row in noisy.rows} == {Verdict.undecided}
     assert failing(noisy, parse_gate("slower:2%")) == ()
 
@@ -174,7 +174,7 @@ def test_doubts_of_both_sides_stand_beside_the_ratio_with_the_side_that_they_are
 
 def test_what_the_runs_of_a_side_show_together_is_doubted_too(simulated: ModuleType) -> None:
     runs, manifest = _sweep(simulated, (1.0, 1.0, 1.0))
-    failed = f"{simulated.name_of(CELLS[0])}-r4"
+    failed = f"{simulated.name_of(SETTINGS[0])}-r4"
     runs = [replace(run, outcome=Outcome.crashed) if run.run == failed else run for run in runs]
     (first, second, _) = compare_sweeps((runs, manifest), _sweep(simulated, (1.0, 1.0, 1.0))).rows
     assert [doubt.code for doubt in first.doubts] == ["fewer_repeats"]
@@ -182,9 +182,9 @@ def test_what_the_runs_of_a_side_show_together_is_doubted_too(simulated: ModuleT
     assert second.doubts == (), "that nothing pairs is so on every row, and no doubt of any"
 
 
-def test_cells_of_one_side_only_and_cells_that_failed_are_said(simulated: ModuleType) -> None:
+def test_settings_of_one_side_only_and_settings_that_failed_are_said(simulated: ModuleType) -> None:
     before = _sweep(simulated, (1.0, 1.0, 1.0))
-    comparison = compare_sweeps(before, _sweep(simulated, (1.0, None), CELLS[:2]))
+    comparison = compare_sweeps(before, _sweep(simulated, (1.0, None), SETTINGS[:2]))
     assert comparison.only_before == ("batch 128",)
     assert comparison.rows[1].verdict is Verdict.not_measured
     assert comparison.rows[1].reason == "after: 5 of 5 runs: crashed (RuntimeError: simulated)"
@@ -201,11 +201,11 @@ def state_of(simulated: ModuleType):
     def found(*rates: float | None, blocks: int = 5, gate: Gate = SLOWER, **fields: object):
         names = ["main", *(f"HEAD{index}" for index in range(len(rates)))]
         versions = [Version(name=name, kind="commit", digest=sha256_text(name)[:40]) for name in names]
-        cells = [{"version": name} for name in names]
-        manifest = simulated.make_manifest(cells, blocks).model_copy(update={"compared": tuple(versions)})
+        settings = [{"version": name} for name in names]
+        manifest = simulated.make_manifest(settings, blocks).model_copy(update={"compared": tuple(versions)})
         runs = [
             simulated.make_run(
-                cells[index],
+                settings[index],
                 block,
                 None if rate is None else rate * (1 + SHAKE[(block + index) % 5]),
                 config={"version": versions[index].identity},
@@ -214,8 +214,8 @@ def state_of(simulated: ModuleType):
             for block in range(blocks)
             for index, rate in enumerate((100.0, *rates))
         ]
-        settings = gate_findings(analyse(runs, manifest), manifest.baselines, gate)
-        return [one.state for one in settings], worst(settings)
+        gates = gate_findings(analyse(runs, manifest), manifest.baselines, gate)
+        return [one.state for one in gates], worst(gates)
 
     return found
 

@@ -10,7 +10,7 @@ import pytest
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.config.prices import Prices
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.results import Outcome
 
 CPU, GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}
@@ -27,23 +27,23 @@ def _analysed(simulated: ModuleType, prices: dict[str, Any], repeats: int = 1, *
         rows.append(simulated.make_run(CPU, block, rates[0], **fields))
         rows.append(simulated.make_run(GPU, block, rates[1] * 1.001**block, effective=gpu, **fields))
     manifest = simulated.make_manifest([CPU, GPU], repeats)
-    settings = manifest.settings.model_validate({**manifest.settings.model_dump(), "prices": prices})
-    return analyse(rows, manifest.model_copy(update={"settings": settings}))
+    options = manifest.options.model_validate({**manifest.options.model_dump(), "prices": prices})
+    return analyse(rows, manifest.model_copy(update={"options": options}))
 
 
 def test_dawnbenchs_published_pair_gives_its_published_ratios(simulated: ModuleType) -> None:
     """16 vCPU 97.18 h at 0.533 USD/h; K80 9.06 h at 0.967 USD/h: 10.7x faster, 5.9x cheaper (51.80, 8.76 USD)."""
-    cpu, gpu = _analysed(simulated, PRICES).cells
+    cpu, gpu = _analysed(simulated, PRICES).settings
     assert gpu.speedup is not None
     assert gpu.speedup.ratio.value == pytest.approx(10.7, abs=0.05)
-    dollars = [cell.costs["usd_per_million_samples"].value for cell in (cpu, gpu)]
+    dollars = [setting.costs["usd_per_million_samples"].value for setting in (cpu, gpu)]
     assert dollars == pytest.approx([51.80, 8.76], abs=0.005)
     assert dollars[0] / dollars[1] == pytest.approx(5.9, abs=0.05)
 
 
 def test_without_a_price_there_is_no_cost_and_the_findings_say_so(simulated: ModuleType) -> None:
     findings = _analysed(simulated, {})
-    assert all(not cell.costs for cell in findings.cells)
+    assert all(not setting.costs for setting in findings.settings)
     assert findings.costs_note is not None
     assert "no prices were given" in findings.costs_note
     other = _analysed(simulated, {"devices": {"mps": 1.0}})
@@ -51,22 +51,22 @@ def test_without_a_price_there_is_no_cost_and_the_findings_say_so(simulated: Mod
     assert "prices.devices has mps" in other.costs_note
 
 
-def test_a_cell_without_a_price_has_no_cost_beside_one_that_has(simulated: ModuleType) -> None:
+def test_a_setting_without_a_price_has_no_cost_beside_one_that_has(simulated: ModuleType) -> None:
     findings = _analysed(simulated, {"devices": {"cuda": 1.0}})
-    assert [bool(cell.costs) for cell in findings.cells] == [False, True]
+    assert [bool(setting.costs) for setting in findings.settings] == [False, True]
     assert findings.costs_note is None
 
 
 def test_a_price_that_is_no_number_costs_the_columns_and_not_the_report(simulated: ModuleType) -> None:
     findings = _analysed(simulated, {"devices": {"cpu": "cheap"}})
-    assert all(not cell.costs for cell in findings.cells)
+    assert all(not setting.costs for setting in findings.settings)
     assert findings.costs_note is not None
     assert "prices cannot be used" in findings.costs_note
 
 
 def test_the_interval_of_a_cost_is_that_of_the_rate_turned_over(simulated: ModuleType) -> None:
-    cell = _analysed(simulated, PRICES, repeats=3).cells[0]
-    rate, cost = cell.rate, cell.costs["usd_per_million_samples"]
+    setting = _analysed(simulated, PRICES, repeats=3).settings[0]
+    rate, cost = setting.rate, setting.costs["usd_per_million_samples"]
     assert rate is not None
     assert rate.low is not None
     assert rate.high is not None
@@ -79,19 +79,19 @@ def test_the_interval_of_a_cost_is_that_of_the_rate_turned_over(simulated: Modul
 def test_processes_on_a_cpu_share_the_rent_of_their_node_and_gpus_add_up(simulated: ModuleType) -> None:
     prices = {"devices": {"cpu": 0.5, "cuda": 2.0}}
     two = _analysed(simulated, prices, config={"devices": 2})
-    assert [cell.costs["usd_per_hour"].value for cell in two.cells] == [0.5, 4.0]
+    assert [setting.costs["usd_per_hour"].value for setting in two.settings] == [0.5, 4.0]
 
 
 def test_a_measured_energy_becomes_joules_money_and_carbon(simulated: ModuleType) -> None:
     prices = {**PRICES, "electricity": {"usd_per_kwh": 0.36}, "carbon": {"grams_per_kwh": 400.0}}
-    costs = _analysed(simulated, prices, energy_joules=720.0, window_samples=100.0).cells[0].costs
+    costs = _analysed(simulated, prices, energy_joules=720.0, window_samples=100.0).settings[0].costs
     assert costs["joules_per_sample"].value == pytest.approx(7.2)
     assert costs["energy_usd_per_million_samples"].value == pytest.approx(0.72)
     assert costs["co2_grams_per_million_samples"].value == pytest.approx(800.0)
 
 
 def test_an_energy_that_was_not_read_is_absent_and_never_zero(simulated: ModuleType) -> None:
-    costs = _analysed(simulated, {**PRICES, "electricity": {"usd_per_kwh": 0.36}}).cells[0].costs
+    costs = _analysed(simulated, {**PRICES, "electricity": {"usd_per_kwh": 0.36}}).settings[0].costs
     assert set(costs) == {"usd_per_hour", "usd_per_million_samples"}
 
 
@@ -109,10 +109,10 @@ def test_the_prices_behind_the_costs_travel_with_their_dates_and_sources(simulat
 def test_an_epoch_has_a_cost_only_where_the_records_hold_its_size(simulated: ModuleType) -> None:
     """At 0.533 USD/h and the rate of 1e6 samples in 97.18 h, 50 000 samples cost a twentieth of 51.80 USD."""
     sized = _analysed(simulated, PRICES, epoch_samples=50_000.0)
-    assert sized.cells[0].costs["usd_per_epoch"].value == pytest.approx(51.80 / 20, abs=0.001)
+    assert sized.settings[0].costs["usd_per_epoch"].value == pytest.approx(51.80 / 20, abs=0.001)
     assert [gap.partition(":")[0] for gap in sized.cost_gaps] == ["Cost per result"]
     unsized = _analysed(simulated, PRICES)
-    assert "usd_per_epoch" not in unsized.cells[0].costs
+    assert "usd_per_epoch" not in unsized.settings[0].costs
     assert "size of the training data" in unsized.cost_gaps[0]
     assert _analysed(simulated, {}).cost_gaps == ()
 
@@ -135,8 +135,8 @@ def metrics(hours: float | None) -> dict[str, Any]:
     }
 
 
-def analysed(simulated: ModuleType, cpu: list[float | None], gpu: list[float | None], **settings: Any) -> Findings:
-    """One list per cell: the hours of each repeat, None for one that missed its target."""
+def analysed(simulated: ModuleType, cpu: list[float | None], gpu: list[float | None], **options: Any) -> Findings:
+    """One list per setting: the hours of each repeat, None for one that missed its target."""
     rows = []
     on_gpu = {"device_names": ["Tesla K80"], "accelerator": "cuda"}
     for block, (own, other) in enumerate(zip(cpu, gpu, strict=True)):
@@ -147,13 +147,13 @@ def analysed(simulated: ModuleType, cpu: list[float | None], gpu: list[float | N
     return analyse(
         rows,
         manifest.model_copy(
-            update={"settings": manifest.settings.model_copy(update={"prices": TARGET_PRICES, **settings})}
+            update={"options": manifest.options.model_copy(update={"prices": TARGET_PRICES, **options})}
         ),
     )
 
 
-def both(findings: Findings) -> tuple[CellFinding, CellFinding]:
-    cpu, gpu = findings.cells
+def both(findings: Findings) -> tuple[SettingFinding, SettingFinding]:
+    cpu, gpu = findings.settings
     return cpu, gpu
 
 
@@ -175,8 +175,8 @@ def test_dawnbenchs_published_pair_gives_its_published_times_ratio_and_costs(sim
 
 
 def test_the_interval_of_a_time_and_of_a_cost_per_result_is_that_of_the_rate_turned_over(simulated: ModuleType) -> None:
-    cell = both(analysed(simulated, [97.0, 98.0, 97.5], [9.0, 9.1, 9.05]))[1]
-    rate, time, cost = cell.rate, cell.time_to_target, cell.costs["usd_per_result"]
+    setting = both(analysed(simulated, [97.0, 98.0, 97.5], [9.0, 9.1, 9.05]))[1]
+    rate, time, cost = setting.rate, setting.time_to_target, setting.costs["usd_per_result"]
     assert rate is not None
     assert time is not None
     assert rate.low is not None
@@ -204,7 +204,7 @@ def test_the_advice_weighs_the_cost_of_a_result(simulated: ModuleType) -> None:
     assert "usd_per_result" in findings.pareto_objectives
 
 
-def test_a_cell_that_never_gets_there_is_measured_and_has_no_rate_but_the_reason(simulated: ModuleType) -> None:
+def test_a_setting_that_never_gets_there_is_measured_and_has_no_rate_but_the_reason(simulated: ModuleType) -> None:
     cpu, gpu = both(analysed(simulated, [97.0, 98.0, 97.5], [None, None, None]))
     assert cpu.rate is not None
     assert (gpu.measured, gpu.rate, gpu.time_to_target) == (3, None, None)

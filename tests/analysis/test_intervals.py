@@ -130,12 +130,12 @@ def test_without_an_interval_the_verdict_is_undecided_and_says_why() -> None:
 
 def test_the_pooled_noise_is_that_of_one_run_without_the_blocks() -> None:
     generator = random.Random(2)
-    cells: list[dict[str, float]] = [{} for _ in range(6)]
+    settings: list[dict[str, float]] = [{} for _ in range(6)]
     for block in range(200):
         common = generator.gauss(0, 0.5)
-        for cell in cells:
-            cell[f"b{block}"] = common + generator.gauss(0, 0.01)
-    assert pooled_noise([(cell, cells[0]) for cell in cells[1:]]) == pytest.approx(0.01, rel=0.1)
+        for setting in settings:
+            setting[f"b{block}"] = common + generator.gauss(0, 0.01)
+    assert pooled_noise([(setting, settings[0]) for setting in settings[1:]]) == pytest.approx(0.01, rel=0.1)
     assert pooled_noise([(A, {"b0": 1.0})]) is None
 
 

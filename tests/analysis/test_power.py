@@ -24,7 +24,7 @@ from accelsweep.analysis.power import (
 def test_a_ratio_has_the_degrees_of_freedom_of_its_moderated_variance(
     repeats: int, family: int, degrees: float
 ) -> None:
-    """Those of its own pairs and of the prior, which half of the cells are worth; a single ratio has only its own."""
+    """Those of its own pairs and of the prior, worth half of the settings; a single ratio has only its own."""
     assert degrees_of_freedom(repeats, family) == degrees
 
 
@@ -34,7 +34,7 @@ def test_two_ratios_have_no_more_degrees_of_freedom_than_all_their_pairs() -> No
 
 
 def _seen(ratio: float, repeats: int, noise: float, family: int) -> float:
-    """Return how often simulated sweeps of equally noisy cells find `ratio` beyond the threshold of 2 %."""
+    """Return how often simulated sweeps of equally noisy settings find `ratio` beyond the threshold of 2 %."""
     generator = np.random.default_rng(3)
     logs = generator.normal(0.0, noise, size=(4000, family + 1, repeats))
     pairs = math.log(ratio) + logs[:, 1:] - logs[:, :1]

@@ -10,21 +10,23 @@ import pytest
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.intervals import critical_t
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.findings import CellFinding
+from accelsweep.records.findings import SettingFinding
 
 BASE, OTHER = {"batch_size": 32}, {"batch_size": 64}
 BASE_QUALITY = (0.95, 0.80, 0.90, 0.85, 0.99)
 NOISE = (0.0003, -0.0002, 0.0001, 0.0, -0.0001)
 
 
-def _judged(simulated: ModuleType, shift: float, config: dict[str, Any] | None = None, repeats: int = 5) -> CellFinding:
+def _judged(
+    simulated: ModuleType, shift: float, config: dict[str, Any] | None = None, repeats: int = 5
+) -> SettingFinding:
     rows = []
     for block in range(repeats):
         quality = BASE_QUALITY[block]
         rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=quality, config=config or {}))
         other = quality + shift + NOISE[block]
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=other, config=config or {}))
-    return analyse(rows, simulated.make_manifest([BASE, OTHER], repeats)).cells[1]
+    return analyse(rows, simulated.make_manifest([BASE, OTHER], repeats)).settings[1]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_identical_quality_for_three_seeds_is_the_same_and_not_unknown(simulated
         for axes in (BASE, OTHER)
         for block in range(3)
     ]
-    finding = analyse(rows, simulated.make_manifest([BASE, OTHER], 3)).cells[1]
+    finding = analyse(rows, simulated.make_manifest([BASE, OTHER], 3)).settings[1]
     assert finding.quality_verdict == "quality: same (identical for 3 seeds)"
 
 
@@ -83,7 +85,7 @@ def test_quality_pairs_by_seed_and_not_by_block(simulated: ModuleType) -> None:
         seed = 4 - block
         quality = BASE_QUALITY[seed] + NOISE[block]
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=quality, seed=seed))
-    finding = analyse(rows, simulated.make_manifest([BASE, OTHER], 5)).cells[1]
+    finding = analyse(rows, simulated.make_manifest([BASE, OTHER], 5)).settings[1]
     assert finding.quality_verdict == "quality: same"
 
 
@@ -98,7 +100,7 @@ def test_a_baseline_that_runs_twice_in_a_block_is_one_value_of_its_seed(simulate
         quality = BASE_QUALITY[block] + NOISE[block]
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=quality))
     once = _judged(simulated, 0.0)
-    base, other = analyse(rows, simulated.make_manifest([BASE, OTHER], 5)).cells
+    base, other = analyse(rows, simulated.make_manifest([BASE, OTHER], 5)).settings
     assert (base.measured, base.quality.count) == (10, 5)
     assert other.quality_difference.count == 5
     assert other.quality_verdict == once.quality_verdict == "quality: same"
@@ -107,25 +109,25 @@ def test_a_baseline_that_runs_twice_in_a_block_is_one_value_of_its_seed(simulate
 
 def test_without_a_reading_the_quality_is_not_measured(simulated: ModuleType) -> None:
     rows = [simulated.make_run(axes, block, 1000.0 + block) for axes in (BASE, OTHER) for block in range(3)]
-    finding = analyse(rows, simulated.make_manifest([BASE, OTHER], 3)).cells[1]
+    finding = analyse(rows, simulated.make_manifest([BASE, OTHER], 3)).settings[1]
     assert (finding.quality, finding.quality_verdict) == (None, "quality: not measured")
 
 
-def test_a_cell_that_is_faster_but_worse_is_not_recommended(simulated: ModuleType) -> None:
+def test_a_setting_that_is_faster_but_worse_is_not_recommended(simulated: ModuleType) -> None:
     rows = []
     for block in range(5):
         rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=0.9 + block / 100))
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=0.7 + block / 100 + NOISE[block]))
     findings = analyse(rows, simulated.make_manifest([BASE, OTHER], 5))
-    assert findings.cells[1].verdict is Verdict.faster
+    assert findings.settings[1].verdict is Verdict.faster
     assert findings.recommendation.choice is not None
-    assert findings.recommendation.choice.cell == findings.cells[0].cell
+    assert findings.recommendation.choice.setting == findings.settings[0].setting
     assert findings.recommendation.headline == "Stay with batch 32: nothing faster keeps its accuracy"
     assert "and accuracy falls from 0.920 to 0.720" in findings.recommendation.sentence
 
 
 @pytest.mark.parametrize(("noise", "helps"), [(80, True), (400, False)])
-def test_a_faster_cell_whose_quality_is_not_settled_is_not_recommended(
+def test_a_faster_setting_whose_quality_is_not_settled_is_not_recommended(
     simulated: ModuleType, noise: float, *, helps: bool
 ) -> None:
     """Its mean is not lower, but its interval does not exclude a loss beyond the margin. 20 blocks are the most."""
@@ -147,7 +149,7 @@ def test_a_loss_that_is_shown_but_may_be_within_the_margin_is_told_as_a_loss(sim
         rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=0.9))
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=0.8905 + 3 * NOISE[block]))
     findings = analyse(rows, simulated.make_manifest([BASE, OTHER], 5))
-    assert findings.cells[1].quality_verdict.startswith("quality: undecided")
+    assert findings.settings[1].quality_verdict.startswith("quality: undecided")
     assert (
         "accuracy falls from 0.900 to 0.891, perhaps by more than the margin of 0.01"
         in findings.recommendation.sentence
@@ -174,13 +176,13 @@ def test_the_differences_in_quality_share_what_their_seeds_show_of_the_noise(sim
     """Three seeds show little; with other rows beside it the same differences give a narrower interval."""
 
     def width(rows: int) -> float:
-        cells = [{"batch_size": 32 * 2**power} for power in range(rows)]
+        settings = [{"batch_size": 32 * 2**power} for power in range(rows)]
         runs = [
             simulated.make_run(axes, block, 1000.0 + block, quality=0.9 + 0.001 * ((block * (number + 2)) % 5))
-            for number, axes in enumerate(cells)
+            for number, axes in enumerate(settings)
             for block in range(3)
         ]
-        found = analyse(runs, simulated.make_manifest(cells, 3)).cells[1].quality_difference
+        found = analyse(runs, simulated.make_manifest(settings, 3)).settings[1].quality_difference
         assert found is not None
         plain = critical_t(2, 0.95, rows - 1)
         return (found.high - found.low) / plain

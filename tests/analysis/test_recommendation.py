@@ -12,18 +12,20 @@ from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.headline import MOST_WORDS, gain_headline, interval_sentence, ratio_text, short_name
 from accelsweep.analysis.merge_sweeps import Part, analyse_together
 from accelsweep.analysis.recommendation import block_seconds
-from accelsweep.analysis.run_results import CellRuns, RunRow
+from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.config.prices import Prices
 from accelsweep.config.setting import axes_in_words
 from accelsweep.config.site import Site
 from accelsweep.devices.device_kind import Device
 from accelsweep.records.estimates import Estimate, Speedup, Verdict
-from accelsweep.records.findings import CellFinding, Certainty, Findings
+from accelsweep.records.findings import Certainty, Findings, SettingFinding
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.results import Outcome
 
-CELLS = [{"batch_size": size, "precision": precision} for size in (32, 256) for precision in ("32-true", "bf16-mixed")]
+SETTINGS = [
+    {"batch_size": size, "precision": precision} for size in (32, 256) for precision in ("32-true", "bf16-mixed")
+]
 WOBBLE = (0.0, 0.001, -0.001, 0.0005, -0.0005)
 
 
@@ -39,15 +41,15 @@ def _analysed(
         simulated.make_run(
             axes, block, 1000.0 * ratio * (1.0 + noise * (index + 1) * wobble), host_pss_bytes=6.1e9, **(times or {})
         )
-        for index, (axes, ratio) in enumerate(zip(CELLS, ratios, strict=True))
+        for index, (axes, ratio) in enumerate(zip(SETTINGS, ratios, strict=True))
         for block, wobble in enumerate(WOBBLE)
     ]
-    manifest = _with_most(simulated.make_manifest(CELLS, 5), repeats_most).model_copy(update=changes)
+    manifest = _with_most(simulated.make_manifest(SETTINGS, 5), repeats_most).model_copy(update=changes)
     return analyse(rows, manifest)
 
 
 def _with_most(manifest: Manifest, most: int) -> Manifest:
-    return manifest.model_copy(update={"settings": manifest.settings.model_copy(update={"repeats_most": most})})
+    return manifest.model_copy(update={"options": manifest.options.model_copy(update={"repeats_most": most})})
 
 
 def _added(findings: Findings) -> int:
@@ -57,11 +59,11 @@ def _added(findings: Findings) -> int:
     return advice.settle_blocks
 
 
-def test_the_fastest_sound_cell_is_recommended_in_one_sentence(simulated: ModuleType) -> None:
+def test_the_fastest_sound_setting_is_recommended_in_one_sentence(simulated: ModuleType) -> None:
     site = Site(name="s", inventory=(Device(accelerator="cpu", model="Xeon", count=2, memory_bytes=10_000_000_000),))
     advice = _analysed(simulated, (1.0, 1.5, 1.2, 2.1), site=site).recommendation
     assert advice.choice is not None
-    assert advice.choice.cell == simulated.name_of(CELLS[3])
+    assert advice.choice.setting == simulated.name_of(SETTINGS[3])
     assert advice.headline == "bf16-mixed, batch 256 is 2.100x faster"
     assert advice.detail == "Between 2.093x and 2.107x, against 32-bit, batch 32. Accuracy was not measured."
     assert advice.sentence == f"{advice.headline}. {advice.detail}"
@@ -76,14 +78,14 @@ def test_a_rival_that_cannot_be_told_from_the_best_is_named(simulated: ModuleTyp
 
 
 def test_a_rival_counts_whatever_its_verdict_against_the_baseline_is(simulated: ModuleType) -> None:
-    """A noisy cell is undecided against the baseline, and may still be as fast as the best one."""
+    """A noisy setting is undecided against the baseline, and may still be as fast as the best one."""
     rows = []
     for block, wobble in enumerate(WOBBLE):
-        rows.append(simulated.make_run(CELLS[0], block, 1000.0 * (1 + wobble)))
-        rows.append(simulated.make_run(CELLS[1], block, 1300.0 * (1 - wobble)))
-        rows.append(simulated.make_run(CELLS[2], block, 1300.0 * (1 + 300 * wobble)))
-    findings = analyse(rows, simulated.make_manifest(CELLS[:3], 5))
-    assert [cell.verdict for cell in findings.cells[1:]] == [Verdict.faster, Verdict.undecided]
+        rows.append(simulated.make_run(SETTINGS[0], block, 1000.0 * (1 + wobble)))
+        rows.append(simulated.make_run(SETTINGS[1], block, 1300.0 * (1 - wobble)))
+        rows.append(simulated.make_run(SETTINGS[2], block, 1300.0 * (1 + 300 * wobble)))
+    findings = analyse(rows, simulated.make_manifest(SETTINGS[:3], 5))
+    assert [setting.verdict for setting in findings.settings[1:]] == [Verdict.faster, Verdict.undecided]
     assert "Not told apart from: 32-bit, batch 256." in findings.recommendation.sentence
 
 
@@ -97,12 +99,12 @@ def test_what_was_measured_on_a_busy_machine_has_no_verdict_and_is_not_recommend
     """However fast it looks: three of its five runs, or of the baseline's, were disturbed."""
     rows = [
         simulated.make_run(axes, block, rate + block, doubts=BUSY if index == side and block < 3 else [])
-        for index, (axes, rate) in enumerate(((CELLS[0], 1000.0), (CELLS[3], 31000.0)))
+        for index, (axes, rate) in enumerate(((SETTINGS[0], 1000.0), (SETTINGS[3], 31000.0)))
         for block in range(5)
     ]
-    findings = analyse(rows, simulated.make_manifest([CELLS[0], CELLS[3]], 5))
-    assert findings.cells[1].verdict is Verdict.disturbed
-    assert "3 of 5 runs: other processes kept 1.33 of 2 cores busy" in findings.cells[1].verdict_reason
+    findings = analyse(rows, simulated.make_manifest([SETTINGS[0], SETTINGS[3]], 5))
+    assert findings.settings[1].verdict is Verdict.disturbed
+    assert "3 of 5 runs: other processes kept 1.33 of 2 cores busy" in findings.settings[1].verdict_reason
     assert findings.recommendation.choice is None
     assert findings.recommendation.sentence.startswith("Nothing can be recommended: 1 of 1 comparison was disturbed.")
     assert findings.recommendation.certainty is Certainty.disturbed
@@ -129,10 +131,10 @@ def test_a_sentence_gives_no_number_whose_interval_spans_more_than_a_factor_of_t
 def test_half_of_the_runs_disturbed_leave_a_verdict_and_the_doubt(simulated: ModuleType) -> None:
     rows = [
         simulated.make_run(axes, block, rate + block, doubts=BUSY if block < 2 else [])
-        for axes, rate in ((CELLS[0], 1000.0), (CELLS[3], 2000.0))
+        for axes, rate in ((SETTINGS[0], 1000.0), (SETTINGS[3], 2000.0))
         for block in range(4)
     ]
-    found = analyse(rows, simulated.make_manifest([CELLS[0], CELLS[3]], 4)).cells[1]
+    found = analyse(rows, simulated.make_manifest([SETTINGS[0], SETTINGS[3]], 4)).settings[1]
     assert found.verdict is Verdict.faster
     assert "busy_cpu" in [doubt.code for doubt in found.doubts]
 
@@ -140,12 +142,12 @@ def test_half_of_the_runs_disturbed_leave_a_verdict_and_the_doubt(simulated: Mod
 def test_below_three_shared_blocks_the_verdict_is_not_yet(simulated: ModuleType) -> None:
     rows = [
         simulated.make_run(axes, block, rate + block)
-        for axes, rate in ((CELLS[0], 1000.0), (CELLS[3], 3000.0))
+        for axes, rate in ((SETTINGS[0], 1000.0), (SETTINGS[3], 3000.0))
         for block in range(2)
     ]
-    findings = analyse(rows, simulated.make_manifest([CELLS[0], CELLS[3]], 2))
-    assert findings.cells[1].verdict is Verdict.not_yet
-    assert "a verdict needs 3 blocks that hold both sides, and there are 2" in findings.cells[1].verdict_reason
+    findings = analyse(rows, simulated.make_manifest([SETTINGS[0], SETTINGS[3]], 2))
+    assert findings.settings[1].verdict is Verdict.not_yet
+    assert "a verdict needs 3 blocks that hold both sides, and there are 2" in findings.settings[1].verdict_reason
     assert findings.recommendation.choice is None
 
 
@@ -163,17 +165,17 @@ def test_two_hosts_with_one_block_each_have_no_verdict_yet(
             environment={"before": {"host": f"node{block}", "machine": f"m{block}"}},
         )
         for block, model in enumerate(models)
-        for axes, ratio in zip(CELLS, (1.0, 2.0, 3.0, 4.0), strict=True)
+        for axes, ratio in zip(SETTINGS, (1.0, 2.0, 3.0, 4.0), strict=True)
     ]
-    findings = analyse(rows, simulated.make_manifest(CELLS, 2))
-    others = [cell for cell in findings.cells if cell.verdict is not Verdict.baseline]
-    assert {cell.verdict for cell in others} == {Verdict.not_yet}
-    assert all(f"there are {shared}" in cell.verdict_reason for cell in others)
+    findings = analyse(rows, simulated.make_manifest(SETTINGS, 2))
+    others = [setting for setting in findings.settings if setting.verdict is not Verdict.baseline]
+    assert {setting.verdict for setting in others} == {Verdict.not_yet}
+    assert all(f"there are {shared}" in setting.verdict_reason for setting in others)
     assert findings.recommendation.choice is None
     assert "--add-repeats" in (findings.recommendation.settle or "")
 
 
-def test_undecided_cells_lead_to_the_command_that_settles_them(simulated: ModuleType) -> None:
+def test_undecided_settings_lead_to_the_command_that_settles_them(simulated: ModuleType) -> None:
     advice = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=20.0).recommendation
     assert advice.choice is None
     assert advice.sentence.startswith("Nothing can be recommended yet: 3 of 3 comparisons undecided. There are 5 ")
@@ -199,9 +201,9 @@ def test_advised_repeats_never_pass_the_most_even_by_one(simulated: ModuleType) 
     """Two are the fewest that are worth a command, but not where only one is left."""
     ratios = (1.0, 1.05, 1.04, 1.06)
     assert [_added(_analysed(simulated, ratios, noise=12.0, repeats_most=most)) for most in (20, 7, 6)] == [10, 2, 1]
-    unsure = [simulated.make_run(axes, 0, 1000.0 + index) for index, axes in enumerate(CELLS)]
+    unsure = [simulated.make_run(axes, 0, 1000.0 + index) for index, axes in enumerate(SETTINGS)]
     for room in (1, 0):
-        manifest = _with_most(simulated.make_manifest(CELLS, 1), 1 + room)
+        manifest = _with_most(simulated.make_manifest(SETTINGS, 1), 1 + room)
         assert _added(analyse(unsure, manifest)) == room
 
 
@@ -222,7 +224,7 @@ def test_more_repeats_are_not_advised_where_they_would_not_help(simulated: Modul
 def test_the_baseline_is_recommended_when_nothing_beats_it(simulated: ModuleType) -> None:
     advice = _analysed(simulated, (1.0, 0.5, 1.0005, 0.8)).recommendation
     assert advice.choice is not None
-    assert advice.choice.cell == simulated.name_of(CELLS[0])
+    assert advice.choice.setting == simulated.name_of(SETTINGS[0])
     assert advice.headline == "Stay with 32-bit, batch 32: nothing is faster"
     assert advice.certainty is Certainty.sure
     assert "None of 3 other settings" in advice.sentence
@@ -230,17 +232,17 @@ def test_the_baseline_is_recommended_when_nothing_beats_it(simulated: ModuleType
 
 
 def test_a_sweep_without_any_measurement_says_so_and_how_to_go_on(simulated: ModuleType) -> None:
-    rows = [simulated.make_run(axes, block, None) for axes in CELLS for block in range(3)]
-    advice = analyse(rows, simulated.make_manifest(CELLS, 3)).recommendation
+    rows = [simulated.make_run(axes, block, None) for axes in SETTINGS for block in range(3)]
+    advice = analyse(rows, simulated.make_manifest(SETTINGS, 3)).recommendation
     assert advice.choice is None
     assert "no run was measured" in advice.sentence
     assert advice.settle == "accelsweep run experiment=simulated"
 
 
 def test_refused_comparisons_lead_to_no_recommendation(simulated: ModuleType) -> None:
-    rows = [simulated.make_run(CELLS[0], block, 1000.0 + block) for block in range(3)]
-    rows += [simulated.make_run(CELLS[1], block, 2e3 + block, software={"torch": "1.0"}) for block in range(3)]
-    advice = analyse(rows, simulated.make_manifest(CELLS[:2], 3)).recommendation
+    rows = [simulated.make_run(SETTINGS[0], block, 1000.0 + block) for block in range(3)]
+    rows += [simulated.make_run(SETTINGS[1], block, 2e3 + block, software={"torch": "1.0"}) for block in range(3)]
+    advice = analyse(rows, simulated.make_manifest(SETTINGS[:2], 3)).recommendation
     assert advice.choice is None
     assert "torch differs" in advice.sentence
 
@@ -254,11 +256,15 @@ def test_the_command_quotes_what_a_shell_would_take_apart(example_sweep: SweepFo
     assert shlex.split(sweep_command(manifest)) == ["accelsweep", "run", *manifest.overrides, "--name", "other"]
 
 
-def test_where_no_cell_can_run_the_first_reason_is_told_and_few_repeats_are_no_doubt(simulated: ModuleType) -> None:
-    manifest = simulated.make_manifest(CELLS, 3)
-    cells = tuple(cell.model_copy(update={"unsupported": "there is no cuda here"}) for cell in manifest.cells)
-    plan = manifest.model_copy(update={"cells": cells, "blocks": (), "baseline": None})
-    rows = [RunRow("s", cell.name, Outcome.unsupported, cell.axes, reason=cell.unsupported) for cell in cells]
+def test_where_no_setting_can_run_the_first_reason_is_told_and_few_repeats_are_no_doubt(simulated: ModuleType) -> None:
+    manifest = simulated.make_manifest(SETTINGS, 3)
+    settings = tuple(
+        setting.model_copy(update={"unsupported": "there is no cuda here"}) for setting in manifest.settings
+    )
+    plan = manifest.model_copy(update={"settings": settings, "blocks": (), "baseline": None})
+    rows = [
+        RunRow("s", setting.name, Outcome.unsupported, setting.axes, reason=setting.unsupported) for setting in settings
+    ]
     findings = analyse(rows, plan)
     assert findings.recommendation.sentence == (
         "Nothing can be recommended: no run was measured. No setting can run here; "
@@ -270,10 +276,10 @@ def test_where_no_cell_can_run_the_first_reason_is_told_and_few_repeats_are_no_d
 def test_a_sweep_with_automatic_repeats_is_advised_no_option_that_is_refused_there(simulated: ModuleType) -> None:
     from accelsweep.analysis.headline import add_blocks_command
 
-    manifest = simulated.make_manifest(CELLS, 3)
+    manifest = simulated.make_manifest(SETTINGS, 3)
     for repeats, advised in ((3, ""), (6, " repeats=8")):
-        settings = manifest.settings.model_copy(update={"auto_repeats": True, "repeats": repeats})
-        plan = manifest.model_copy(update={"settings": settings})
+        options = manifest.options.model_copy(update={"auto_repeats": True, "repeats": repeats})
+        plan = manifest.model_copy(update={"options": options})
         assert add_blocks_command(plan, 2) == f"accelsweep run experiment=simulated{advised}"
         assert add_blocks_command(plan, 0) is None
 
@@ -291,8 +297,8 @@ def test_a_name_is_stated_only_where_it_is_not_the_experiments_own(simulated: Mo
 
 def test_the_command_names_the_slurm_profile_where_the_site_submits_to_slurm(simulated: ModuleType) -> None:
     """Without it `run` refuses the site."""
-    rows = [simulated.make_run(axes, 0, 1000.0 + index) for index, axes in enumerate(CELLS)]
-    manifest = simulated.make_manifest(CELLS, 1).model_copy(update={"site": Site(name="mine", scheduler="slurm")})
+    rows = [simulated.make_run(axes, 0, 1000.0 + index) for index, axes in enumerate(SETTINGS)]
+    manifest = simulated.make_manifest(SETTINGS, 1).model_copy(update={"site": Site(name="mine", scheduler="slurm")})
     findings = analyse(rows, manifest)
     assert findings.command == "accelsweep run experiment=simulated --profile slurm"
     assert findings.recommendation.settle == f"{findings.command} --add-repeats 5"
@@ -305,15 +311,15 @@ LONG = {"accelerator": "cpu", "devices": 2, "precision": "32-true", "batch_size"
 }
 
 
-def finding(simulated: ModuleType, axes: dict[str, object]) -> CellFinding:
+def finding(simulated: ModuleType, axes: dict[str, object]) -> SettingFinding:
     """Return the finding of one setting with these axes."""
     rows = [simulated.make_run(axes, block, 1000.0 + block) for block in range(3)]
-    return analyse(rows, simulated.make_manifest([axes], 3)).cells[0]
+    return analyse(rows, simulated.make_manifest([axes], 3)).settings[0]
 
 
-def sped_up(cell: CellFinding, value: float, low: float, high: float) -> CellFinding:
+def sped_up(setting: SettingFinding, value: float, low: float, high: float) -> SettingFinding:
     ratio = Estimate(value=value, low=low, high=high, unit="1", confidence=0.95, count=3)
-    return cell.model_copy(update={"speedup": Speedup(ratio=ratio, paired=True)})
+    return setting.model_copy(update={"speedup": Speedup(ratio=ratio, paired=True)})
 
 
 @pytest.mark.parametrize(
@@ -334,8 +340,8 @@ def test_a_setting_has_a_name_in_prose(axes: dict[str, object], name: str) -> No
 
 
 def test_a_name_of_many_axes_is_cut_to_what_fits_and_says_so(simulated: ModuleType) -> None:
-    cell = sped_up(finding(simulated, LONG), 2.1, 2.0, 2.2)
-    words = gain_headline(cell, None)
+    setting = sped_up(finding(simulated, LONG), 2.1, 2.0, 2.2)
+    words = gain_headline(setting, None)
     assert len(words.split()) <= MOST_WORDS
     assert words.startswith("32-bit, 2 processes, batch 64")
     assert words.endswith(" more is 2.1x faster")
@@ -347,9 +353,9 @@ def test_a_long_name_is_told_by_what_differs_from_the_baseline(simulated: Module
 
 
 def test_an_interval_that_says_nothing_gives_no_number(simulated: ModuleType) -> None:
-    cell = sped_up(finding(simulated, {"batch_size": 64}), 30.0, 2.9, 327.0)
-    assert gain_headline(cell, None) == "batch 64 is faster, by how much is not known"
-    assert interval_sentence(cell.speedup.ratio, cell) == "How much faster is not known yet, against batch 64."
+    setting = sped_up(finding(simulated, {"batch_size": 64}), 30.0, 2.9, 327.0)
+    assert gain_headline(setting, None) == "batch 64 is faster, by how much is not known"
+    assert interval_sentence(setting.speedup.ratio, setting) == "How much faster is not known yet, against batch 64."
 
 
 AXES = ({"batch_size": 32}, {"batch_size": 64})
@@ -385,8 +391,8 @@ def together(simulated: ModuleType):
             for axes in AXES
         ]  # fmt: skip
         plan = simulated.make_manifest(list(AXES), 3)
-        settings = plan.settings.model_copy(update={"prices": prices})
-        return Part(accelerator, rows, plan.model_copy(update={"sweep": accelerator, "settings": settings}))
+        options = plan.options.model_copy(update={"prices": prices})
+        return Part(accelerator, rows, plan.model_copy(update={"sweep": accelerator, "options": options}))
 
     return build
 
@@ -424,19 +430,19 @@ def test_without_prices_none_is_preferred_and_what_is_missing_is_said(together) 
     assert "train to a target, with prices" in advice.sentence
 
 
-TWO_CELLS = [{"batch_size": 32}, {"batch_size": 64}, {"batch_size": 128}]
+TWO_SETTINGS = [{"batch_size": 32}, {"batch_size": 64}, {"batch_size": 128}]
 
 
 def _seconds(simulated: ModuleType, *ends: str) -> float | None:
     """Simulated blocks begin at 9:00, 9:01, ...; each has three runs of 10 s and ends at its time."""
-    manifest = simulated.make_manifest(TWO_CELLS, len(ends))
+    manifest = simulated.make_manifest(TWO_SETTINGS, len(ends))
     groups = []
-    for planned, axes in zip(manifest.cells, TWO_CELLS, strict=True):
+    for planned, axes in zip(manifest.settings, TWO_SETTINGS, strict=True):
         runs = [
             simulated.make_run(axes, block, 1000.0, wall_seconds=10, finished_at=f"2026-01-05T{end}+00:00")
             for block, end in enumerate(ends)
         ]
-        groups.append(CellRuns(planned, runs[0].hardware, tuple(runs)))
+        groups.append(SettingRuns(planned, runs[0].hardware, tuple(runs)))
     return block_seconds(groups, manifest)
 
 

@@ -15,14 +15,14 @@ from accelsweep.analysis.scaling import MIN_MARGINAL_GAIN, fit_law, most_devices
 from accelsweep.records.findings import BatchCurve, LawForm, ScalingLaw, ScalingPoint
 from accelsweep.report.report_tables import laws_table
 
-CELLS = [{"devices": devices, "batch_size": size} for devices in (1, 2, 4) for size in (64, 128, 256)]
+SETTINGS = [{"devices": devices, "batch_size": size} for devices in (1, 2, 4) for size in (64, 128, 256)]
 NOISE = (0.0, 0.002, -0.002)
 
 
 def _points(
     simulated: ModuleType, accumulated: int | None = 1, accelerator: str = "cuda", **changes: dict[str, object]
 ) -> tuple[ScalingPoint, ...]:
-    cells = [{**axes, "accelerator": accelerator} for axes in CELLS]
+    settings = [{**axes, "accelerator": accelerator} for axes in SETTINGS]
     rows = [
         simulated.make_run(
             axes,
@@ -33,10 +33,10 @@ def _points(
             },
             **(changes if axes["devices"] == 4 else {}),
         )
-        for axes in cells
+        for axes in settings
         for block, noise in enumerate(NOISE)
     ]
-    points = analyse(rows, simulated.make_manifest(cells, 3)).scaling
+    points = analyse(rows, simulated.make_manifest(settings, 3)).scaling
     return tuple(
         point.model_copy(update={"series": point.series.removeprefix(f"{accelerator} | ")}) for point in points
     )
@@ -110,19 +110,19 @@ RATES = {8: 400.0, 16: 700.0, 32: 960.0, 64: 1000.0, 128: None, 256: None}
 
 
 def _curves(simulated: ModuleType, rates: dict[int, float | None]) -> tuple[BatchCurve, ...]:
-    cells = [{"batch_size": size} for size in rates]
+    settings = [{"batch_size": size} for size in rates]
     rows = [
         simulated.make_run(axes, block, rate and rate + block, outcome="measured" if rate else "out_of_memory")
-        for axes, rate in zip(cells, rates.values(), strict=True)
+        for axes, rate in zip(settings, rates.values(), strict=True)
         for block in range(3)
     ]
-    return analyse(rows, simulated.make_manifest(cells, 3)).batch_curves
+    return analyse(rows, simulated.make_manifest(settings, 3)).batch_curves
 
 
 def test_the_knee_is_the_smallest_batch_near_the_best_rate(simulated: ModuleType) -> None:
     (curve,) = _curves(simulated, RATES)
     assert curve.knee == simulated.name_of({"batch_size": 32})
-    assert curve.cells == tuple(simulated.name_of({"batch_size": size}) for size in sorted(RATES))
+    assert curve.settings == tuple(simulated.name_of({"batch_size": size}) for size in sorted(RATES))
 
 
 def test_the_frontier_lies_between_the_largest_that_ran_and_the_smallest_that_did_not(simulated: ModuleType) -> None:
@@ -139,13 +139,13 @@ def test_without_two_measured_batch_sizes_there_is_no_knee_and_without_failure_n
     assert fitting.smallest_out_of_memory is None
 
 
-def test_cells_that_have_not_run_are_no_curve(simulated: ModuleType) -> None:
+def test_settings_that_have_not_run_are_no_curve(simulated: ModuleType) -> None:
     """Their configs are known; on which hardware they will run is not."""
-    cells = [{"batch_size": size} for size in (8, 16)]
+    settings = [{"batch_size": size} for size in (8, 16)]
     rows = [
-        simulated.make_run(axes, block, None, outcome="not_run", hardware={}) for axes in cells for block in range(3)
+        simulated.make_run(axes, block, None, outcome="not_run", hardware={}) for axes in settings for block in range(3)
     ]
-    assert analyse(rows, simulated.make_manifest(cells, 3)).batch_curves == ()
+    assert analyse(rows, simulated.make_manifest(settings, 3)).batch_curves == ()
 
 
 COUNTS = (1, 2, 4, 8)
@@ -163,13 +163,13 @@ def _laws(
     accelerator: str = "cuda",
     **changes: object,
 ) -> tuple[ScalingLaw, ...]:
-    cells = [{"accelerator": accelerator, "devices": count, "batch_size": 32} for count in counts]
+    settings = [{"accelerator": accelerator, "devices": count, "batch_size": 32} for count in counts]
     rows = [
         simulated.make_run(axes, block, 500.0 * _rate(*truth, axes["devices"]) * math.exp(noise), **changes)
-        for axes, noises in zip(cells, LOG_NOISE, strict=False)
+        for axes, noises in zip(settings, LOG_NOISE, strict=False)
         for block, noise in enumerate(noises)
     ]
-    return analyse(rows, simulated.make_manifest(cells, 3)).laws
+    return analyse(rows, simulated.make_manifest(settings, 3)).laws
 
 
 @pytest.mark.parametrize("counts", [COUNTS, (2, 4, 6, 16), (1, 2, 3, 4, 5, 8)])

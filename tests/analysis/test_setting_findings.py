@@ -10,7 +10,7 @@ import pytest
 from accelsweep.analysis.setting_findings import bottleneck_of, rerun_command, trainer_call
 from accelsweep.config.schema import checked_config
 from accelsweep.results import PARTS
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 
 
 def test_the_command_replaces_the_axes_and_the_baseline_and_keeps_the_other_overrides(simulated: ModuleType) -> None:
@@ -23,13 +23,13 @@ def test_the_command_replaces_the_axes_and_the_baseline_and_keeps_the_other_over
         "baseline.batch_size=32",
     )
     manifest = simulated.make_manifest([axes], 1).model_copy(update={"overrides": overrides})
-    command = shlex.split(rerun_command(manifest, manifest.cells[0]))
+    command = shlex.split(rerun_command(manifest, manifest.settings[0]))
     assert command[:4] == ["accelsweep", "run", "experiment=x", "measure.min_steps=9"]
     assert command[4:7] == ["batch_size=64", "+model.width=null", "model.name='it\\'s a b'"]
-    assert command[7:] == ["baseline=null", "--name", f"simulated-{manifest.cells[0].name[:6]}"]
+    assert command[7:] == ["baseline=null", "--name", f"simulated-{manifest.settings[0].name[:6]}"]
 
 
-def config(simulated: ModuleType, **changes: object) -> CellConfig:
+def config(simulated: ModuleType, **changes: object) -> SettingConfig:
     return checked_config({**simulated.CONFIG, "task": "train_throughput", "optimizer": {}, **changes})
 
 
@@ -57,7 +57,7 @@ class Run:
         return self._shares.get(metric)
 
 
-def cell(*runs, behind=()):
+def setting(*runs, behind=()):
     return SimpleNamespace(measured=runs, values=lambda _metric: list(behind))
 
 
@@ -66,21 +66,21 @@ def whole(**given):
 
 
 def test_runs_count_alike():
-    found = bottleneck_of(cell(whole(forward=0.9, data_wait=0.1), whole(forward=0.3, data_wait=0.7)))
+    found = bottleneck_of(setting(whole(forward=0.9, data_wait=0.1), whole(forward=0.3, data_wait=0.7)))
     assert found.shares["forward"] == pytest.approx(0.6)
     assert (found.verdict, found.count) == ("compute-bound and input-bound", 2)
 
 
-def test_a_cell_without_a_probe_pass_has_no_bottleneck():
-    assert bottleneck_of(cell(Run(), Run())) is None
+def test_a_setting_without_a_probe_pass_has_no_bottleneck():
+    assert bottleneck_of(setting(Run(), Run())) is None
 
 
 def test_a_part_that_was_not_told_apart_is_absent_rather_than_zero():
     run = Run(**dict.fromkeys(("forward", "backward"), 0.5))
-    assert set(bottleneck_of(cell(run, whole(forward=1.0))).shares) == {"forward", "backward"}
+    assert set(bottleneck_of(setting(run, whole(forward=1.0))).shares) == {"forward", "backward"}
 
 
 def test_a_device_that_waits_for_the_host_shows_over_all_runs():
-    found = bottleneck_of(cell(whole(forward=1.0), whole(forward=1.0), behind=[0.1, 0.3]))
+    found = bottleneck_of(setting(whole(forward=1.0), whole(forward=1.0), behind=[0.1, 0.3]))
     assert found.verdict == "overhead-bound"
     assert "20 %" in found.evidence

@@ -40,10 +40,10 @@ def test_beyond_the_range_of_the_iteration_the_limits_stand() -> None:
     assert inverse_trigamma(np.array([1e9, 1e-9])) == pytest.approx([1e-9**0.5, 1e9], rel=1e-3)
 
 
-@pytest.mark.parametrize(("cells", "degrees"), [(2, 1.0), (8, 4.0), (16, 8.0), (100, 8.0)])
-def test_the_prior_is_worth_half_of_the_cells_and_never_more_than_8(cells: int, degrees: float) -> None:
-    assert prior_degrees(cells) == degrees
-    alike = moderate(np.full(cells + 1, 2.0), np.full(cells + 1, 4.0), cells)
+@pytest.mark.parametrize(("settings", "degrees"), [(2, 1.0), (8, 4.0), (16, 8.0), (100, 8.0)])
+def test_the_prior_is_worth_half_of_the_settings_and_never_more_than_8(settings: int, degrees: float) -> None:
+    assert prior_degrees(settings) == degrees
+    alike = moderate(np.full(settings + 1, 2.0), np.full(settings + 1, 4.0), settings)
     assert alike.prior_degrees == degrees
 
 
@@ -101,14 +101,14 @@ BASE = {f"b{block}": POOLS_GENERATOR.gauss(0, 1) for block in range(4)}
 
 
 def pair(name: str, noise: float = 1.0, blocks: int = 4, kind: str = "cpu") -> Pair:
-    """Return a cell beside BASE in its first `blocks` blocks."""
+    """Return a setting beside BASE in its first `blocks` blocks."""
     shared = list(BASE)[:blocks]
     return Pair({block: BASE[block] + POOLS_GENERATOR.gauss(2, noise) for block in shared}, BASE, (name, "base"), kind)
 
 
-def test_pairs_of_one_kind_are_a_pool_and_their_cells_are_counted_once() -> None:
+def test_pairs_of_one_kind_are_a_pool_and_their_settings_are_counted_once() -> None:
     (pool,) = pools([pair("a"), pair("b"), pair("c")])
-    assert (pool.members, pool.cells, pool.counts) == ((0, 1, 2), 4, (4, 4, 4))
+    assert (pool.members, pool.settings, pool.counts) == ((0, 1, 2), 4, (4, 4, 4))
 
 
 def test_each_kind_of_hardware_has_a_prior_of_its_own() -> None:

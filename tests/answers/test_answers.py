@@ -16,18 +16,18 @@ from accelsweep.features.history.model import History
 FORM = {
     "AbAnswer": "sweep headline versions family confidence threshold rate_unit rows fail_if gate failing",
     "ComparedVersion": "name kind digest",
-    "VersionedSetting": "cell against label axes rate ratio verdict reason blocks gate doubts",
+    "VersionedSetting": "setting against label axes rate ratio verdict reason blocks gate doubts",
     "FleetAnswer": "sweep headline tolerance hotter_by correction confidence nodes spread sick report",
     "ComparedNode": (
         "node sick faults verdict reason ratio chance celsius warmer warmer_chance blocks planned throttled drivers "
         "dates"
     ),
-    "SpreadOfNodes": "cell label between within",
+    "SpreadOfNodes": "setting label between within",
     "PlanAnswer": (
-        "sweep revision cells unsupported excluded blocks wanted settled estimate visible_effect notes warnings"
+        "sweep revision settings unsupported excluded blocks wanted settled estimate visible_effect notes warnings"
     ),
-    "PlannedSetting": "cell label axes baseline wanted settled",
-    "NotPlanned": "cell label axes reason",
+    "PlannedSetting": "setting label axes baseline wanted settled",
+    "NotPlanned": "setting label axes reason",
     "BlockInPlan": "block new runs settled resources",
     "Resources": "nodes tasks cpus gpus gpu_model mem_mb minutes node_kind node",
     "PlannedTime": "runs_left minutes gpu_hours usd usd_reason basis",
@@ -48,16 +48,17 @@ FORM = {
     "UnreadableSweep": "sweep why",
     "RunsAnswer": "sweep rate_metric rate_unit runs",
     "ListedRun": (
-        "run cell label axes repeat block attempt outcome reason rate doubts disturbed started_at wall_seconds folder"
+        "run setting label axes repeat block attempt outcome reason rate doubts disturbed started_at "
+        "wall_seconds folder"
     ),
     "CompareAnswer": ("before after family confidence threshold rate_unit rows only_before only_after fail_if failing"),
-    "ComparedSetting": "cell label axes before after ratio verdict reason doubts",
+    "ComparedSetting": "setting label axes before after ratio verdict reason doubts",
     "HistoryAnswer": "sources order order_reason confidence family lines alone report",
-    "HistoryLine": "cell label axes hardware machine rate_unit points changes reason",
+    "HistoryLine": "setting label axes hardware machine rate_unit points changes reason",
     "LinePoint": "name source version commit local_changes committed measured rate disturbed software",
     "RateChange": "at ratio verdict software",
     "Estimate": "value low high unit confidence count reason",
-    "ProjectAnswer": "reason cell label here batch rate_here disturbed devices unseen sources sweep",
+    "ProjectAnswer": "reason setting label here batch rate_here disturbed devices unseen sources sweep",
     "Projection": (
         "device name form reason rate ratio usd_per_hour usd_per_million_samples usd_per_epoch "
         "joules_per_sample_at_most room limit cheaper monthly notes source"
@@ -73,7 +74,7 @@ FORM = {
     ),
     "ProfileAnswer": "sweep settings report",
     "ProfileFinding": (
-        "cell label axes task started_at ranks device device_name warmup_steps steps profiled_step_seconds "
+        "setting label axes task started_at ranks device device_name warmup_steps steps profiled_step_seconds "
         "measured_step_seconds cost changed operators modules folder against operator_differences module_differences"
     ),
     "OperatorTime": "calls host_seconds device_seconds name",

@@ -22,7 +22,7 @@ RATIO = Estimate(value=0.97, low=0.96, high=0.98, unit="1", confidence=0.95, cou
 
 def row(gate: str | None, label: str = "batch 64 | version=HEAD", ratio: Estimate | None = RATIO) -> VersionedSetting:
     return VersionedSetting(
-        cell="c",
+        setting="c",
         against="b",
         label=label,
         axes={},

@@ -37,11 +37,11 @@ SMALLEST = {
     "fuzz.py": Smallest(("--minutes", "0.1"), r"^all +\d+"),
     "lightning_overhead.py": Smallest(("--pairs", "2", "--steps", "20"), r"the flag alone .*us per step"),
     "overhead.py": Smallest(("1", "1"), r"by hand / fork: [\d.]+ x"),
-    "plan.py": Smallest(("--cells", "200", "--sample", "2"), r"x \(make_plan and write_plan\)$"),
+    "plan.py": Smallest(("--settings", "200", "--sample", "2"), r"x \(make_plan and write_plan\)$"),
     "projection.py": Smallest(("--form", "inference-amp"), r"\S"),
     "publish.py": Smallest(("--runs", "2", "--repeats", "1"), r"x \([\d.]+ to [\d.]+\)$"),
-    "report.py": Smallest(("--cells", "4", "--repeats", "3"), r"records\.parquet [\d.]+ MB$"),
-    "slurm.py": Smallest(("--cells", "1", "--repeats", "3", "--starts", "2"), r"^load of the machine at the end"),
+    "report.py": Smallest(("--settings", "4", "--repeats", "3"), r"records\.parquet [\d.]+ MB$"),
+    "slurm.py": Smallest(("--settings", "1", "--repeats", "3", "--starts", "2"), r"^load of the machine at the end"),
     "soak.py": Smallest(("--runs", "4"), r"^curves: .*curves\.csv$"),
 }
 PARTS_OF_OTHERS = {"one_run.py"}

@@ -1,4 +1,4 @@
-"""The page of a sweep of 1000 cells and 10 000 runs in a real browser: it opens, and its tables answer at once."""
+"""The page of a sweep of 1000 settings and 10 000 runs in a real browser: it opens, and its tables answer at once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from example_sweep import build_example_sweep
 
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.findings import CellFinding
+from accelsweep.records.findings import SettingFinding
 from accelsweep.report.report_files import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 
-CELLS, REPEATS = 1000, 10
+SETTINGS, REPEATS = 1000, 10
 AT_ONCE_MILLISECONDS = 1000.0
 """What a reader may wait for a table: the limit where waiting is noticed. The best of some tries counts."""
 TRIES = 5
@@ -25,33 +25,36 @@ pytestmark = [pytest.mark.browser, pytest.mark.timing, pytest.mark.real]
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of the example's findings, with its cells copied until there are 1000, of ten runs each."""
+    """The report of the example's findings, with its settings copied until there are 1000, of ten runs each."""
     from accelsweep.analysis.analyse_sweep import analyse
     from accelsweep.analysis.collect import collect
     from accelsweep.records.plan import Manifest
 
     folder = build_example_sweep(tmp_path_factory.mktemp("large"))
     findings = analyse(collect(folder), Manifest.read(folder.manifest))
-    supported = [cell for cell in findings.cells if cell.planned and cell.verdict is not Verdict.baseline]
+    supported = [
+        setting for setting in findings.settings if setting.planned and setting.verdict is not Verdict.baseline
+    ]
     rest = (widened(supported[number % len(supported)], number) for number in count())
-    cells = (*findings.cells, *(next(rest) for _ in range(CELLS - len(findings.cells))))
-    findings.model_copy(update={"cells": cells}).write(folder.findings)
+    settings = (*findings.settings, *(next(rest) for _ in range(SETTINGS - len(findings.settings))))
+    findings.model_copy(update={"settings": settings}).write(folder.findings)
     return write_report(folder)
 
 
-def widened(cell: CellFinding, number: int) -> CellFinding:
-    """Return a copy of a cell at another point of one more axis, with ten runs."""
+def widened(setting: SettingFinding, number: int) -> SettingFinding:
+    """Return a copy of a setting at another point of one more axis, with ten runs."""
     name = f"{number:012x}"
     runs = [
-        cell.runs[k % len(cell.runs)].model_copy(update={"run": f"{name}-r{k}", "repeat": k}) for k in range(REPEATS)
+        setting.runs[k % len(setting.runs)].model_copy(update={"run": f"{name}-r{k}", "repeat": k})
+        for k in range(REPEATS)
     ]
     changed: dict[str, Any] = {
-        "cell": name,
-        "label": f"{cell.label} | model.width={number}",
-        "axes": {**cell.axes, "model.width": number},
+        "setting": name,
+        "label": f"{setting.label} | model.width={number}",
+        "axes": {**setting.axes, "model.width": number},
         "runs": tuple(runs),
     }
-    return cell.model_copy(update=changed)
+    return setting.model_copy(update=changed)
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +107,14 @@ def status(page: Any, table: str) -> str:
     return str(page.inner_text(f"#{table} [role=status]"))
 
 
-def test_any_cell_is_found_at_once(page: Any) -> None:
-    page.evaluate(CHANGE, ["#cells input", ""])
-    every = int(status(page, "cells").split()[2])
+def test_any_setting_is_found_at_once(page: Any) -> None:
+    page.evaluate(CHANGE, ["#settings input", ""])
+    every = int(status(page, "settings").split()[2])
     assert every > 700
-    for words, hits in (("samples/s width=980", 1), ("no such cell", 0)):
-        milliseconds = change(page, "#cells input", words)
-        assert status(page, "cells") == f"{hits} of {every} rows"
-        assert page.locator("#table-cells tbody tr:not(.more)").count() == hits
+    for words, hits in (("samples/s width=980", 1), ("no such setting", 0)):
+        milliseconds = change(page, "#settings input", words)
+        assert status(page, "settings") == f"{hits} of {every} rows"
+        assert page.locator("#table-settings tbody tr:not(.more)").count() == hits
         assert milliseconds < AT_ONCE_MILLISECONDS
 
 
@@ -128,7 +131,7 @@ def test_any_of_ten_thousand_runs_is_found_at_once(page: Any) -> None:
 
 
 def test_tables_sort_at_once_with_the_rows_that_were_not_set(page: Any) -> None:
-    for table in ("cells", "runs"):
+    for table in ("settings", "runs"):
         page.evaluate(CHANGE, [f"#{table} input", ""])
         heads = page.locator(f"#table-{table} thead th").all_inner_texts()
         rate = 1 + next(place for place, words in enumerate(heads) if words.startswith("Rate"))

@@ -1,4 +1,4 @@
-"""MLflow's UI as a user meets it, in a real browser: follow a sweep, open cells and repeats, compare, filter, read.
+"""MLflow's UI as a user meets it, in a real browser: follow a sweep, open settings and repeats, compare, filter, read.
 
 Screenshots are kept only where the environment variable ACCELSWEEP_SCREENSHOTS names a folder (such as `docs/images`).
 """
@@ -31,7 +31,7 @@ Page = sync_api.Page
 expect = sync_api.expect
 
 SECONDS = 1000
-CELL = "x2, fp32, b32"
+SETTING = "x2, fp32, b32"
 OTHER = "x1, fp32, b32"
 UNSUPPORTED = "x2, fp16, b32"
 
@@ -126,18 +126,18 @@ def site(published: tuple[SweepFolder, str], visitor: sync_api.BrowserContext) -
     visitor.clear_cookies()
 
 
-def cells_of(site: Site) -> set[str]:
+def settings_of(site: Site) -> set[str]:
     return {name for name in site.names() if not name.startswith("report")}
 
 
-def test_the_list_shows_cells_by_name_and_their_repeats_below_them(site: Site) -> None:
+def test_the_list_shows_settings_by_name_and_their_repeats_below_them(site: Site) -> None:
     page = site.open()
-    expect(site.row(CELL)).to_be_visible()
-    until(lambda: len(cells_of(site)) == 9)
-    assert not any("#" in name for name in cells_of(site)), "repeats stay folded below their cell"
-    site.row(CELL).get_by_role("button").first.click()
+    expect(site.row(SETTING)).to_be_visible()
+    until(lambda: len(settings_of(site)) == 9)
+    assert not any("#" in name for name in settings_of(site)), "repeats stay folded below their setting"
+    site.row(SETTING).get_by_role("button").first.click()
     for repeat in range(3):
-        expect(site.row(f"{CELL} #{repeat}")).to_be_visible()
+        expect(site.row(f"{SETTING} #{repeat}")).to_be_visible()
     site.keep("runs")
     expect(page.get_by_text("35 matching runs")).to_be_visible()
 
@@ -158,13 +158,13 @@ def test_settings_that_cannot_run_are_one_folded_group_at_the_end_and_no_failure
 def test_the_first_view_answers_without_a_click(site: Site) -> None:
     """The settings stand there by their speed-up, with interval, verdict, doubts, rate and quality beside them."""
     page = site.view(SETTINGS_VIEW)
-    cells = [cell for cell in Findings.read(site.folder.findings).cells if cell.speedup is not None]
-    ratios = {run_name(cell.axes): cell.speedup.ratio.value for cell in cells if cell.speedup}
+    settings = [setting for setting in Findings.read(site.folder.findings).settings if setting.speedup is not None]
+    ratios = {run_name(setting.axes): setting.speedup.ratio.value for setting in settings if setting.speedup}
     expect(site.row(max(ratios, key=ratios.__getitem__))).to_be_visible()
     shown = [name for name in site.names() if name in ratios]
     assert shown == sorted(ratios, key=ratios.__getitem__, reverse=True)
     headings = {"speedup", "speedup_low", "speedup_high", "verdict", "doubts", "samples_per_second"}
-    until(lambda: headings <= {text.strip() for text in page.locator(".ag-header-cell").all_inner_texts()})
+    until(lambda: headings <= {text.strip() for text in page.locator(".ag-header-setting").all_inner_texts()})
     assert not [name for name in site.names() if "#" in name or name.startswith("report")]
     expect(page.get_by_text(Findings.read(site.folder.findings).recommendation.sentence[:30]).first).to_be_visible()
     site.keep("view")
@@ -185,12 +185,12 @@ def test_the_charts_of_both_views_are_drawn(site: Site) -> None:
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
 
 
-@pytest.mark.long  # test_publisher.py reads them from the store; a cell's page, above, is the same page
+@pytest.mark.long  # test_publisher.py reads them from the store; a setting's page, above, is the same page
 def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> None:
     page = site.open()
-    site.row(CELL).get_by_role("button").first.click()
-    page.get_by_role("link", name=f"{CELL} #0", exact=True).click()
-    expect(page.get_by_role("heading", name=f"{CELL} #0")).to_be_visible()
+    site.row(SETTING).get_by_role("button").first.click()
+    page.get_by_role("link", name=f"{SETTING} #0", exact=True).click()
+    expect(page.get_by_role("heading", name=f"{SETTING} #0")).to_be_visible()
     expect(page.get_by_text("effective.strategy", exact=True)).to_be_visible()
     expect(page.get_by_text("unavailable: RAPL is not readable here")).to_be_visible()
     expect(page.get_by_text("Digits (").first).to_be_visible()
@@ -206,13 +206,13 @@ def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> No
     expect(page.get_by_text("measured").first).to_be_visible()
 
 
-def test_a_cell_shows_its_verdict_and_the_way_to_its_repeats(site: Site) -> None:
+def test_a_setting_shows_its_verdict_and_the_way_to_its_repeats(site: Site) -> None:
     page = site.open()
-    page.get_by_role("link", name=CELL, exact=True).click()
-    expect(page.get_by_role("heading", name=CELL)).to_be_visible()
+    page.get_by_role("link", name=SETTING, exact=True).click()
+    expect(page.get_by_role("heading", name=SETTING)).to_be_visible()
     expect(page.get_by_text("verdict", exact=False).first).to_be_visible()
     expect(page.get_by_text("speedup_low", exact=True)).to_be_visible()
-    site.keep("cell")
+    site.keep("setting")
 
 
 def test_runs_are_filtered_by_a_param(site: Site) -> None:
@@ -226,16 +226,16 @@ def test_runs_are_filtered_by_a_param(site: Site) -> None:
 
 
 @pytest.mark.long  # a page of MLflow's own; the charts of both views are drawn above
-def test_two_cells_are_compared_in_a_chart(site: Site) -> None:
+def test_two_settings_are_compared_in_a_chart(site: Site) -> None:
     page = site.open()
-    for name in (CELL, OTHER):
+    for name in (SETTING, OTHER):
         site.row(name).get_by_role("checkbox").first.check()
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_text("Comparing 2 Runs", exact=False).first).to_be_visible()
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
     expect(page.get_by_text("samples_per_second", exact=True).first).to_be_visible()
     page = site.open()
-    page.get_by_test_id("search-box").fill("tags.kind = 'cell' and metrics.samples_per_second > 0")
+    page.get_by_test_id("search-box").fill("tags.kind = 'setting' and metrics.samples_per_second > 0")
     page.get_by_test_id("search-box").press("Enter")
     expect(page.get_by_text("7 matching runs")).to_be_visible()
     page.goto(page.url + "&compareRunsMode=CHART")
@@ -264,7 +264,9 @@ def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
     going = build_example_sweep(site.folder.home, "going")
     waiting = going.home / "not yet"
     shutil.move(going.root / "runs", waiting)
-    cell = next(cell.name for cell in Manifest.read(going.manifest).cells if cell.axes["batch_size"] == 32)
+    setting = next(
+        setting.name for setting in Manifest.read(going.manifest).settings if setting.axes["batch_size"] == 32
+    )
     uri = f"sqlite:///{going.home / 'mlflow.db'}"
     command = [
         sys.executable,
@@ -277,9 +279,9 @@ def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
     ]
     follower = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        shutil.copytree(waiting / f"{cell}-r0", going.run(f"{cell}-r0"))
+        shutil.copytree(waiting / f"{setting}-r0", going.run(f"{setting}-r0"))
         _until(lambda: f"{OTHER} #0" in _opened(site, "going"))
-        shutil.copytree(waiting / f"{cell}-r1", going.run(f"{cell}-r1"))
+        shutil.copytree(waiting / f"{setting}-r1", going.run(f"{setting}-r1"))
         _until(lambda: f"{OTHER} #1" in _opened(site, "going"))
         assert f"{OTHER} #2" not in site.names()
     finally:

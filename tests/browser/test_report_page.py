@@ -29,7 +29,7 @@ KEPT = {
     "certainty",
     "sweep",
     "run",
-    "cell",
+    "setting",
     "baseline",
     "outcome",
     "verdict",
@@ -196,10 +196,9 @@ def test_a_reader_who_prefers_dark_gets_a_dark_page_with_dark_charts_and_may_cha
 def test_a_phone_sets_the_settings_in_its_width_and_scrolls_other_tables_inside_themselves(reader, report, width):
     page = reader.open(report, width=width)
     assert scroll_width(page) == width
-    assert page.query_selector("#table-cells").bounding_box()["width"] < width
-    beyond = (
-        "(() => { const box = document.querySelector('#cells .scroll'); return box.scrollWidth > box.clientWidth })()"
-    )
+    assert page.query_selector("#table-settings").bounding_box()["width"] < width
+    box = "document.querySelector('#settings .scroll')"
+    beyond = f"{box}.scrollWidth > {box}.clientWidth"
     assert not page.evaluate(beyond)
     assert page.query_selector("#table-unmeasured").bounding_box()["width"] > width
     assert page.query_selector("#unmeasured .scroll").bounding_box()["width"] < width
@@ -252,12 +251,12 @@ def test_choosing_a_run_lets_the_others_fade(reader, report):
 
 def test_tables_sort_by_number_and_filter_by_words(reader, report):
     page = reader.open(report)
-    first = "#table-cells tbody tr:first-child th"
+    first = "#table-settings tbody tr:first-child th"
     fastest = page.inner_text(first)
-    page.click("#table-cells thead th:nth-child(2) button")
+    page.click("#table-settings thead th:nth-child(2) button")
     assert page.inner_text(first) == fastest
-    page.click("#table-cells thead th:nth-child(2) button")
-    assert page.get_attribute("#table-cells thead th:nth-child(2)", "aria-sort") == "ascending"
+    page.click("#table-settings thead th:nth-child(2) button")
+    assert page.get_attribute("#table-settings thead th:nth-child(2)", "aria-sort") == "ascending"
     assert page.inner_text(first) != fastest
     page.click("#runs summary")
     page.fill("#runs input", "crashed")
@@ -267,30 +266,30 @@ def test_tables_sort_by_number_and_filter_by_words(reader, report):
 @pytest.mark.parametrize("scripts", [True, False])
 def test_a_row_of_a_setting_opens_to_the_rest_that_is_known_of_it(reader, report, scripts):
     page = reader.open(report, scripts=scripts)
-    closed = page.locator("#table-cells tr.more").first
+    closed = page.locator("#table-settings tr.more").first
     assert not closed.is_visible()
-    page.click("#table-cells tbody tr:first-child summary")
+    page.click("#table-settings tbody tr:first-child summary")
     assert closed.is_visible()
     for words in ("Memory", "Verdict", "accelsweep run", "Trainer("):
         assert words in closed.inner_text()
-    assert page.locator("#table-cells tr.more:visible").count() == 1
+    assert page.locator("#table-settings tr.more:visible").count() == 1
 
 
 def test_sorting_keeps_what_a_row_opens_to_below_it(reader, report):
     page = reader.open(report)
-    last = page.inner_text("#table-cells tbody tr:nth-last-child(2) th")
-    page.click("#table-cells thead th:nth-child(2) button")
-    page.click("#table-cells thead th:nth-child(2) button")
-    first = page.locator("#table-cells tbody tr:first-child")
+    last = page.inner_text("#table-settings tbody tr:nth-last-child(2) th")
+    page.click("#table-settings thead th:nth-child(2) button")
+    page.click("#table-settings thead th:nth-child(2) button")
+    first = page.locator("#table-settings tbody tr:first-child")
     assert first.locator("th").inner_text() == last
     first.locator("summary").click()
-    assert page.locator("#table-cells tbody tr:nth-child(2)").is_visible()
+    assert page.locator("#table-settings tbody tr:nth-child(2)").is_visible()
 
 
 def test_without_scripts_the_pictures_and_tables_are_there(reader, report):
     page = reader.open(report, scripts=False)
     assert len(page.query_selector_all("noscript .picture svg")) >= 7
-    assert page.is_visible("#table-cells")
+    assert page.is_visible("#table-settings")
 
 
 def test_hostile_texts_run_nothing_and_move_nothing(reader, hostile_report):
@@ -310,7 +309,7 @@ def test_a_sweep_without_a_single_interval_draws_its_charts_without_complaint(re
     folder = SweepFolder(tmp_path, sweep.name)
     Findings.model_validate(_pointlike(Findings.read(sweep.findings).model_dump())).write(folder.findings)
     page = reader.open(write_report(folder))
-    assert "no interval" in page.inner_text("#cells")
+    assert "no interval" in page.inner_text("#settings")
     assert reader.complaints == []
 
 
@@ -342,7 +341,11 @@ def test_in_a_sandboxed_frame_sections_scroll_and_files_are_shown(browser, repor
     frame.wait_for_selector("html[data-drawn]", timeout=30_000)
     frame.click("nav a[href='#runs']")
     frame.wait_for_function("window.scrollY > 1000")
-    for address, first in (("quality.csv", "cell,label,"), ("cells.csv", "Setting,Rate,"), ("speedup.svg", "<svg ")):
+    for address, first in (
+        ("quality.csv", "setting,label,"),
+        ("settings.csv", "Setting,Rate,"),
+        ("speedup.svg", "<svg "),
+    ):
         frame.click(f"a[href='{address}']")
         assert frame.input_value("dialog textarea").startswith(first)
         assert frame.get_attribute("dialog a", "download") == address

@@ -28,11 +28,11 @@ def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def ended(rate: float, code: int) -> None:
         compared = [Version(name=name, kind="commit", digest=sha256_text(name)[:40]) for name in NAMES]
-        cells = [{"version": name} for name in NAMES]
-        manifest = make_manifest(cells, BLOCKS).model_copy(update={"compared": tuple(compared)})
+        settings = [{"version": name} for name in NAMES]
+        manifest = make_manifest(settings, BLOCKS).model_copy(update={"compared": tuple(compared)})
         runs = [
             make_run(
-                cells[index],
+                settings[index],
                 block,
                 each * (1 + SHAKE[(block + index) % BLOCKS]),
                 config={"version": compared[index].identity},

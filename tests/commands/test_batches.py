@@ -32,13 +32,13 @@ def searched(tmp_path):
     folder = write_plan(home, plan)
 
     def leave(number, largest=None, rows=None, **changes):
-        cell = plan.cells[number]
+        setting = plan.settings[number]
         frontier = None if largest is None else a_frontier(largest, rows)
-        run = Run.of(cell.name, 0, cell.config.seed)
-        facts = {"sweep": folder.name, "cell": cell.name, "run": run.name, "repeat": 0, "axes": cell.axes}
-        facts |= {"config": cell.config, "frontier": frontier, "outcome": Outcome.measured, "reason": None}
+        run = Run.of(setting.name, 0, setting.config.seed)
+        facts = {"sweep": folder.name, "setting": setting.name, "run": run.name, "repeat": 0, "axes": setting.axes}
+        facts |= {"config": setting.config, "frontier": frontier, "outcome": Outcome.measured, "reason": None}
         pattern.model_copy(update={**facts, "steps_sha256": None, **changes}).write(folder.record(run.name))
-        return cell.name
+        return setting.name
 
     return home, leave
 

@@ -65,8 +65,10 @@ def test_bash_completes_sweeps_of_the_folder_and_outcomes(example_sweep):
 
 
 def test_bash_completes_the_settings_of_the_sweep_that_was_named(example_sweep):
-    cells = [cell.name for cell in Manifest.read(example_sweep.manifest).cells if cell.unsupported is None]
-    assert in_bash("accelsweep", "debug", "example", "", home=example_sweep.home) == cells
+    settings = [
+        setting.name for setting in Manifest.read(example_sweep.manifest).settings if setting.unsupported is None
+    ]
+    assert in_bash("accelsweep", "debug", "example", "", home=example_sweep.home) == settings
 
 
 @pytest.mark.parametrize("words", [("run", "-m", "experiment", "=", "nothing"), ("debug", "no/such/sweep", "")])

@@ -60,8 +60,8 @@ def test_the_command_says_what_comes_next_and_exits_with_2_where_it_cannot(tmp_p
 def test_the_starter_can_be_planned_as_it_is_written(tmp_path):
     write_starter(tmp_path)
     plan = make_plan(tmp_path, ["experiment=mine"])
-    assert len(plan.manifest.cells) == 4
-    assert [cell.unsupported for cell in plan.manifest.cells] == [None] * 4
+    assert len(plan.manifest.settings) == 4
+    assert [setting.unsupported for setting in plan.manifest.settings] == [None] * 4
 
 
 @pytest.mark.long  # the test above plans what is written; only here it is measured

@@ -104,8 +104,8 @@ def test_nothing_that_a_command_imports_says_anything_beside_the_answer(tmp_path
 def test_a_plan_holds_what_its_table_shows(tmp_path, capsys):
     show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart",)), keep_profile=True), as_json=True)
     found = told(capsys)
-    assert [cell["label"] for cell in found["cells"] if cell["baseline"]] == ["cpu x1 | 32-true | batch 32"]
-    assert found["cells"][0]["axes"]["batch_size"] == 32
+    assert [setting["label"] for setting in found["settings"] if setting["baseline"]] == ["cpu x1 | 32-true | batch 32"]
+    assert found["settings"][0]["axes"]["batch_size"] == 32
     estimate = found["estimate"]
     assert estimate["minutes"]["least"] < estimate["minutes"]["expected"] < estimate["minutes"]["most"]
     assert (estimate["usd"], estimate["usd_reason"]) == (None, "no prices are given")
@@ -174,7 +174,7 @@ def test_a_failed_gate_names_its_settings_and_exits_with_3(example_sweep, typed)
     assert (done.returncode, done.stderr) == (3, "")
     found = json.loads(done.stdout)
     assert found["fail_if"] == "slower:2%"
-    slower = [row["cell"] for row in found["rows"] if row["verdict"] == "slower"]
+    slower = [row["setting"] for row in found["rows"] if row["verdict"] == "slower"]
     assert slower
     assert found["failing"] == slower
 
@@ -213,7 +213,7 @@ def test_ctrl_c_leaves_no_half_of_an_answer(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("text", ["\x1b[2J\x7f\x9b\u202e", "\ud800", "é 東", 'quote " and \\'])
 def test_no_label_breaks_the_form_or_reaches_the_terminal(text, capsys):
-    row = ListedRun(run="a-r0", cell="a", label=text, axes={"key": text}, outcome=Outcome.not_run)
+    row = ListedRun(run="a-r0", setting="a", label=text, axes={"key": text}, outcome=Outcome.not_run)
     from accelsweep.driver.console import say
 
     say(RunsAnswer(sweep="s", rate_metric=None, rate_unit=None, runs=(row,)).text())

@@ -41,12 +41,12 @@ def looked(tmp_path, example_sweep):
     conditions = CurrentConditions(SweepFolder(home, "sweep"))
 
     def record(block, run, rate, doubts):
-        config = block.configs[run.cell]
+        config = block.configs[run.setting]
         metric = replace(template.metrics["samples_per_second"], value=rate)
         return template.model_copy(
             update={
                 "run": run.name,
-                "cell": run.cell,
+                "setting": run.setting,
                 "repeat": run.repeat,
                 "block": block.name,
                 "config": config,
@@ -63,7 +63,7 @@ def looked(tmp_path, example_sweep):
             folder = write_plan(home, plans[-1])
             for new in plans[-1].new_blocks:
                 for run in new.runs:
-                    batch = new.configs[run.cell].batch_size
+                    batch = new.configs[run.setting].batch_size
                     dice = random.Random(f"{SEED} {batch} {run.repeat}")  # the same noise whatever settings are called
                     rate = RATES[batch] * math.exp(dice.gauss(0.0, noise))
                     record(new, run, rate, doubts).write(folder.record(run.name))
@@ -74,13 +74,13 @@ def looked(tmp_path, example_sweep):
 
 
 def runs_of(plan):
-    sizes = {cell.name: cell.config.batch_size for cell in plan.cells}
-    return Counter(sizes[Run.parse(run).cell] for block in plan.manifest.blocks for run in set(block.runs))
+    sizes = {setting.name: setting.config.batch_size for setting in plan.settings}
+    return Counter(sizes[Run.parse(run).setting] for block in plan.manifest.blocks for run in set(block.runs))
 
 
 def test_a_decided_setting_gets_no_further_block_and_the_others_go_on_to_the_last_look(looked, capsys):
     _, plans = looked()
-    assert [plan.manifest.settings.repeats for plan in plans] == list(LOOKS)
+    assert [plan.manifest.options.repeats for plan in plans] == list(LOOKS)
     last = runs_of(plans[-1])
     assert last[128] == LOOKS[-1]
     assert last[64] < last[128]
@@ -92,7 +92,7 @@ def test_a_decided_setting_gets_no_further_block_and_the_others_go_on_to_the_las
 
 def test_quiet_settings_are_decided_early(looked, capsys):
     _, plans = looked(noise=0.0005)
-    assert plans[-1].manifest.settings.repeats < LOOKS[-1]
+    assert plans[-1].manifest.options.repeats < LOOKS[-1]
     assert "everything decided" in capsys.readouterr().out
 
 
@@ -113,7 +113,7 @@ def test_where_others_disturb_all_that_is_left_two_looks_are_the_last(looked, ca
     busy = busy_cpu(1.9, 0.1)
     assert busy is not None
     _, plans = looked(doubts=(busy,))
-    assert [plan.manifest.settings.repeats for plan in plans] == list(LOOKS[:2])
+    assert [plan.manifest.options.repeats for plan in plans] == list(LOOKS[:2])
     told = "after 5 blocks, 2 settings without a verdict; no further look follows, because others disturb all of them"
     assert told in capsys.readouterr().out
 
@@ -123,7 +123,7 @@ def test_every_undecided_setting_stands_beside_the_baseline_in_each_new_block(lo
     baseline = plans[-1].manifest.baseline
     for block in plans[-1].new_blocks:
         assert isinstance(block, Block)
-        assert baseline in {run.cell for run in block.runs}
+        assert baseline in {run.setting for run in block.runs}
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,12 @@ def measured(tmp_path, example_sweep):
         for block in (Block.read(folder.block(each.name)) for each in plan.manifest.blocks):
             for run in block.runs:
                 rate = 1000.0 * math.exp(generator.gauss(0.0, noise))
-                config = block.configs[run.cell]
+                config = block.configs[run.setting]
                 metric = replace(template.metrics["samples_per_second"], value=rate)
                 template.model_copy(
                     update={
                         "run": run.name,
-                        "cell": run.cell,
+                        "setting": run.setting,
                         "repeat": run.repeat,
                         "block": block.name,
                         "config": config,

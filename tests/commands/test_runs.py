@@ -35,7 +35,7 @@ def sweep(tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]) -
     return planned(tmp_path)
 
 
-def test_every_run_is_listed_with_outcome_reason_cell_and_folder(sweep, capsys):
+def test_every_run_is_listed_with_outcome_reason_setting_and_folder(sweep, capsys):
     print_runs(sweep.home, "tiny", None)
     shown = capsys.readouterr().out
     assert shown.startswith("tiny: on cpu\n"), "what is not swept is told once"

@@ -37,7 +37,7 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "220")
 
 
-def test_a_plan_names_cells_reasons_blocks_and_what_it_can_show(tmp_path, capsys):
+def test_a_plan_names_settings_reasons_blocks_and_what_it_can_show(tmp_path, capsys):
     show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart",)), keep_profile=True))
     shown = capsys.readouterr().out
     assert "cpu x2 | bf16-mixed | batch 128" in shown
@@ -108,17 +108,17 @@ def measured(tmp_path, example_sweep):
 
     def write(*overrides):
         plan = make_plan(home, ["experiment=quickstart", "accelerator=cpu", "devices=1", *overrides])
-        folder, configs = write_plan(home, plan), {cell.name: cell.config for cell in plan.cells}
+        folder, configs = write_plan(home, plan), {setting.name: setting.config for setting in plan.settings}
         generator = random.Random(1)
         for block in plan.manifest.blocks:
             for name in block.runs:
                 run = Run.parse(name)
                 rate = template.metrics["samples_per_second"]
                 noisy = replace(rate, value=rate.value * math.exp(generator.gauss(0, 0.05)))
-                own = {"sweep": plan.manifest.sweep, "block": block.name, "run": name, "cell": run.cell}
-                own |= {"repeat": run.repeat, "config": configs[run.cell]}
+                own = {"sweep": plan.manifest.sweep, "block": block.name, "run": name, "setting": run.setting}
+                own |= {"repeat": run.repeat, "config": configs[run.setting]}
                 own |= {"metrics": {**template.metrics, "samples_per_second": noisy}}
-                own |= {"fingerprint": CurrentConditions(folder).read_fingerprint(configs[run.cell])}
+                own |= {"fingerprint": CurrentConditions(folder).read_fingerprint(configs[run.setting])}
                 template.model_copy(update=own).write(folder.record(name))
         return plan, folder
 
@@ -201,16 +201,16 @@ def test_no_width_and_no_name_takes_the_numbers_from_the_final_table(example_swe
     """At 80 columns, with settings of nine axes, one of which is markup."""
     found = analyse(collect(example_sweep), Manifest.read(example_sweep.manifest))
     long = " | ".join(["[/foo]", *(f"model.layer_{number}.width={number}" for number in range(8))])
-    wide = tuple(each.model_copy(update={"label": f"{each.label} | {long}"}) for each in found.cells)
-    found.model_copy(update={"cells": wide}).write(example_sweep.findings)
+    wide = tuple(each.model_copy(update={"label": f"{each.label} | {long}"}) for each in found.settings)
+    found.model_copy(update={"settings": wide}).write(example_sweep.findings)
     monkeypatch.setenv("COLUMNS", "80")
     print_results(example_sweep)
     shown = capsys.readouterr().out
     assert "[/foo]" in shown
-    rates = [bare_text(cell.rate).split()[0] for cell in wide if cell.rate]
+    rates = [bare_text(setting.rate).split()[0] for setting in wide if setting.rate]
     assert rates
     assert all(rate in shown for rate in rates)
-    assert all(str(cell.verdict) in shown for cell in wide if cell.speedup)
+    assert all(str(setting.verdict) in shown for setting in wide if setting.speedup)
 
 
 def test_status_tells_of_every_sweep_of_the_folder(example_sweep, capsys):
@@ -222,9 +222,9 @@ def test_status_tells_of_every_sweep_of_the_folder(example_sweep, capsys):
 
 def test_status_names_the_setting_and_the_repeat_of_a_doubt(example_sweep, capsys):
     doubtful = next(record for path in example_sweep.records_on_top() if (record := Record.read(path)).doubts)
-    axes = {cell.name: cell.axes for cell in Manifest.read(example_sweep.manifest).cells}
+    axes = {setting.name: setting.axes for setting in Manifest.read(example_sweep.manifest).settings}
     print_status(example_sweep.home, None)
-    told = f"doubt: {label(axes[doubtful.cell])}, repeat {doubtful.repeat}: {doubtful.doubts[0].message}"
+    told = f"doubt: {label(axes[doubtful.setting])}, repeat {doubtful.repeat}: {doubtful.doubts[0].message}"
     assert told in capsys.readouterr().out
 
 
@@ -285,8 +285,10 @@ def test_a_gate_that_is_not_understood_is_refused_with_an_example(example_sweep)
         compare_sweeps(example_sweep.home, example_sweep.name, example_sweep.name, "worse")
 
 
-def test_the_beginning_of_a_cells_name_is_enough(example_sweep):
-    runnable = [cell.name for cell in Manifest.read(example_sweep.manifest).cells if cell.unsupported is None]
+def test_the_beginning_of_a_settings_name_is_enough(example_sweep):
+    runnable = [
+        setting.name for setting in Manifest.read(example_sweep.manifest).settings if setting.unsupported is None
+    ]
     assert full_name(example_sweep, runnable[0][:8]) == runnable[0]
     with pytest.raises(InputError, match="the beginning of several"):
         full_name(example_sweep, "")

@@ -1,4 +1,4 @@
-"""A cell is named by what decides its measurement, and by nothing else."""
+"""A setting is named by what decides its measurement, and by nothing else."""
 
 import os
 import subprocess
@@ -10,12 +10,12 @@ from example_sweep import config_of
 from accelsweep.config.schema import checked_config
 from accelsweep.config.setting import (
     PLAN_KEYS,
-    cell_name,
     frozen_paths,
     in_short,
     label,
     placed_paths,
     scientific,
+    setting_name,
     shared_devices,
 )
 
@@ -23,13 +23,13 @@ CONFIG = {"accelerator": "cpu", "batch_size": 32, "model": {"_target_": "m.Net",
 
 
 @pytest.mark.parametrize("key", sorted(PLAN_KEYS))
-def test_plan_keys_are_no_part_of_a_cells_name(key):
-    assert cell_name(CONFIG | {key: "changed"}) == cell_name(CONFIG)
+def test_plan_keys_are_no_part_of_a_settings_name(key):
+    assert setting_name(CONFIG | {key: "changed"}) == setting_name(CONFIG)
 
 
 @pytest.mark.parametrize("change", [{"batch_size": 33}, {"model": {"_target_": "m.Net", "width": 9}}, {"new_key": 1}])
 def test_every_other_key_is(change):
-    assert cell_name(CONFIG | change) != cell_name(CONFIG)
+    assert setting_name(CONFIG | change) != setting_name(CONFIG)
 
 
 def in_a_mapping(path):
@@ -47,7 +47,7 @@ def in_a_variable(path):
 @pytest.mark.parametrize("at", [in_a_mapping, in_a_list, in_a_variable])
 def test_a_path_counts_in_full_wherever_it_stands(at):
     paths = ["/nfs/imagenet", "/nvme/imagenet", "/nfs/cifar", "/nfs/a/imagenet", "/imagenet"]
-    assert len({cell_name(at(path)) for path in paths}) == len(paths)
+    assert len({setting_name(at(path)) for path in paths}) == len(paths)
 
 
 @pytest.mark.parametrize("at", [in_a_mapping, in_a_list, in_a_variable])
@@ -74,8 +74,8 @@ def test_what_is_no_path_below_the_working_folder_stays_as_it_is(text, tmp_path)
     assert frozen_paths({"key": whole}, tmp_path) == {"key": whole}
 
 
-def test_a_cells_name_is_the_same_in_another_process_with_another_hash_seed():
-    code = f"from accelsweep.config.setting import cell_name; print(cell_name({CONFIG!r}))"
+def test_a_settings_name_is_the_same_in_another_process_with_another_hash_seed():
+    code = f"from accelsweep.config.setting import setting_name; print(setting_name({CONFIG!r}))"
     names = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -86,11 +86,11 @@ def test_a_cells_name_is_the_same_in_another_process_with_another_hash_seed():
         ).stdout.strip()
         for seed in ("0", "1")
     }
-    assert names == {cell_name(CONFIG)}
+    assert names == {setting_name(CONFIG)}
 
 
 def test_one_and_one_point_zero_are_different_values():
-    assert cell_name({"lr": 1}) != cell_name({"lr": 1.0})
+    assert setting_name({"lr": 1}) != setting_name({"lr": 1.0})
 
 
 def test_scientific_keeps_user_keys():

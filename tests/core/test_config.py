@@ -1,4 +1,4 @@
-"""A cell's config is typed where it enters, is written back as it was, and is read by attribute from there on."""
+"""A setting's config is typed where it enters, is written back as it was, and is read by attribute from there on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from tiny_sweep import CONFIG, config_with
 
 from accelsweep.config.schema import changed, checked_config
-from accelsweep.config.setting import cell_name
+from accelsweep.config.setting import setting_name
 from accelsweep.installation import __version__
 from accelsweep.json_documents import Document
 from accelsweep.plain_json import canonical_json
@@ -34,7 +34,7 @@ def test_a_config_is_written_back_as_it_was_with_keys_of_the_users_own_and_of_ot
     assert canonical_json(block.model_dump(mode="json")["configs"]["c"]) == canonical_json(raw)
     config = block.configs["c"]
     assert (config.env, config.measure.min_seconds) == ({"A": "3"}, 1.0)
-    assert cell_name(config.raw) == cell_name(raw)
+    assert setting_name(config.raw) == setting_name(raw)
 
 
 def test_documents_of_finished_sweeps_are_written_back_byte_for_byte(tmp_path: Path) -> None:

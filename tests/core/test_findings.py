@@ -8,16 +8,16 @@ from example_sweep import effective_of
 from pydantic_core import to_jsonable_python
 
 from accelsweep.records.estimates import Estimate, Speedup, Verdict
-from accelsweep.records.findings import CellFinding
+from accelsweep.records.findings import SettingFinding
 from accelsweep.results import Effective
 
 AXES = {"devices": 2, "batch_size": 32, "precision": "32-true"}
 NEWER_KEYS = ("deterministic", "matmul_precision")
 
 
-def finding(effective: Effective | None, speedup: Speedup | None = None) -> CellFinding:
-    return CellFinding(
-        cell="3f2a", label="x2", axes=AXES, hardware=None, planned=1, measured=1, outcomes={}, reasons=(), rate=None,
+def finding(effective: Effective | None, speedup: Speedup | None = None) -> SettingFinding:
+    return SettingFinding(
+        setting="3f2a", label="x2", axes=AXES, hardware=None, planned=1, measured=1, outcomes={}, reasons=(), rate=None,
         speedup=speedup, verdict=Verdict.not_yet, verdict_reason="", quality=None, quality_verdict="", metrics={},
         effective=effective, doubts=(), runs=(),
     )  # fmt: skip
@@ -27,15 +27,15 @@ def test_the_settings_in_force_are_written_key_by_key_and_read_back() -> None:
     one = finding(effective_of(AXES))
     written = one.model_dump(mode="json")
     assert written["effective"] == to_jsonable_python(effective_of(AXES))
-    assert CellFinding.model_validate(json.loads(json.dumps(written))) == one
-    assert CellFinding.model_validate(one.model_dump()) == one
+    assert SettingFinding.model_validate(json.loads(json.dumps(written))) == one
+    assert SettingFinding.model_validate(one.model_dump()) == one
     assert (one.world_size, one.device_names) == (2, ("Intel Xeon (example)",))
 
 
 def test_a_setting_that_was_never_measured_is_written_with_no_settings_in_force_and_read_back() -> None:
     one = finding(None)
     assert (one.model_dump()["effective"], one.model_dump(mode="json")["effective"]) == ({}, {})
-    assert CellFinding.model_validate(one.model_dump(mode="json")) == one
+    assert SettingFinding.model_validate(one.model_dump(mode="json")) == one
     assert (one.accelerator, one.device_names, one.world_size, one.num_nodes) == (None, (), 1, 1)
 
 
@@ -43,7 +43,7 @@ def test_a_finding_of_a_version_that_stated_fewer_settings_is_read_with_their_de
     written = finding(effective_of(AXES)).model_dump(mode="json")
     for key in NEWER_KEYS:
         del written["effective"][key]
-    assert CellFinding.model_validate(written).effective == effective_of(AXES)
+    assert SettingFinding.model_validate(written).effective == effective_of(AXES)
 
 
 def test_the_ratio_is_that_of_the_speed_up_where_there_is_one() -> None:

@@ -14,17 +14,17 @@ import accelsweep
 from accelsweep import registry
 from accelsweep.config.schema import MODELS
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Settings
+from accelsweep.config.sweep_options import Options
 from accelsweep.features.fleet.planning import Fleet
-from accelsweep.run_config import VERSION, CellConfig, LearningRate, Measure
+from accelsweep.run_config import VERSION, LearningRate, Measure, SettingConfig
 
 SOURCE = Path(accelsweep.__file__).parent
 OF_FEATURES = (
     *(registry.load(keys.model) for feature in registry.features() for keys in feature.config_keys),
     *(registry.load(scheduler.options) for scheduler in registry.schedulers()),
 )
-ROOTS = (MODELS[CellConfig], MODELS[Measure], MODELS[LearningRate], Settings, Site, Fleet, *OF_FEATURES)
-"""The models of all that a user writes: a cell, its optimiser, the steering and place of its sweep, and its nodes."""
+ROOTS = (MODELS[SettingConfig], MODELS[Measure], MODELS[LearningRate], Options, Site, Fleet, *OF_FEATURES)
+"""The models of all that a user writes: a setting, its optimiser, the options and site of its sweep, and its nodes."""
 
 
 def keys_in(annotations: Iterable[Any]) -> frozenset[str]:
@@ -43,7 +43,7 @@ def keys_in(annotations: Iterable[Any]) -> frozenset[str]:
 OURS = keys_in(ROOTS) | {VERSION} | {scheduler.name for scheduler in registry.schedulers()}
 
 NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
-    ("features/ab/recommendation.py", "cell.axes"): ("version", "swept keys with their values"),
+    ("features/ab/recommendation.py", "setting.axes"): ("version", "swept keys with their values"),
     ("run_environment.py", "self.details"): ("device", "fields of the hardware in a fingerprint"),
     ("analysis/costs.py", "one"): ("usd_per_hour", "costs of a setting, by their names"),
     ("features/history/lines.py", "setting.planned.axes"): ("version", "swept keys with their values"),
@@ -54,7 +54,7 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
     ("run_config.py", "self.data"): ("batch_size target", "a data set's own key, which is called like one of ours"),
     ("run_config.py", "self.raw"): ("accelerator", "the module that types configs: the model behind the accelerator"),
     ("run_config.py", "config"): ("version", "the module that types configs: a version's identity"),
-    ("records/plan.py", "cell.axes"): ("version", "swept keys with their values"),
+    ("records/plan.py", "setting.axes"): ("version", "swept keys with their values"),
     ("features/claims/command.py", "Literal"): ("claims", "the type of a word"),
     ("config/site.py", "value"): ("kinds", "the module that parses: what kinds of node inherit"),
     ("driver/snakemake_process.py", "found"): ("name", "a group of a pattern"),
@@ -108,12 +108,12 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
     ("worker/rank_setup.py", "found"): ("name", "a version's folders, in a variable of the environment"),
     ("report/figures/drift.py", "row"): ("block rate", "a row of a chart"),
     ("features/ladder/report.py", "row"): ("name", "a row of a chart"),
-    ("report/figures/memory.py", "cell.axes"): ("batch_size", "swept keys with their values"),
+    ("report/figures/memory.py", "setting.axes"): ("batch_size", "swept keys with their values"),
     ("report/figures/rate.py", "best"): ("batch_size", "a row of a chart"),
-    ("report/figures/rate.py", "cell.axes"): ("batch_size", "swept keys with their values"),
+    ("report/figures/rate.py", "setting.axes"): ("batch_size", "swept keys with their values"),
     ("report/figures/rate.py", "row"): ("rate", "a row of a chart"),
     ("report/figures/scaling.py", "row"): ("devices kinds", "a row of a chart"),
-    ("report/figures/steps.py", "row"): ("cell", "a row of a chart"),
+    ("report/figures/steps.py", "row"): ("setting", "a row of a chart"),
     ("report/figures/tradeoff.py", "rows[0]"): ("unit", "a row of a chart"),
     ("features/imports/readers.py", "match"): (
         "device devices precision task",
@@ -201,7 +201,7 @@ EXPECTED = {(*where, key) for where, (keys, _) in NOT_A_CONFIG.items() for key i
 
 def test_no_module_but_the_one_that_parses_reads_a_key_of_ours_by_its_name_as_text() -> None:
     unexpected = [(file, *read) for file, read in reads_of_the_source() if (file, *read[:2]) not in EXPECTED]
-    assert unexpected == [], "read it as an attribute of CellConfig, or say in NOT_A_CONFIG what it is instead"
+    assert unexpected == [], "read it as an attribute of SettingConfig, or say in NOT_A_CONFIG what it is instead"
 
 
 def test_every_exception_still_stands_for_something() -> None:

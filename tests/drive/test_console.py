@@ -31,7 +31,7 @@ def test_characters_that_a_terminal_obeys_are_shown_as_escapes(capsys):
 
 @pytest.mark.parametrize("width", ["120", "20"])
 @pytest.mark.parametrize("text", ["[/foo]", "[bold]x", "[link=file:///etc]x[/link]", ":smile:"])
-def test_markup_in_a_title_a_heading_or_a_cell_is_text(text, width, capsys, monkeypatch):
+def test_markup_in_a_title_a_heading_or_a_setting_is_text(text, width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", width)
     show(Listing(f"t {text}", ("name", f"h{text}"), ((f"c {text}", f"v {text}"), ("long " * 5, "long " * 40))))
     shown = re.sub(r"\s", "", capsys.readouterr().out)
@@ -39,7 +39,7 @@ def test_markup_in_a_title_a_heading_or_a_cell_is_text(text, width, capsys, monk
 
 
 @pytest.mark.parametrize("width", ["120", "20"])
-def test_a_table_cell_obeys_no_control_character(width, capsys, monkeypatch):
+def test_a_table_setting_obeys_no_control_character(width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", width)
     show(Listing("t", ("c", "d"), ((HOSTILE, HOSTILE), ("", "long " * 40))))
     assert escaped(shown := capsys.readouterr().out) == shown

@@ -184,10 +184,10 @@ def begun(finished):
 
 
 def test_what_is_left_is_foretold_by_the_runs_of_finished_blocks(begun):
-    took = {record.cell: record.wall_seconds for record in records(begun)}
+    took = {record.setting: record.wall_seconds for record in records(begun)}
     progress = SweepProgress.begin(begun)
     left = [run for runs in progress.pending.values() for run in runs]
-    known = sum(took[Run.parse(run).cell] for run in left)
+    known = sum(took[Run.parse(run).setting] for run in left)
     assert len(left) == 16
     assert progress.seconds_left() == pytest.approx(known + 2 * ASSUMED_BETWEEN_SECONDS)
     assert progress._eta() == f"about {approximate_duration(known + 2 * ASSUMED_BETWEEN_SECONDS)} left"
@@ -257,7 +257,7 @@ def raised(folder, record, line, error="ValueError", kind="user_exception"):
 
 def of_other_settings(folder):
     """Return one record of each setting."""
-    return list({record.cell: record for record in records(folder)}.values())
+    return list({record.setting: record for record in records(folder)}.values())
 
 
 def test_two_settings_that_end_with_one_exception_at_one_place_are_alike(example_sweep):
@@ -295,7 +295,7 @@ def test_nothing_is_alike_where_something_was_measured_or_one_setting_failed_twi
 
 def test_the_two_runs_of_a_single_setting_are_alike(example_sweep):
     first = measured(example_sweep)[0]
-    again = first.model_copy(update={"run": f"{first.cell}-r9", "repeat": 9})
+    again = first.model_copy(update={"run": f"{first.setting}-r9", "repeat": 9})
     seen = FirstFailures(example_sweep)
     for record in (first, again):
         seen.look(raised(example_sweep, record, 7), by_run=True)

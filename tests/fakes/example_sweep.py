@@ -1,7 +1,7 @@
 """A finished sweep on disk, made of real documents with invented numbers, for collect, the report and the publisher.
 
-It has ten cells on a CPU. Eight run in three blocks of one repeat each; the plan marks the other two as unsupported. A
-rule excluded two combinations. Among the 24 runs every outcome occurs: three out of memory, one diverged, one timed
+It has ten settings on a CPU. Eight run in three blocks of one repeat each; the plan marks the other two as unsupported.
+A rule excluded two combinations. Among the 24 runs every outcome occurs: three out of memory, one diverged, one timed
 out, one crashed, one without a record. The rates follow a simple law with 0.3 % noise from a fixed seed, so that the
 verdicts are known. Two devices beat one, bf16-mixed loses to 32-true, batch 128 beats batch 32.
 """
@@ -21,15 +21,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from accelsweep.config.setting import cell_name
+from accelsweep.config.setting import setting_name
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Analysis, Settings
+from accelsweep.config.sweep_options import Analysis, Options
 from accelsweep.devices.device_kind import Device
 from accelsweep.files import sha256_file
 from accelsweep.metrics import Metric
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, Done, Excluded, Manifest, PlannedBlock, PlannedCell
+from accelsweep.records.plan import Block, Done, Excluded, Manifest, PlannedBlock, PlannedSetting
 from accelsweep.records.run_record import Record
 from accelsweep.results import Doubt, Effective, Fingerprint, Outcome
 from accelsweep.run_config import Run
@@ -60,8 +60,8 @@ def _first(name: str, repeats: int) -> tempfile.TemporaryDirectory[str]:
     """Write the sweep into a folder of this process, once: a hundred tests want a copy."""
     home = tempfile.TemporaryDirectory(prefix="example-", dir=os.environ.get("TESTS_SHARED_FOLDER"))
     folder = SweepFolder(Path(home.name), name)
-    configs = {cell_name(config_of(axes)): config_of(axes) for axes in _grid() if axes["precision"] != "16-mixed"}
-    axes_of = {cell: {key: config[key] for key in AXES} for cell, config in configs.items()}
+    configs = {setting_name(config_of(axes)): config_of(axes) for axes in _grid() if axes["precision"] != "16-mixed"}
+    axes_of = {setting: {key: config[key] for key in AXES} for setting, config in configs.items()}
     blocks = [_block(name, repeat, configs, axes_of) for repeat in range(repeats)]
     for block in blocks:
         block.write(folder.block(block.name))
@@ -81,7 +81,7 @@ def _first(name: str, repeats: int) -> tempfile.TemporaryDirectory[str]:
 
 
 def config_of(axes: dict[str, Any]) -> dict[str, Any]:
-    """Return the scientific config of the cell with these values on the axes."""
+    """Return the scientific config of the setting with these values on the axes."""
     return {
         "accelerator": "cpu",
         "num_nodes": 1,
@@ -119,7 +119,7 @@ def _grid() -> list[dict[str, Any]]:
 
 
 def _block(sweep: str, repeat: int, configs: dict[str, Any], axes: dict[str, Any]) -> Block:
-    runs = [Run.of(cell, repeat, 0) for cell in configs]
+    runs = [Run.of(setting, repeat, 0) for setting in configs]
     random.Random(repeat).shuffle(runs)
     name = "b" + sha256_text(canonical_json([sweep, [run.name for run in runs]]))[:12]
     resources = Resources(cpus=2, minutes=90)
@@ -136,9 +136,11 @@ def _manifest(name: str, blocks: list[Block], repeats: int) -> Manifest:
         experiment="example",
         overrides=("experiment=example", "devices=1,2", "batch_size=32,128", "precision=32-true,bf16-mixed,16-mixed"),
         axes=AXES,
-        cells=tuple(
-            PlannedCell(
-                name=cell_name(config_of(axes)), axes=axes, unsupported=why if axes["precision"] == "16-mixed" else None
+        settings=tuple(
+            PlannedSetting(
+                name=setting_name(config_of(axes)),
+                axes=axes,
+                unsupported=why if axes["precision"] == "16-mixed" else None,
             )
             for axes in _grid()
         ),
@@ -146,12 +148,12 @@ def _manifest(name: str, blocks: list[Block], repeats: int) -> Manifest:
             Excluded(axes={"devices": devices, "batch_size": 128, "precision": "16-mixed"}, because="not of interest")
             for devices in (1, 2)
         ),
-        baseline=cell_name(config_of(BASELINE)),
+        baseline=setting_name(config_of(BASELINE)),
         blocks=tuple(
             PlannedBlock(name=block.name, runs=tuple(run.name for run in block.runs), resources=block.resources)
             for block in blocks
         ),
-        settings=Settings(repeats=repeats, baseline=BASELINE, analysis=Analysis()),
+        options=Options(repeats=repeats, baseline=BASELINE, analysis=Analysis()),
         site=Site(
             name="local",
             probe=True,
@@ -164,7 +166,7 @@ def _manifest(name: str, blocks: list[Block], repeats: int) -> Manifest:
 
 def _record(block: Block, run: Run, position: int, start: datetime, generator: random.Random) -> Record | None:
     """Return the record of this run, or None for the run that left none."""
-    axes = block.axes[run.cell]
+    axes = block.axes[run.setting]
     outcome, reason = _ending(axes, run.repeat)
     noise = generator.gauss(0.0, 0.003)
     if outcome is Outcome.not_run:
@@ -174,13 +176,13 @@ def _record(block: Block, run: Run, position: int, start: datetime, generator: r
         sweep=block.sweep,
         block=block.name,
         run=run.name,
-        cell=run.cell,
+        setting=run.setting,
         repeat=run.repeat,
         seed=run.seed,
         position=position,
         attempt=1,
         axes=axes,
-        config=block.configs[run.cell],
+        config=block.configs[run.setting],
         outcome=outcome,
         reason=reason,
         started_at=start.isoformat(),

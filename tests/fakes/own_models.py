@@ -434,12 +434,12 @@ def table() -> str:
     """Return the table of the document."""
     lines = ["| model or data | `loop=lightning` | `loop=raw` | |", "|---|---|---|---|"]
     for case in CASES:
-        cells = [case.what, *(_cell(case.expected(loop)) for loop in ("lightning", "raw")), case.note]
-        lines.append("| " + " | ".join(cells) + " |")
+        settings = [case.what, *(_setting(case.expected(loop)) for loop in ("lightning", "raw")), case.note]
+        lines.append("| " + " | ".join(settings) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(expected: str) -> str:
+def _setting(expected: str) -> str:
     return expected if expected == WORKS else f"refused: *{expected}*"
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from accelsweep.analysis.run_results import Reading, RunRow
 from accelsweep.config.schema import checked_config
-from accelsweep.config.setting import cell_name
+from accelsweep.config.setting import setting_name
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Analysis, Settings
+from accelsweep.config.sweep_options import Analysis, Options
 from accelsweep.plain_json import sha256_text
-from accelsweep.records.plan import Manifest, PlannedBlock, PlannedCell
+from accelsweep.records.plan import Manifest, PlannedBlock, PlannedSetting
 from accelsweep.results import Doubt, Effective, Outcome
-from accelsweep.run_config import CellConfig, Run
+from accelsweep.run_config import Run, SettingConfig
 from accelsweep.run_environment import HardwareKind
 from accelsweep.schedulers.protocol import Resources
 
@@ -39,27 +39,27 @@ CONFIG: dict[str, Any] = {
 
 
 def name_of(axes: Mapping[str, Any]) -> str:
-    """Return the name of the cell with these values on the axes."""
-    return cell_name({**CONFIG, **axes})
+    """Return the name of the setting with these values on the axes."""
+    return setting_name({**CONFIG, **axes})
 
 
-def make_manifest(cells: Sequence[Mapping[str, Any]], blocks: int, **settings: Any) -> Manifest:
-    """Return the plan of one run of each cell in each block; the first cell is the baseline."""
-    names = [name_of(axes) for axes in cells]
+def make_manifest(settings: Sequence[Mapping[str, Any]], blocks: int, **options: Any) -> Manifest:
+    """Return the plan of one run of each setting in each block; the first setting is the baseline."""
+    names = [name_of(axes) for axes in settings]
     return Manifest(
         sweep="simulated",
         revision=1,
         experiment="simulated",
         overrides=("experiment=simulated",),
-        axes=tuple(cells[0]),
-        cells=tuple(PlannedCell(name=name, axes=dict(axes)) for name, axes in zip(names, cells, strict=True)),
+        axes=tuple(settings[0]),
+        settings=tuple(PlannedSetting(name=name, axes=dict(axes)) for name, axes in zip(names, settings, strict=True)),
         excluded=(),
         baseline=names[0],
         blocks=tuple(
             PlannedBlock(name=f"b{block}", runs=tuple(f"{name}-r{block}" for name in names), resources=Resources())
             for block in range(blocks)
         ),
-        settings=Settings(repeats=max(blocks, 1), analysis=Analysis(**settings)),
+        options=Options(repeats=max(blocks, 1), analysis=Analysis(**options)),
         site=Site(name="local"),
         sources={},
         versions={},
@@ -72,7 +72,7 @@ def make_run(axes: Mapping[str, Any], block: int, rate: float | None, **fields: 
     `fields` replace fields of the row (`outcome`, `reason`, `seed`, ...), as the plain values in a record's file. Those
     of `config` and `effective` are merged. Any other number is a metric: `quality=0.9`.
     """
-    cell = name_of(axes)
+    setting = name_of(axes)
     numbers = {key: fields.pop(key) for key in list(fields) if isinstance(fields[key], float)}
     units = {
         "samples_per_second": "1/s",
@@ -86,9 +86,9 @@ def make_run(axes: Mapping[str, Any], block: int, rate: float | None, **fields: 
     config = checked_config({**CONFIG, **axes, **fields.pop("config", {})})
     row: dict[str, Any] = {
         "sweep": "simulated",
-        "cell": cell,
+        "setting": setting,
         "axes": dict(axes),
-        "run": Run.of(cell, block, 0).name,
+        "run": Run.of(setting, block, 0).name,
         "repeat": block,
         "seed": block,
         "position": 0,
@@ -104,12 +104,12 @@ def make_run(axes: Mapping[str, Any], block: int, rate: float | None, **fields: 
         "environment": {"before": {"host": "node1"}},
         "outcome": Outcome(fields.pop("outcome", "measured" if rate is not None else "crashed")),
         "doubts": tuple(Doubt(**doubt) for doubt in fields.pop("doubts", ())),
-        "record_sha256": sha256_text(f"{cell} {block} {rate}"),
+        "record_sha256": sha256_text(f"{setting} {block} {rate}"),
     }
     return RunRow(**row | fields)
 
 
-def _effective(config: CellConfig, changes: Mapping[str, Any]) -> Effective:
+def _effective(config: SettingConfig, changes: Mapping[str, Any]) -> Effective:
     own = {
         "accelerator": config.accelerator,
         "device_names": ["Xeon"],

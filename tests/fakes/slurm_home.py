@@ -1,6 +1,6 @@
 """A user's working directory on the login node of the Slurm of tests/slurm/cluster.sh, and that Slurm's start and end.
 
-Its GPUs run no CUDA: `fake_gpus` of the site makes CPU cells ask for them.
+Its GPUs run no CUDA: `fake_gpus` of the site makes CPU settings ask for them.
 """
 
 from __future__ import annotations

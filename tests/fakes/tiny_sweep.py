@@ -1,4 +1,4 @@
-"""A planned sweep in one block, with the cells and repeats that a supervisor's test asks for; and its measuring."""
+"""A planned sweep in one block, with the settings and repeats that a supervisor's test asks for; and its measuring."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import warm
 
 from accelsweep.config.schema import checked_config
-from accelsweep.config.setting import cell_name
+from accelsweep.config.setting import setting_name
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Limits, Settings
+from accelsweep.config.sweep_options import Limits, Options
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, Manifest, PlannedBlock, PlannedCell
+from accelsweep.records.plan import Block, Manifest, PlannedBlock, PlannedSetting
 from accelsweep.records.run_record import Record
-from accelsweep.run_config import CellConfig, Run
+from accelsweep.run_config import Run, SettingConfig
 from accelsweep.schedulers.protocol import Resources
 
 CONFIG: dict[str, Any] = {
@@ -52,7 +52,7 @@ CONFIG: dict[str, Any] = {
 LOCAL = Site(name="local")
 
 
-def config_with(**changes: Any) -> CellConfig:
+def config_with(**changes: Any) -> SettingConfig:
     """Return CONFIG with `changes`, those of `measure` key by key, as it is read from a block."""
     measure = changes.get("measure", {})
     whole = {**CONFIG["measure"], **measure} if isinstance(measure, Mapping) else measure
@@ -61,7 +61,7 @@ def config_with(**changes: Any) -> CellConfig:
 
 def plan_sweep(
     home: Path,
-    cells: Sequence[Mapping[str, Any]],
+    settings: Sequence[Mapping[str, Any]],
     *,
     repeats: int = 1,
     limits: Mapping[str, Any] | None = None,
@@ -69,11 +69,13 @@ def plan_sweep(
     name: str = "tiny",
     site: Site = LOCAL,
 ) -> tuple[SweepFolder, Path]:
-    """Write manifest and block of a sweep whose cells are CONFIG with `cells` changed; return folder and block file."""
+    """Write manifest and block of a sweep of CONFIG with these changes; return folder and block file."""
     folder = SweepFolder(home, name)
-    configs = {cell_name(config): checked_config(config) for config in ({**CONFIG, **changes} for changes in cells)}
-    axes = dict(zip(configs, (dict(changes) for changes in cells), strict=True))
-    runs = tuple(Run.of(cell, repeat, 0) for repeat in range(repeats) for cell in configs)
+    configs = {
+        setting_name(config): checked_config(config) for config in ({**CONFIG, **changes} for changes in settings)
+    }
+    axes = dict(zip(configs, (dict(changes) for changes in settings), strict=True))
+    runs = tuple(Run.of(setting, repeat, 0) for repeat in range(repeats) for setting in configs)
     block_name = "b" + sha256_text(canonical_json([name, [run.name for run in runs]]))[:12]
     block = Block(
         name=block_name, sweep=name, order_seed=0, runs=runs, configs=configs, axes=axes, resources=Resources()
@@ -84,12 +86,12 @@ def plan_sweep(
         revision=1,
         experiment=None,
         overrides=(),
-        axes=tuple(sorted({key for changes in cells for key in changes})),
-        cells=tuple(PlannedCell(name=cell, axes=axes[cell]) for cell in configs),
+        axes=tuple(sorted({key for changes in settings for key in changes})),
+        settings=tuple(PlannedSetting(name=setting, axes=axes[setting]) for setting in configs),
         excluded=(),
         baseline=None,
         blocks=(PlannedBlock(name=block_name, runs=tuple(run.name for run in runs), resources=Resources()),),
-        settings=Settings(repeats=repeats, limits=Limits(**(limits or {}))),
+        options=Options(repeats=repeats, limits=Limits(**(limits or {}))),
         site=site,
         sources=dict(sources or {}),
         versions={},

@@ -1,6 +1,6 @@
-"""One sweep of a user's own modules with many unusual cells: one for each test of the road that would need a sweep.
+"""One sweep of a user's own modules with many unusual settings: one for each test of the road that would need a sweep.
 
-Every cell is a file of the user's group `case`. The command quotes what a shell would run, and its addresses hold
+Every setting is a file of the user's group `case`. The command quotes what a shell would run, and its addresses hold
 passwords.
 """
 
@@ -99,7 +99,7 @@ CASES = {
     "talkative_raw": "model: {_target_: mine.Talkative}\nloop: raw",
     "lasting": "model: {_target_: mine.Lasting}",
 }
-"""The settings of each cell on top of the experiment; `lasting` lasts long enough to be followed."""
+"""The settings of each setting on top of the experiment; `lasting` lasts long enough to be followed."""
 
 EXPERIMENT = f"""\
 # @package _global_
@@ -118,7 +118,7 @@ measure: {{warmup_steps: {WARMUP_STEPS}, min_steps: 10, max_steps: 40, min_secon
 """
 
 
-def measure_unusual_cells(home: Home) -> None:
+def measure_unusual_settings(home: Home) -> None:
     """Fill the home, run the one command in it, and keep its ending beside it."""
     home.experiment("unusual", EXPERIMENT)
     home.module("mine", MINE)

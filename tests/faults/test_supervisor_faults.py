@@ -28,7 +28,7 @@ from accelsweep.records.run_record import Record, steps_damage
 
 pytestmark = pytest.mark.real
 
-CELLS = [f"slow:{number}" for number in range(4)]
+SETTINGS = [f"slow:{number}" for number in range(4)]
 SPAN_SECONDS = 1.9
 """The block takes longer: four runs of half a second each. So there is always something to strike."""
 
@@ -70,7 +70,7 @@ class Ledger:
         code, output = self.tiny_block.run()
         assert code == 0, output
         self.look()
-        assert len(self.finished) == len(CELLS)
+        assert len(self.finished) == len(SETTINGS)
         folder, block = self.tiny_block.folder, self.tiny_block.name
         assert Done.read(folder.done(block)).records == self.finished
         assert audit(folder).reopened == ()
@@ -99,7 +99,7 @@ def inject(process: subprocess.Popen[str], seconds: float, number: signal.Signal
 
 @pytest.fixture
 def ledger(tiny_block: TinyBlock) -> Ledger:
-    tiny_block.plan(*CELLS)
+    tiny_block.plan(*SETTINGS)
     (tiny_block.home / "foreign").write_text("not ours")
     return Ledger(tiny_block)
 
@@ -141,9 +141,9 @@ def test_a_damaged_record_done_file_or_steps_file_is_never_used(ledger: Ledger, 
     ledger.tiny_block.run()
     folder = ledger.tiny_block.folder
     victims = [
-        folder.record(ledger.tiny_block.runs()[dice.randrange(len(CELLS))]),
+        folder.record(ledger.tiny_block.runs()[dice.randrange(len(SETTINGS))]),
         folder.done(ledger.tiny_block.name),
-        folder.steps(ledger.tiny_block.runs()[dice.randrange(len(CELLS))]),
+        folder.steps(ledger.tiny_block.runs()[dice.randrange(len(SETTINGS))]),
     ]
     ledger.look()
     for path in victims:
@@ -174,7 +174,7 @@ def test_a_read_only_folder_is_a_clear_error(ledger: Ledger, tmp_path: Path) -> 
 def test_a_full_disk_is_a_clear_error_and_not_the_runs_fault(tiny_block: TinyBlock) -> None:
     tiny_block.home.mkdir(parents=True)
     with mounted(tiny_block.home, "size=512k"):
-        tiny_block.plan(*CELLS, limits={"free_disk_bytes": 1000})
+        tiny_block.plan(*SETTINGS, limits={"free_disk_bytes": 1000})
         ledger = Ledger(tiny_block)
         inject(tiny_block.start(), 1.0, signal.SIGTERM)
         ledger.look()

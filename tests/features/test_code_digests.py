@@ -11,7 +11,7 @@ from tiny_sweep import config_with
 from accelsweep import registry
 from accelsweep.planning import source_digests
 from accelsweep.planning.source_digests import ImportPath, targets
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 
 MODELS = {
     "boosting": {"model": {"_target_": "accelsweep.features.boosting.boosters.XGBoost"}, "task": "boosting"},
@@ -22,11 +22,11 @@ MODELS = {
 """Feature with code that runs measure -> the keys of a setting that it measures."""
 
 
-def setting_of(feature: str) -> CellConfig:
+def setting_of(feature: str) -> SettingConfig:
     return config_with(**MODELS[feature])
 
 
-def digests(config: CellConfig, home: Path) -> dict[str, str]:
+def digests(config: SettingConfig, home: Path) -> dict[str, str]:
     return source_digests.source_digests(targets(config), ImportPath.of_home(home))
 
 

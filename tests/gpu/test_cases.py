@@ -37,7 +37,9 @@ def test_every_case_is_planned_for_a_gpu_and_supported(group: str, tmp_path: Pat
     place.cases(FULL[group])
     names = ",".join(FULL[group])
     plan = make_plan(tmp_path, ["accelerator=cuda", "experiment=cases", f"case={names}", *GPU, *window(place)])
-    assert {cell.axes["case"]: cell.unsupported for cell in plan.manifest.cells} == dict.fromkeys(FULL[group])
+    assert {setting.axes["case"]: setting.unsupported for setting in plan.manifest.settings} == dict.fromkeys(
+        FULL[group]
+    )
 
 
 def test_the_search_for_the_largest_batch_is_planned_for_a_gpu(tmp_path: Path):
@@ -45,7 +47,9 @@ def test_the_search_for_the_largest_batch_is_planned_for_a_gpu(tmp_path: Path):
     place.prepare()
     place.cases({"searched": cases.frontier(small=False) | {"task": "memory_frontier"}})
     plan = make_plan(tmp_path, ["accelerator=cuda", *SEARCH, *GPU])
-    assert [(cell.config.task, cell.config.batch_size) for cell in plan.cells] == [("memory_frontier", 1024)]
+    assert [(setting.config.task, setting.config.batch_size) for setting in plan.settings] == [
+        ("memory_frontier", 1024)
+    ]
 
 
 def test_a_later_window_replaces_an_earlier_one(tmp_path: Path):
@@ -55,4 +59,4 @@ def test_a_later_window_replaces_an_earlier_one(tmp_path: Path):
     place.cases({"known": cases.known(0.1)})
     again = (*window(place), "measure.min_seconds=6")
     plan = make_plan(tmp_path, ["accelerator=cuda", "experiment=cases", "case=known", *GPU, *again])
-    assert [cell.config.measure.min_seconds for cell in plan.cells] == [6]
+    assert [setting.config.measure.min_seconds for setting in plan.settings] == [6]

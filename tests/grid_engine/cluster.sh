@@ -3,7 +3,7 @@
 # A real Grid Engine on this machine, on loopback, without systemd or containers: one node of 8 slots in the queue `all.q`.
 #
 # Slots, memory and GPUs are numbers that it counts; the machine shares its own. Needs root and Debian's gridengine-master,
-# -exec and -client. All state lies under $ACCELSWEEP_GRID_ROOT. Debian's own cell and its ports are left alone.
+# -exec and -client. All state lies under $ACCELSWEEP_GRID_ROOT. Debian's own setting and its ports are left alone.
 # It ends only what it started.
 set -euo pipefail
 
@@ -147,6 +147,6 @@ case ${1:-} in
   controller-away) away "$2" ;;
   status) if alive "$MASTER"; then qstat -f; else echo "down"; fi ;;
   pids) pid_files | while read -r file; do if alive "$file"; then cat "$file"; fi; done ;;
-  environment) env | grep -E '^SGE_(ROOT|CELL|QMASTER_PORT|EXECD_PORT)=' ;;
+  environment) env | grep -E '^SGE_(ROOT|SETTING|QMASTER_PORT|EXECD_PORT)=' ;;
   *) sed -n 2,8p "$0" && exit 2 ;;
 esac

@@ -62,8 +62,8 @@ def test_its_runs_are_those_of_the_table_of_records(sweep, folder):
 
 
 def test_a_text_that_is_no_unicode_is_shown_escaped(sweep):
-    cells = (sweep.findings.cells[0].model_copy(update={"label": "\ud800"}), *sweep.findings.cells[1:])
-    frame = settings_frame(sweep.findings.model_copy(update={"cells": cells}))
+    settings = (sweep.findings.settings[0].model_copy(update={"label": "\ud800"}), *sweep.findings.settings[1:])
+    frame = settings_frame(sweep.findings.model_copy(update={"settings": settings}))
     assert frame["label"][0] == "\\ud800"
 
 
@@ -77,17 +77,17 @@ def test_a_metric_without_a_value_is_missing_and_never_zero(sweep, folder):
 
 def test_a_setting_has_its_rate_its_ratio_and_the_ends_of_their_intervals(sweep):
     settings = sweep.settings.set_index("setting")
-    assert len(settings) == len(sweep.findings.cells)
-    for cell in sweep.findings.cells:
-        row = settings.loc[cell.cell]
-        assert row["verdict"] == cell.verdict
-        if cell.rate is not None:
+    assert len(settings) == len(sweep.findings.settings)
+    for setting in sweep.findings.settings:
+        row = settings.loc[setting.setting]
+        assert row["verdict"] == setting.verdict
+        if setting.rate is not None:
             found = [row[f"samples_per_second{end}"] for end in ("_low", "", "_high")]
-            stated = (cell.rate.low, cell.rate.value, cell.rate.high)
+            stated = (setting.rate.low, setting.rate.value, setting.rate.high)
             assert found == pytest.approx([float("nan") if end is None else end for end in stated], nan_ok=True)
-        if cell.speedup is not None and cell.speedup.ratio.low is not None:
-            assert row["speedup_ratio_low"] <= row["speedup_ratio"] == cell.speedup.ratio.value
-        elif cell.speedup is None:
+        if setting.speedup is not None and setting.speedup.ratio.low is not None:
+            assert row["speedup_ratio_low"] <= row["speedup_ratio"] == setting.speedup.ratio.value
+        elif setting.speedup is None:
             assert pd.isna(row["speedup_ratio"])
 
 

@@ -68,7 +68,7 @@ def test_a_plan_has_settings_refusals_and_the_words_of_the_command(tmp_path):
     assert plan.settings["baseline"].sum() == 1
     assert plan.settings["wanted_runs"].sum() == plan.table.wanted
     assert (plan.settings["runs_left"] == plan.settings["wanted_runs"]).all(), "nothing is measured yet"
-    assert len(plan.settings) == len(plan.table.cells)
+    assert len(plan.settings) == len(plan.table.settings)
     assert len(plan.refused) == len(plan.table.unsupported) + len(plan.table.excluded)
     assert any(line.startswith("3 blocks (3 new)") for line in plan.summary)
     assert "3 blocks (3 new)" in plan._repr_html_()

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.heavy
 def test_the_command_for_a_setting_plans_that_setting_alone(home):
     for overrides in (["experiment=quickstart", "batch_size=32,64"], ["experiment=ladder"]):
         manifest = make_plan(home, overrides).manifest
-        for cell in [cell for cell in manifest.cells if cell.unsupported is None][::3]:
-            typed = shlex.split(rerun_command(manifest, cell))
+        for setting in [setting for setting in manifest.settings if setting.unsupported is None][::3]:
+            typed = shlex.split(rerun_command(manifest, setting))
             again = make_plan(home, typed[2 : typed.index("--name")], name=typed[-1]).manifest
-            assert [one.name for one in again.cells] == [cell.name]
+            assert [one.name for one in again.settings] == [setting.name]

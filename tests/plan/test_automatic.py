@@ -32,22 +32,22 @@ def batch_of(name, number):
 
 
 def batches(plan):
-    return [(cell.axes["batch_size"], cell.unsupported) for cell in plan.manifest.cells]
+    return [(setting.axes["batch_size"], setting.unsupported) for setting in plan.manifest.settings]
 
 
 def test_settings_that_differ_in_nothing_that_takes_memory_share_a_search(home):
     wanted = unsearched(home, "devices=1,2", "measure.warmup_steps=5,10", "+measure.headroom=0.2")
     assert len(wanted.searches) == len(wanted.left) == 2
-    assert [cell.axes for cell in wanted.searches.values()] == [{"devices": 1}, {"devices": 2}]
-    assert {cell.config.task for cell in wanted.searches.values()} == {"memory_frontier"}
-    assert {cell.config.measure.headroom for cell in wanted.searches.values()} == {0.2}
+    assert [setting.axes for setting in wanted.searches.values()] == [{"devices": 1}, {"devices": 2}]
+    assert {setting.config.task for setting in wanted.searches.values()} == {"memory_frontier"}
+    assert {setting.config.measure.headroom for setting in wanted.searches.values()} == {0.2}
     assert "`accelsweep run` searches for it first" in str(wanted)
     assert list(home.iterdir()) == []
 
 
 def test_strategies_have_searches_of_their_own(home):
     wanted = unsearched(home, "devices=2", "trainer=default,fsdp_parts")
-    assert [cell.axes for cell in wanted.searches.values()] == [{"trainer": "default"}, {"trainer": "fsdp_parts"}]
+    assert [setting.axes for setting in wanted.searches.values()] == [{"trainer": "default"}, {"trainer": "fsdp_parts"}]
     assert len(unsearched(home, "devices=2", "trainer.strategy=ddp,fsdp").searches) == 2
 
 
@@ -55,9 +55,9 @@ def test_what_a_search_found_is_a_plain_number_of_the_setting(home):
     wanted = unsearched(home, "devices=1,2")
     plan = make_plan(home, [*BASE, "devices=1,2"], name="mine", batches=answers(wanted, 118, 60))
     assert batches(plan) == [(118, None), (60, None)]
-    assert [cell.config.batch_size for cell in plan.cells] == [118, 60]
-    given = make_plan(home, [*BASE, "batch_size=118"], name="other").cells[0]
-    assert plan.cells[0].name == given.name, "an automatic batch is that batch"
+    assert [setting.config.batch_size for setting in plan.settings] == [118, 60]
+    given = make_plan(home, [*BASE, "batch_size=118"], name="other").settings[0]
+    assert plan.settings[0].name == given.name, "an automatic batch is that batch"
     assert [one.batch_size for one in plan.manifest.found_batches] == [118, 60]
     assert any("60, 118 per rank, found by mine-frontier" in note for note in plan.notes)
 
@@ -107,7 +107,7 @@ def test_a_search_that_found_nothing_is_a_row_with_its_reason_beside_the_same_ba
 
 def test_nothing_is_searched_for_a_setting_that_cannot_run(home):
     wanted = unsearched(home, "precision=32-true,16-mixed")
-    assert [cell.config.precision for cell in wanted.searches.values()] == ["32-true"]
+    assert [setting.config.precision for setting in wanted.searches.values()] == ["32-true"]
     plan = make_plan(home, [*BASE, "precision=32-true,16-mixed"], name="mine", batches=answers(wanted, 118))
     assert [reason is not None and "16-mixed" in reason for _, reason in batches(plan)] == [False, True]
 
@@ -131,7 +131,7 @@ def test_the_searches_are_a_sweep_of_their_own(home):
     wanted = unsearched(home, "devices=1,2")
     plan = search_plan(home, wanted)
     assert (plan.manifest.sweep, plan.manifest.searches_for) == ("mine-frontier", "mine")
-    assert [cell.axes for cell in plan.manifest.cells] == [{"devices": 1}, {"devices": 2}]
+    assert [setting.axes for setting in plan.manifest.settings] == [{"devices": 1}, {"devices": 2}]
     (block,) = plan.manifest.blocks
     assert len(block.runs) == 2, "one search of each, the first one not twice"
     write_plan(home, plan)

@@ -48,7 +48,7 @@ def mods(tmp_path):
     ],
 )
 def test_what_a_source_binds_or_may_bind_is_planned(target, mods):
-    assert plan(mods, f"model._target_={target}").cells
+    assert plan(mods, f"model._target_={target}").settings
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ UNTOLD = ("OfTorch", "Two", "Meta", "Decorated", "Wrapped", "New", "Late", "Twic
     ],
 )  # fmt: skip
 def test_what_a_class_takes_or_may_take_is_planned(given, takes):
-    assert plan(takes, *f"model._target_={given}".split(" ")).cells
+    assert plan(takes, *f"model._target_={given}".split(" ")).settings
 
 
 @pytest.mark.parametrize("inner", ["torch.optim.Adam", "takes.made", "torch.optim.lr_scheduler.StepLR"])
@@ -188,17 +188,17 @@ def test_a_class_within_another_that_only_its_owner_can_complete_is_told_to_be_p
         plan(takes, *own)
     assert "model.inner._partial_=true (`_partial_: true` in a file)" in str(told.value)
     last_line("nested `_target_` without `_partial_`", str(told.value))
-    assert plan(takes, *own, "+model.inner._partial_=true").cells
-    assert plan(takes, *own, "+model._recursive_=false").cells
+    assert plan(takes, *own, "+model.inner._partial_=true").settings
+    assert plan(takes, *own, "+model._recursive_=false").settings
 
 
 def test_what_accelsweep_itself_gives_is_not_missing(takes):
     (takes / "sets.py").write_text("class Data:\n    def __init__(self, batch_size, seed, device, net): ...\n")
     with pytest.raises(InputError, match=r"sets\.Data needs net"):
         plan(takes, "data._target_=sets.Data")
-    assert plan(takes, "data._target_=sets.Data", "data.net=1").cells
+    assert plan(takes, "data._target_=sets.Data", "data.net=1").settings
     (takes / "attribute.py").write_text("class Data:\n    def __init__(self): self.batch_size = 1\n")
-    assert plan(takes, "data._target_=attribute.Data", "data.batch_size=64", "devices=2").cells
+    assert plan(takes, "data._target_=attribute.Data", "data.batch_size=64", "devices=2").settings
 
 
 def test_an_argument_of_a_callback_and_of_an_optimizer_are_looked_at_too(takes):
@@ -239,4 +239,4 @@ def test_a_folder_that_is_no_package_and_a_name_that_nobody_imports_are_fine(tmp
     for name in (*fine, "requests/notes.txt", "example.py", "models/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
-    assert plan(tmp_path).cells
+    assert plan(tmp_path).settings

@@ -1,4 +1,4 @@
-"""What every run of a cell would fail by, or what would change nothing, is refused while nothing has been written."""
+"""What would fail every run of a setting, or change nothing, is refused before anything is written."""
 
 import pytest
 import yaml
@@ -92,7 +92,7 @@ def test_what_no_run_can_measure_is_refused_by_the_plan(home, overrides, words):
     ],
 )
 def test_what_runs_can_measure_is_planned(home, overrides):
-    assert make_plan(home, ["accelerator=cpu", *overrides]).manifest.cells
+    assert make_plan(home, ["accelerator=cpu", *overrides]).manifest.settings
 
 
 def test_nothing_that_a_run_refuses_is_a_default_of_ours():
@@ -111,7 +111,7 @@ def test_nothing_that_a_run_refuses_is_a_default_of_ours():
     ],
 )
 def test_a_swept_key_of_ones_own_that_nothing_refers_to_is_refused(home, overrides, key):
-    """All of its cells would measure the same, and the report would say so with confidence."""
+    """All of its settings would measure the same, and the report would say so with confidence."""
     message = refusal(home, *overrides)
     assert message.startswith(f"{key} has several values, and nothing refers to it"), message
     assert f"${{{key}}}" in message
@@ -136,14 +136,14 @@ def test_a_swept_group_of_ones_own_that_nothing_refers_to_is_refused(home, own_c
     ],
 )
 def test_a_key_of_ones_own_that_something_refers_to_is_an_axis(home, overrides):
-    assert make_plan(home, ["accelerator=cpu", *overrides]).manifest.cells
+    assert make_plan(home, ["accelerator=cpu", *overrides]).manifest.settings
 
 
 def test_a_swept_group_that_lies_over_the_whole_config_is_an_axis(home, own_conf):
     sizes = {"small": 16, "large": 64}
     own_conf({f"setup/{name}.yaml": f"# @package _global_\nbatch_size: {sizes[name]}\n" for name in sizes})
     plan = make_plan(home, ["accelerator=cpu", "+setup=small,large"])
-    assert sorted(cell.config.batch_size for cell in plan.cells) == [16, 64]
+    assert sorted(setting.config.batch_size for setting in plan.settings) == [16, 64]
 
 
 def test_an_argument_of_the_trainer_is_sent_to_the_trainer(home, own_conf):
@@ -152,7 +152,7 @@ def test_an_argument_of_the_trainer_is_sent_to_the_trainer(home, own_conf):
     message = refusal(home, "gradient_clip_val=0.5")
     assert advised in message
     assert "of your own" not in message
-    assert make_plan(home, ["accelerator=cpu", advised]).cells[0].config.trainer["gradient_clip_val"] == 0.5
+    assert make_plan(home, ["accelerator=cpu", advised]).settings[0].config.trainer["gradient_clip_val"] == 0.5
     assert "+trainer.gradient_clip_val=VALUE" in refusal(home, "+gradient_clip_val=0.5,1")
     assert "decided by measure.*" in refusal(home, "min_epochs=3")
     assert advised in refusal(home, "trainer.gradient_clip_val=0.5")
@@ -182,7 +182,7 @@ def test_the_trainers_arguments_are_those_of_the_trainer_itself():
 
 def test_a_misspelt_strategy_is_refused_and_one_of_another_package_is_not(home):
     assert "Lightning has no such strategy (did you mean 'ddp'?)" in refusal(home, "trainer.strategy=dpp")
-    assert make_plan(home, ["accelerator=cpu", "trainer.strategy=ddp,colossalai"]).cells
+    assert make_plan(home, ["accelerator=cpu", "trainer.strategy=ddp,colossalai"]).settings
 
 
 def test_the_strategies_read_in_lightnings_source_are_those_that_it_registers():

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, options
 from hypothesis import strategies as st
 from tiny_sweep import config_with
 
-from accelsweep.config.setting import Cell
+from accelsweep.config.setting import Setting
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import BlockSettings, Limits, Settings
+from accelsweep.config.sweep_options import BlockOptions, Limits, Options
 from accelsweep.devices.device_kind import Device
 from accelsweep.errors import InputError
 from accelsweep.planning.randomized_blocks import Cutting, design, in_random_order
@@ -30,25 +30,27 @@ CLUSTER = Site(
 )
 
 
-def cell(name: str, accelerator: str = "cpu", devices: int = 1, num_nodes: int = 1, threads: int | None = None) -> Cell:
+def setting(
+    name: str, accelerator: str = "cpu", devices: int = 1, num_nodes: int = 1, threads: int | None = None
+) -> Setting:
     config = config_with(accelerator=accelerator, devices=devices, num_nodes=num_nodes, threads=threads, seed=7)
-    return Cell(name=name, axes={"letter": name}, config=config)
+    return Setting(name=name, axes={"letter": name}, config=config)
 
 
-def task(cells, *, repeats=3, baseline=None, site=LOCAL, run_seconds=600.0, **block) -> Cutting:
+def task(settings, *, repeats=3, baseline=None, site=LOCAL, run_seconds=600.0, **block) -> Cutting:
     """What to cut; the baseline runs once in each block unless `baseline_runs` says otherwise."""
-    named = {each.name: each for each in (cell(c) if isinstance(c, str) else c for c in cells)}
-    settings = Settings(
-        repeats=repeats, block=BlockSettings(**{"baseline_runs": 1} | block), limits=Limits(run_seconds=run_seconds)
+    named = {each.name: each for each in (setting(c) if isinstance(c, str) else c for c in settings)}
+    options = Options(
+        repeats=repeats, block=BlockOptions(**{"baseline_runs": 1} | block), limits=Limits(run_seconds=run_seconds)
     )
-    return Cutting("sweep", named, baseline or next(iter(named)), settings, site)
+    return Cutting("sweep", named, baseline or next(iter(named)), options, site)
 
 
 def runs(planned) -> list[list[str]]:
     return [sorted(block.runs) for block in planned.planned]
 
 
-def test_a_block_holds_one_repeat_of_each_cell():
+def test_a_block_holds_one_repeat_of_each_setting():
     assert runs(design(task("abc"), [])) == [
         ["a-r0", "b-r0", "c-r0"],
         ["a-r1", "b-r1", "c-r1"],
@@ -57,7 +59,7 @@ def test_a_block_holds_one_repeat_of_each_cell():
 
 
 def test_the_baseline_runs_twice_in_each_block_with_two_numbers_and_the_seed_of_its_block():
-    blocks = design(task("abc", baseline_runs=BlockSettings().baseline_runs), []).new
+    blocks = design(task("abc", baseline_runs=BlockOptions().baseline_runs), []).new
     assert [sorted(run.name for run in block.runs) for block in blocks] == [
         ["a-r0", "a-r1", "b-r0", "c-r0"],
         ["a-r2", "a-r3", "b-r1", "c-r1"],
@@ -69,12 +71,12 @@ def test_the_baseline_runs_twice_in_each_block_with_two_numbers_and_the_seed_of_
 
 def test_both_runs_of_the_baseline_come_at_any_place_of_a_block():
     blocks = design(task("abcdefgh", repeats=40, baseline_runs=2), []).new
-    places = {tuple(place for place, run in enumerate(block.runs) if run.cell == "a") for block in blocks}
+    places = {tuple(place for place, run in enumerate(block.runs) if run.setting == "a") for block in blocks}
     assert len(places) > 20
     assert {place for pair in places for place in pair} == set(range(9))
 
 
-def test_the_baseline_runs_no_more_often_than_there_are_cells_beside_it():
+def test_the_baseline_runs_no_more_often_than_there_are_settings_beside_it():
     assert runs(design(task("ab", repeats=1, baseline_runs=2), [])) == [["a-r0", "b-r0"]]
     assert runs(design(task("abc", repeats=1, baseline_runs=9), [])) == [["a-r0", "a-r1", "b-r0", "c-r0"]]
     bounded = runs(design(task("abcdefgh", repeats=1, baseline_runs=2, size=3), []))
@@ -97,7 +99,7 @@ def test_fewer_runs_of_the_baseline_leave_the_blocks_that_have_more():
     assert runs(design(task("abc", repeats=4), first.new))[3:] == [["a-r6", "b-r3", "c-r3"]]
 
 
-def test_a_cell_that_was_the_baseline_keeps_one_run_in_each_block():
+def test_a_setting_that_was_the_baseline_keeps_one_run_in_each_block():
     first = design(task("abc", baseline_runs=2), [])
     other = design(task("abc", baseline="b", baseline_runs=2), first.new)
     assert other.new == ()
@@ -122,7 +124,7 @@ def test_what_is_left_of_the_baseline_alone_counts_by_block():
 
 def test_the_order_is_random_differs_between_blocks_and_is_the_same_everywhere():
     blocks = design(task("abcdefgh"), []).new
-    orders = [[run.cell for run in block.runs] for block in blocks]
+    orders = [[run.setting for run in block.runs] for block in blocks]
     assert len({tuple(order) for order in orders}) == 3
     assert all(order != sorted(order) for order in orders)
     assert blocks == design(task("abcdefgh"), []).new
@@ -133,18 +135,18 @@ def test_the_order_is_random_differs_between_blocks_and_is_the_same_everywhere()
 def test_every_position_is_equally_likely():
     """Chi-squared over 4000 seeds x 5 positions; the 99.9 % point for 4 degrees of freedom is 18.5."""
     letters = [Run.of(letter, 0, 0) for letter in "abcde"]
-    first = Counter(in_random_order(letters, seed)[0].cell for seed in range(4000))
+    first = Counter(in_random_order(letters, seed)[0].setting for seed in range(4000))
     assert sum((first[letter] - 800) ** 2 / 800 for letter in "abcde") < 18.5
 
 
 def test_another_sweep_has_another_order_and_other_names():
     one, other = task("abcdefgh"), task("abcdefgh")
-    other = Cutting("another", other.cells, other.baseline, other.settings, other.site)
+    other = Cutting("another", other.settings, other.baseline, other.options, other.site)
     assert {block.name for block in design(one, []).new}.isdisjoint(block.name for block in design(other, []).new)
     assert design(one, []).new[0].runs != design(other, []).new[0].runs
 
 
-def test_a_new_cell_gets_blocks_with_a_fresh_baseline():
+def test_a_new_setting_gets_blocks_with_a_fresh_baseline():
     first = design(task("abc"), [])
     second = design(task("abcd"), first.new)
     assert second.planned[:3] == first.planned
@@ -164,7 +166,7 @@ def test_fewer_repeats_want_fewer_runs_and_no_new_block():
     assert (fewer.planned, fewer.new) == (first.planned[:2], ())
 
 
-def test_a_dropped_cell_is_no_longer_wanted_though_its_block_stands():
+def test_a_dropped_setting_is_no_longer_wanted_though_its_block_stands():
     first = design(task("abc"), [])
     fewer = design(task("ab"), first.new)
     assert runs(fewer) == [["a-r0", "b-r0"], ["a-r1", "b-r1"], ["a-r2", "b-r2"]]
@@ -200,7 +202,7 @@ def test_a_bounded_block_keeps_its_baseline(size):
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_bounded_blocks_mix_their_cells_anew_in_each_repeat():
+def test_bounded_blocks_mix_their_settings_anew_in_each_repeat():
     planned = design(task("abcdefgh", size=5, repeats=5), [])
     parts = {frozenset(run[0] for run in block.runs) for block in planned.planned}
     assert len(parts) > 4
@@ -225,17 +227,17 @@ def test_a_block_too_short_for_a_run_is_refused():
         design(task("a", minutes=5), [])
 
 
-def test_one_machine_puts_all_cells_into_one_block():
-    mixed = [cell("a"), cell("b", devices=4)]
+def test_one_machine_puts_all_settings_into_one_block():
+    mixed = [setting("a"), setting("b", devices=4)]
     assert runs(design(task(mixed, repeats=1), [])) == [["a-r0", "b-r0"]]
 
 
 @pytest.mark.parametrize(
     ("baseline", "other", "site"),
     [
-        (cell("a"), cell("b", threads=1), LOCAL),
-        (cell("a", "cuda"), cell("b"), LOCAL),
-        (cell("a"), cell("b", threads=1), CLUSTER),
+        (setting("a"), setting("b", threads=1), LOCAL),
+        (setting("a", "cuda"), setting("b"), LOCAL),
+        (setting("a"), setting("b", threads=1), CLUSTER),
     ],
     ids=["all cores", "a GPU", "all cores of a whole node"],
 )
@@ -248,12 +250,20 @@ def test_a_baseline_that_needs_more_than_all_others_shares_their_blocks(baseline
 
 def test_on_shared_nodes_a_baseline_takes_no_cores_that_its_block_would_not_use():
     shared = CLUSTER.model_copy(update={"slurm": CLUSTER.slurm.model_copy(update={"exclusive": False})})
-    assert runs(design(task([cell("a"), cell("b", threads=1)], repeats=1, site=shared), [])) == [["b-r0"], ["a-r0"]]
+    assert runs(design(task([setting("a"), setting("b", threads=1)], repeats=1, site=shared), [])) == [
+        ["b-r0"],
+        ["a-r0"],
+    ]
 
 
 def test_a_cluster_has_a_block_per_resource_class_with_the_baseline_where_it_fits():
-    cells = [cell("one", "cuda"), cell("four", "cuda", 4), cell("nodes", "cuda", 8, 2), cell("cpu", "cpu", 4)]
-    planned = design(task(cells, repeats=1, site=CLUSTER), [])
+    settings = [
+        setting("one", "cuda"),
+        setting("four", "cuda", 4),
+        setting("nodes", "cuda", 8, 2),
+        setting("cpu", "cpu", 4),
+    ]
+    planned = design(task(settings, repeats=1, site=CLUSTER), [])
     assert runs(planned) == [["four-r0", "one-r0"], ["nodes-r0", "one-r1"], ["cpu-r0"]]
     assert [(b.resources.gpus, b.resources.nodes, b.resources.cpus) for b in planned.planned] == [
         (4, 1, 32),
@@ -266,9 +276,9 @@ def test_a_cluster_has_a_block_per_resource_class_with_the_baseline_where_it_fit
     ("nodes", "repeats", "size", "blocks"), [(1, 3, None, 3), (12, 3, None, 12), (100, 1, None, 4), (12, 3, 25, 3)]
 )
 def test_a_large_sweep_on_a_cluster_gives_work_to_all_nodes(nodes, repeats, size, blocks):
-    """24 cells beside the baseline; a job has 6 of them at least, and a stated size is kept."""
+    """24 settings beside the baseline; a job has 6 of them at least, and a stated size is kept."""
     site = CLUSTER.model_copy(update={"nodes": nodes})
-    planned = design(task([cell(f"c{number}") for number in range(25)], repeats=repeats, site=site, size=size), [])
+    planned = design(task([setting(f"c{number}") for number in range(25)], repeats=repeats, site=site, size=size), [])
     assert len(planned.planned) == blocks
     assert all(any(run.startswith("c0-") for run in block.runs) for block in planned.planned)
 
@@ -276,7 +286,7 @@ def test_a_large_sweep_on_a_cluster_gives_work_to_all_nodes(nodes, repeats, size
 def test_names_do_not_depend_on_limits_but_on_runs_and_configs():
     names = {block.name for block in design(task("abc"), []).new}
     assert names == {block.name for block in design(task("abc", run_seconds=5), []).new}
-    other = [c.model_copy(update={"config": config_with(**c.config.raw, root="/x")}) for c in map(cell, "abc")]
+    other = [c.model_copy(update={"config": config_with(**c.config.raw, root="/x")}) for c in map(setting, "abc")]
     assert names.isdisjoint(block.name for block in design(task(other), []).new)
     assert all(len(name) == 13 and name.startswith("b") for name in names)
 
@@ -293,7 +303,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@options(max_examples=80, deadline=None)
 @given(steps)
 def test_however_a_plan_changes_no_block_changes_and_no_run_is_planned_twice(history):
     blocks = {}

@@ -34,7 +34,7 @@ GPUS = [
 
 @pytest.fixture
 def gpu_plan(home):
-    """Cells on 1 and 4 GPUs, 2 repeats: 4 baseline runs on 1 GPU (2 of them in the blocks of the other), 2 on 4."""
+    """Settings on 1 and 4 GPUs, 2 repeats: 4 baseline runs on 1 GPU (2 of them in the blocks of the other), 2 on 4."""
     return lambda *more: make_plan(home, [*GPUS, *more])
 
 
@@ -43,7 +43,7 @@ def test_without_records_it_lies_between_windows_and_time_limits(gpu_plan):
     runs = 2 * 2 + 0
     assert found.runs_left == len(gpu_plan().manifest.wanted_runs()) >= runs
     blocks = len(gpu_plan().manifest.blocks)
-    further = 3 * sum(run.startswith(gpu_plan().cells[1].name) for run in gpu_plan().manifest.wanted_runs())
+    further = 3 * sum(run.startswith(gpu_plan().settings[1].name) for run in gpu_plan().manifest.wanted_runs())
     seconds = found.runs_left * (9 + ASSUMED_BESIDE_SECONDS) + further * ASSUMED_PROCESS_SECONDS
     expected = (seconds + blocks * ASSUMED_BETWEEN_SECONDS) / 60 + AROUND
     most = SUBMISSIONS * sum(block.resources.minutes for block in gpu_plan().manifest.blocks)
@@ -55,7 +55,7 @@ def test_gpu_hours_count_every_gpu(gpu_plan):
     """A run on one GPU in a job with four, the baseline's for example, holds all four."""
     blocks = gpu_plan().manifest.blocks
     assert {block.resources.gpus for block in blocks} == {4}
-    four = gpu_plan().cells[1].name
+    four = gpu_plan().settings[1].name
     runs = [run for block in blocks for run in block.runs]
     expected = sum(
         9 + ASSUMED_BESIDE_SECONDS + 3 * ASSUMED_PROCESS_SECONDS * (run.rpartition("-r")[0] == four) for run in runs
@@ -104,13 +104,13 @@ def test_the_most_holds_where_a_run_is_tried_again_and_a_job_is_submitted_again(
         assert 1 + yaml.safe_load(text)["retries"] == SUBMISSIONS
 
 
-def test_cpu_cells_take_no_gpu_hours(home):
+def test_cpu_settings_take_no_gpu_hours(home):
     assert estimate(make_plan(home, ["accelerator=cpu"])).gpu_hours == (0.0, 0.0, 0.0)
 
 
 def test_earlier_runs_replace_the_guess_and_settled_ones_are_left_out(gpu_plan):
     plan = gpu_plan()
-    one, four = plan.cells
+    one, four = plan.settings
     settled = [run for run in plan.manifest.wanted_runs() if run.startswith(four.name)]
     took = Took("earlier runs", {one.name: [20.0, 22.0]}, {("cuda", "train_throughput"): [5.0, 7.0]}, [3.0])
     found, blocks = estimate(plan, settled, took), len(plan.manifest.blocks)

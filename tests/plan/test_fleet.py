@@ -33,10 +33,10 @@ def by_node(plan: Plan) -> Counter[str | None]:
 def test_each_node_measures_all_settings_in_each_round(home: Path) -> None:
     plan = planned(home, "n1", "n2", "n3")
     assert [block.resources.node for block in plan.manifest.blocks] == ["n1", "n2", "n3"] * 2
-    names = {cell.name for cell in plan.cells}
+    names = {setting.name for setting in plan.settings}
     for block in plan.new_blocks:
-        assert {run.cell for run in block.runs} == names
-    assert plan.manifest.settings.repeats == 6
+        assert {run.setting for run in block.runs} == names
+    assert plan.manifest.options.repeats == 6
     runs = [run for block in plan.new_blocks for run in block.runs]
     assert len({run.name for run in runs}) == len(runs)
 
@@ -72,8 +72,8 @@ def test_a_further_setting_is_measured_on_every_node_beside_the_others(home: Pat
     write_plan(home, planned(home, "n1", "n2", overrides=("batch_size=32,128",)))
     wider = planned(home, "n1", "n2", overrides=("batch_size=32,64,128",))
     assert len(wider.new_blocks) == 4
-    assert {Run.parse(run).cell for block in wider.manifest.blocks for run in block.runs} == {
-        cell.name for cell in wider.cells
+    assert {Run.parse(run).setting for block in wider.manifest.blocks for run in block.runs} == {
+        setting.name for setting in wider.settings
     }
 
 

@@ -93,4 +93,4 @@ def test_interpolations_that_multiply_are_refused_before_anybody_follows_them(tm
 def test_aliases_and_interpolations_in_measure_stand(tmp_path, experiment):
     experiment(["env: {A: &one '1', B: *one, C: '${.A}'}"])
     plan = make_plan(tmp_path, ["accelerator=cpu", "experiment=mine", "+extra=${batch_size}"])
-    assert plan.cells[0].config.env == {"A": "1", "B": "1", "C": "1"}
+    assert plan.settings[0].config.env == {"A": "1", "B": "1", "C": "1"}

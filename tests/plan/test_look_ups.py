@@ -34,7 +34,7 @@ def looked_up(monkeypatch):
 def looks(home, looked_up, settings):
     looked_up.clear()
     given = [f"batch_size=range(1,{settings // 4 + 1})", "model=mlp,small_cnn", "precision=32-true,bf16-mixed"]
-    assert len(make_plan(home, ["accelerator=cpu", *given]).cells) == settings
+    assert len(make_plan(home, ["accelerator=cpu", *given]).settings) == settings
     return dict(looked_up)
 
 

@@ -42,16 +42,16 @@ def planned(home, *overrides, **options):
     return plan
 
 
-def test_the_quickstart_is_eight_cpu_cells_in_five_blocks(home):
+def test_the_quickstart_is_eight_cpu_settings_in_five_blocks(home):
     plan = make_plan(home, QUICKSTART)
     manifest = plan.manifest
     assert (manifest.sweep, manifest.experiment, manifest.revision) == ("quickstart", "quickstart", 1)
     assert manifest.axes == ("accelerator", "devices", "batch_size", "precision")
-    assert len(manifest.cells) == 16
-    assert {cell.axes["accelerator"] for cell in manifest.cells if cell.unsupported} == {"cuda"}
+    assert len(manifest.settings) == 16
+    assert {setting.axes["accelerator"] for setting in manifest.settings if setting.unsupported} == {"cuda"}
     assert [len(block.runs) for block in manifest.blocks] == [9] * 5
-    assert manifest.cells[0].name == manifest.baseline
-    assert manifest.cells[0].axes == {"accelerator": "cpu", "devices": 1, "batch_size": 32, "precision": "32-true"}
+    assert manifest.settings[0].name == manifest.baseline
+    assert manifest.settings[0].axes == {"accelerator": "cpu", "devices": 1, "batch_size": 32, "precision": "32-true"}
     assert files(home) == {}
 
 
@@ -59,21 +59,23 @@ def test_the_quickstart_uses_the_gpus_that_a_machine_has(home, monkeypatch):
     seen = (*kinds.inventory(), Device(accelerator="cuda", model="GPU", count=1))
     monkeypatch.setattr(kinds, "inventory", lambda: seen)
     manifest = make_plan(home, QUICKSTART).manifest
-    reasons = {cell.unsupported for cell in manifest.cells}
-    assert sum(cell.unsupported is None for cell in manifest.cells) == 12
+    reasons = {setting.unsupported for setting in manifest.settings}
+    assert sum(setting.unsupported is None for setting in manifest.settings) == 12
     assert any(reason and "2 CUDA devices" in reason for reason in reasons)
 
 
-def test_every_block_holds_one_repeat_of_each_cell_two_of_the_baseline_and_their_configs(home):
+def test_every_block_holds_one_repeat_of_each_setting_two_of_the_baseline_and_their_configs(home):
     plan = make_plan(home, QUICKSTART)
-    supported = {cell.name for cell in plan.cells if cell.unsupported is None}
+    supported = {setting.name for setting in plan.settings if setting.unsupported is None}
     for number, block in enumerate(plan.new_blocks):
-        assert {run.cell for run in block.runs} == supported == set(block.configs) == set(block.axes)
-        baselines = [run.repeat for run in block.runs if run.cell == plan.manifest.baseline]
+        assert {run.setting for run in block.runs} == supported == set(block.configs) == set(block.axes)
+        baselines = [run.repeat for run in block.runs if run.setting == plan.manifest.baseline]
         assert sorted(baselines) == [2 * number, 2 * number + 1]
-        assert {run.repeat for run in block.runs if run.cell != plan.manifest.baseline} == {number}
+        assert {run.repeat for run in block.runs if run.setting != plan.manifest.baseline} == {number}
         assert {run.seed for run in block.runs} == {1 + number}
-    assert all(block.configs[cell.name] == cell.config for block in plan.new_blocks for cell in plan.cells[:8])
+    assert all(
+        block.configs[setting.name] == setting.config for block in plan.new_blocks for setting in plan.settings[:8]
+    )
 
 
 def test_planning_again_changes_nothing(home):
@@ -93,16 +95,16 @@ def test_a_written_plan_reads_back_the_same(home):
         assert Block.read(folder.block(block.name)) == block
 
 
-def test_a_new_batch_size_adds_blocks_of_new_cells_with_a_fresh_baseline(home):
+def test_a_new_batch_size_adds_blocks_of_new_settings_with_a_fresh_baseline(home):
     first = planned(home, *QUICKSTART)
     second = planned(home, *QUICKSTART, "batch_size=32,64,128")
     assert second.manifest.revision == 2
     assert second.manifest.blocks[:5] == first.manifest.blocks
     assert len(second.new_blocks) == 5
     for number, block in enumerate(second.new_blocks):
-        baselines = [run for run in block.runs if run.cell == second.manifest.baseline]
+        baselines = [run for run in block.runs if run.setting == second.manifest.baseline]
         assert sorted(run.repeat for run in baselines) == [10 + 2 * number, 11 + 2 * number]
-        assert {block.axes[run.cell]["batch_size"] for run in block.runs if run not in baselines} == {64}
+        assert {block.axes[run.setting]["batch_size"] for run in block.runs if run not in baselines} == {64}
         assert len(block.runs) == 6
 
 
@@ -137,11 +139,11 @@ def test_added_repeats_are_whole_blocks_and_stay(home):
     more = planned(home, *QUICKSTART, add_repeats=2)
     assert more.manifest.blocks[:5] == first.manifest.blocks
     assert [len(block.runs) for block in more.new_blocks] == [9, 9]
-    assert more.manifest.settings.repeats == 7
+    assert more.manifest.options.repeats == 7
     again = planned(home, *QUICKSTART)
     assert not again.changed
-    assert planned(home, *QUICKSTART, add_repeats=1).manifest.settings.repeats == 8
-    assert planned(home, *QUICKSTART, "repeats=2").manifest.settings.repeats == 2
+    assert planned(home, *QUICKSTART, add_repeats=1).manifest.options.repeats == 8
+    assert planned(home, *QUICKSTART, "repeats=2").manifest.options.repeats == 2
 
 
 def test_a_sweep_with_one_run_of_the_baseline_goes_on_as_it_was_planned_and_grows_by_blocks_with_two(home):
@@ -158,12 +160,12 @@ def test_a_sweep_with_one_run_of_the_baseline_goes_on_as_it_was_planned_and_grow
 def test_automatic_repeats_begin_with_a_pilot_and_keep_what_was_decided(home):
     auto = (*QUICKSTART, "repeats=auto")
     pilot = planned(home, *auto)
-    assert (len(pilot.manifest.blocks), pilot.manifest.settings.pilot) == (3, True)
+    assert (len(pilot.manifest.blocks), pilot.manifest.options.pilot) == (3, True)
     assert "repeats=auto: these blocks are the pilot" in pilot.notes[-1]
     assert "5 to 20 blocks in all" in pilot.notes[-1]
     decided = planned(home, *auto, decided=6)
     assert decided.manifest.blocks[:3] == pilot.manifest.blocks
-    assert (len(decided.manifest.blocks), decided.manifest.settings.pilot, decided.notes) == (6, False, ())
+    assert (len(decided.manifest.blocks), decided.manifest.options.pilot, decided.notes) == (6, False, ())
     assert not planned(home, *auto).changed
     assert len(planned(home, *QUICKSTART, "repeats=4").manifest.blocks) == 4
     again = planned(home, *auto)  # a number states anew what is wanted, and so does auto
@@ -210,8 +212,8 @@ def test_data_in_another_folder_is_another_setting_whatever_the_last_part_of_its
 
 def test_two_folders_with_one_last_part_are_an_axis(home):
     plan = make_plan(home, ["data=mnist", "data.root=/nfs/x,/nvme/x"])
-    assert [cell.axes["data.root"] for cell in plan.cells] == ["/nfs/x", "/nvme/x"]
-    assert len({cell.name for cell in plan.cells}) == 2
+    assert [setting.axes["data.root"] for setting in plan.settings] == ["/nfs/x", "/nvme/x"]
+    assert len({setting.name for setting in plan.settings}) == 2
 
 
 def test_a_moved_project_keeps_its_runs_and_its_blocks(home, two_cores):
@@ -229,7 +231,7 @@ def test_a_moved_project_keeps_its_runs_and_its_blocks(home, two_cores):
     new = make_plan(here, ["data=mnist", f"data.root={here}/sets/digits", f"+env.DATA={here}", "batch_size=32,64"])
     assert new.new_blocks == ()
     assert new.manifest.wanted_runs() == old.manifest.wanted_runs()
-    run = standalone_spec(SweepFolder(here, "sweep"), new.cells[1].name, here, "profile").config
+    run = standalone_spec(SweepFolder(here, "sweep"), new.settings[1].name, here, "profile").config
     assert (run.data["root"], run.env["DATA"]) == (f"{here}/sets/digits", str(here))
 
 
@@ -241,14 +243,14 @@ def test_a_path_in_the_baseline_or_a_rule_is_found_as_it_was_typed(home, own_con
         f"exclude: [{{when: {{data.root: {home}/a/x}}, because: slow}}]\n"
     })  # fmt: skip
     plan = make_plan(home, ["experiment=disks"])
-    roots = {cell.name: cell.axes["data.root"] for cell in plan.cells}
+    roots = {setting.name: setting.axes["data.root"] for setting in plan.settings}
     assert sorted(roots.values()) == sorted([f"{home}/b/x", "/c/x"])
     assert roots[plan.manifest.baseline] == f"{home}/b/x"
 
 
 def test_duplicates_in_the_grid_are_planned_once_and_said(home):
     plan = make_plan(home, ["batch_size=32,64,32"])
-    assert [cell.axes["batch_size"] for cell in plan.cells] == [32, 64]
+    assert [setting.axes["batch_size"] for setting in plan.settings] == [32, 64]
     assert any("1 of the grid's 3 points" in note for note in plan.notes)
 
 
@@ -418,7 +420,7 @@ def test_who_means_it_lifts_the_bound(home):
     with pytest.raises(InputError, match=r"limits\.max_settings=10 "):
         make_plan(home, ["limits.max_settings=10", *lifted[1:]])
     assert len(make_plan(home, lifted).manifest.blocks) == 1001
-    assert make_plan(home, ["seed=1,2"]).cells[0].name == make_plan(home, ["seed=1,2", *lifted[:2]]).cells[0].name
+    assert make_plan(home, ["seed=1,2"]).settings[0].name == make_plan(home, ["seed=1,2", *lifted[:2]]).settings[0].name
 
 
 MNIST = "_target_: torch.nn.Identity\nmine: true\n"
@@ -435,16 +437,16 @@ def told_twice(plan):
 def test_a_file_of_the_users_wins_over_ours_of_its_name_and_a_note_names_both(home, folder, words):
     write_conf(home / folder, {"data/mnist.yaml": MNIST, "model/unused.yaml": "a: 1\n", "data/wine.yaml": MNIST})
     plan = make_plan(home, [*words, "data=mnist"])
-    assert plan.cells[0].config.data == {"_target_": "torch.nn.Identity", "mine": True}
+    assert plan.settings[0].config.data == {"_target_": "torch.nn.Identity", "mine": True}
     (note,) = told_twice(plan)
     assert note.startswith(f"{home}/{folder}/data/mnist.yaml is used, and not {shipped_root()}/conf/data/mnist.yaml: ")
-    assert "mine" not in make_plan(home, [*words, "data=cifar10"]).cells[0].config.data
+    assert "mine" not in make_plan(home, [*words, "data=cifar10"]).settings[0].config.data
 
 
 def test_a_file_that_nobody_asked_for_is_named_where_it_replaces_ours_and_in_what_it_causes(home, own_conf):
     own_conf({"trainer/default.yaml": "strategy: auto\ndeterministic: true\n"})
     plan = make_plan(home, [])
-    assert plan.cells[0].config.trainer == {"strategy": "auto", "deterministic": True}
+    assert plan.settings[0].config.trainer == {"strategy": "auto", "deterministic": True}
     assert "conf/trainer/default.yaml is used, and not " in told_twice(plan)[0]
     own_conf({"trainer/default.yaml": "devices: 2\n"})
     both = rf"trainer\.devices.*{home}/conf/trainer/default\.yaml is used, and not {shipped_root()}/conf/trainer/"
@@ -460,7 +462,7 @@ def test_a_file_that_another_one_of_the_users_includes_is_named_too(home, own_co
         {"optimizer/mine.yaml": "defaults: [sgd]\nlr: 1.0\n", "optimizer/sgd.yaml": "_target_: torch.optim.Adam\n"}
     )
     plan = make_plan(home, ["optimizer=mine"])
-    assert plan.cells[0].config.optimizer == {"_target_": "torch.optim.Adam", "lr": 1.0}
+    assert plan.settings[0].config.optimizer == {"_target_": "torch.optim.Adam", "lr": 1.0}
     assert [note.split(" ")[0] for note in told_twice(plan)] == [f"{home}/conf/optimizer/sgd.yaml"]
 
 
@@ -476,9 +478,9 @@ def test_the_users_conf_comes_before_the_search_path_and_neither_replaces_what_a
     foreign = {"config.yaml": "learning_rate: 1\n", "data/mnist.yaml": "x: 1\n", "callbacks/theirs.yaml": "y: 2\n"}
     write_conf(home / "configs", foreign)
     plan = make_plan(home, ["hydra.searchpath=[file://configs]", "data=mnist", "+callbacks=theirs"])
-    assert plan.cells[0].config.data["mine"]
-    assert plan.cells[0].config.raw["callbacks"] == {"y": 2}
-    assert plan.cells[0].config.batch_size == 32
+    assert plan.settings[0].config.data["mine"]
+    assert plan.settings[0].config.raw["callbacks"] == {"y": 2}
+    assert plan.settings[0].config.batch_size == 32
     ours, conf = shipped_root() / "conf", f"{home}/conf/data/mnist.yaml"
     assert [note.partition(":")[0] for note in told_twice(plan)] == [
         f"{ours}/config.yaml is used, and not {home}/configs/config.yaml",
@@ -499,7 +501,7 @@ def test_a_search_path_that_leads_nowhere_is_refused(home, words, said):
 
 
 def test_keys_of_ones_own_are_part_of_the_identity(home):
-    names = [make_plan(home, [f"+flavour={value}"]).cells[0].name for value in ("a", "b")]
+    names = [make_plan(home, [f"+flavour={value}"]).settings[0].name for value in ("a", "b")]
     assert names[0] != names[1]
     assert any("batch_size" in note for note in make_plan(home, ["+batchsize=3"]).notes)
 
@@ -507,15 +509,15 @@ def test_keys_of_ones_own_are_part_of_the_identity(home):
 def test_what_only_steers_is_no_part_of_the_identity(home):
     steered = ["repeats=5", "limits.run_seconds=9", "name=x", "+prices.devices.cpu=1", "report={}", "block.size=2"]
     steered += ["block.baseline_runs=1", "repeats_most=9", "analysis.resolution=0.2"]
-    assert make_plan(home, []).cells[0].name == make_plan(home, steered).cells[0].name
+    assert make_plan(home, []).settings[0].name == make_plan(home, steered).settings[0].name
 
 
 def test_numbers_in_env_are_text_as_in_any_environment(home):
-    (cell,) = make_plan(home, ["+env.OMP_NUM_THREADS=2"]).cells
-    assert cell.config.env == {"OMP_NUM_THREADS": "2"}
+    (setting,) = make_plan(home, ["+env.OMP_NUM_THREADS=2"]).settings
+    assert setting.config.env == {"OMP_NUM_THREADS": "2"}
 
 
-def test_steering_that_differs_between_cells_is_refused(home, own_conf):
+def test_steering_that_differs_between_settings_is_refused(home, own_conf):
     own_conf({f"experiment/{name}.yaml": f"# @package _global_\nrepeats: {n}\n" for name, n in (("a", 3), ("b", 5))})
     with pytest.raises(InputError, match="'repeats' differs"):
         make_plan(home, ["experiment=a,b"])
@@ -592,9 +594,9 @@ def test_hostile_values_stay_values(home, values):
     plan = planned(home, "model._target_=torch.nn.Identity", f"model.note={quoted}", name="hostile")
     folder = SweepFolder(home, "hostile")
     manifest = Manifest.read(folder.manifest)
-    assert [cell.config.model["note"] for cell in plan.cells] == list(dict.fromkeys(values))
+    assert [setting.config.model["note"] for setting in plan.settings] == list(dict.fromkeys(values))
     blocks = [Block.read(folder.block(block.name)) for block in manifest.blocks]
-    assert {block.configs[cell].model["note"] for block in blocks for cell in block.configs} >= set(values)
+    assert {block.configs[setting].model["note"] for block in blocks for setting in block.configs} >= set(values)
     assert {path.relative_to(home).parts[:2] for path in home.rglob("*") if path.is_file()} == {("sweeps", "hostile")}
     assert all(run.rpartition("-r")[0].isalnum() for run in manifest.wanted_runs())
 
@@ -613,14 +615,14 @@ def test_the_same_plan_comes_out_of_any_process(home, two_cores):
         command = [sys.executable, "-c", code, str(home)]
         seen.add(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
     (text,) = seen
-    assert json.loads(text)["cells"][0]["axes"]["model.note"] == "ä"
+    assert json.loads(text)["settings"][0]["axes"]["model.note"] == "ä"
 
 
 def test_only_a_site_that_asks_for_it_is_probed(home, monkeypatch):
     monkeypatch.setattr(kinds, "inventory", lambda: pytest.fail("looked at the machine that plans"))
     manifest = make_plan(home, ["site=gpu_node", "accelerator=auto"]).manifest
     assert manifest.site.count("cuda") == 8
-    assert manifest.cells[0].unsupported is None
+    assert manifest.settings[0].unsupported is None
 
 
 def test_planning_imports_no_torch(home):

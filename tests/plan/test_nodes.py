@@ -14,7 +14,7 @@ from accelsweep.errors import InputError
 from accelsweep.planning.plan import make_plan
 from accelsweep.planning.resources import models_for, serving
 from accelsweep.planning.unsupported import why_unsupported
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.slurm import job_resources
 
 EPYC = {"accelerator": "cpu", "model": "AMD EPYC", "count": 64}
@@ -33,7 +33,7 @@ KINDS = {
 MIX = Site.model_validate(KINDS)
 
 
-def cell(accelerator: str, **keys: object) -> CellConfig:
+def setting(accelerator: str, **keys: object) -> SettingConfig:
     return config_with(accelerator=accelerator, **keys)
 
 
@@ -48,7 +48,7 @@ def cell(accelerator: str, **keys: object) -> CellConfig:
     ],
 )
 def test_a_setting_is_served_by_the_kind_of_node_that_has_its_device(accelerator: str, kind: str) -> None:
-    served = serving(cell(accelerator), MIX)
+    served = serving(setting(accelerator), MIX)
     assert served.name == f"mix: {kind}"
     assert served.slurm == MIX.of_kind(kind).slurm
 
@@ -70,15 +70,15 @@ def test_a_kind_inherits_from_the_site_what_it_leaves_out() -> None:
 )
 def test_no_kind_or_several_are_refused_by_name(accelerator: str, words: str) -> None:
     with pytest.raises(InputError) as refused:
-        why_unsupported(cell(accelerator), MIX)
+        why_unsupported(setting(accelerator), MIX)
     assert words in str(refused.value)
 
 
 def test_a_machine_without_the_model_leaves_a_row_that_names_what_it_has() -> None:
     here = Site(name="here", inventory=(Device(**EPYC), Device(**A100), Device(**H100)))
-    assert why_unsupported(cell("cuda:h100", devices=8), here) is None
-    assert why_unsupported(cell("cuda:a100", devices=8), here) is not None
-    reason = why_unsupported(cell("cuda:l4"), here)
+    assert why_unsupported(setting("cuda:h100", devices=8), here) is None
+    assert why_unsupported(setting("cuda:a100", devices=8), here) is not None
+    reason = why_unsupported(setting("cuda:l4"), here)
     assert reason == "the site 'here' has no cuda:l4; it has: NVIDIA A100-SXM4-80GB, NVIDIA H100 80GB HBM3"
 
 
@@ -87,17 +87,17 @@ def test_a_setting_keeps_to_the_limit_of_its_kind_and_to_that_of_the_whole_site(
     *others, new = KINDS["kinds"]
     limited = {**new, "slurm": {**new["slurm"], "max_gpus": own}}
     site = Site.model_validate({**KINDS, "slurm": {**KINDS["slurm"], "max_gpus": whole}, "kinds": [*others, limited]})
-    reason = why_unsupported(cell("cuda:new"), site)
+    reason = why_unsupported(setting("cuda:new"), site)
     assert reason is not None
     assert reason.endswith(f"would keep 8 from others; site.slurm.max_gpus of the site '{bounding}' allows 4")
-    assert why_unsupported(cell("cuda:old"), site) is None
+    assert why_unsupported(setting("cuda:old"), site) is None
 
 
 def test_a_run_may_use_devices_of_its_own_model_alone() -> None:
     here = Site(name="here", inventory=(Device(**EPYC), Device(**A100), Device(**H100)))
-    assert models_for(cell("cuda:h100"), here) == ("NVIDIA H100 80GB HBM3",)
-    assert models_for(cell("cuda:new"), MIX) == ("NVIDIA H100 80GB HBM3",)
-    assert models_for(cell("cuda"), here) == (), "where no model is named, any will do"
+    assert models_for(setting("cuda:h100"), here) == ("NVIDIA H100 80GB HBM3",)
+    assert models_for(setting("cuda:new"), MIX) == ("NVIDIA H100 80GB HBM3",)
+    assert models_for(setting("cuda"), here) == (), "where no model is named, any will do"
 
 
 def test_one_sweep_over_three_kinds_of_node_has_jobs_for_each(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_one_sweep_over_three_kinds_of_node_has_jobs_for_each(tmp_path: Path) ->
     asked = {kind: (job["slurm_partition"], job["gpu_model"], job["gpu"]) for kind, job in jobs.items()}
     assert asked == {"plain": ("cpu", None, 0), "old": ("gpu", "a100", 4), "new": ("gpu", "h100", 4)}
     runs = {name: {run.partition("-r")[0] for run in block.runs} for block in manifest.blocks for name in [block.name]}
-    assert all(len(cells) == 2 for cells in runs.values()), "settings of one kind share a job, and no others"
+    assert all(len(settings) == 2 for settings in runs.values()), "settings of one kind share a job, and no others"
 
 
 @pytest.mark.parametrize(

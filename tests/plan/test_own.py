@@ -29,9 +29,9 @@ def composed(home, *overrides):
     return yaml.safe_load(composed_yaml(home, overrides))
 
 
-def cells(home, *overrides):
+def settings(home, *overrides):
     grid = checked_grid(Composer(config_folders(home)), overrides, home)
-    return [cell.config.raw for cell in grid.cells.values()], grid
+    return [setting.config.raw for setting in grid.settings.values()], grid
 
 
 def test_no_key_of_the_default_model_or_data_leaks_into_the_users_classes(home, own_conf):
@@ -66,9 +66,9 @@ def test_a_chosen_group_keeps_its_keys_under_another_target(home):
 
 
 def test_every_group_of_a_sweep_keeps_its_keys_the_default_one_too(home):
-    found, _ = cells(home, "model=small_cnn,mlp", "model._target_=mine.Like", "data._target_=mine.Data")
-    for cell, name in zip(found, ("small_cnn", "mlp"), strict=True):
-        assert cell["model"] == {**composed(home, f"model={name}")["model"], "_target_": "mine.Like"}
+    found, _ = settings(home, "model=small_cnn,mlp", "model._target_=mine.Like", "data._target_=mine.Data")
+    for setting, name in zip(found, ("small_cnn", "mlp"), strict=True):
+        assert setting["model"] == {**composed(home, f"model={name}")["model"], "_target_": "mine.Like"}
 
 
 def test_a_group_that_the_experiment_chose_keeps_its_keys(home, own_conf):
@@ -78,9 +78,9 @@ def test_a_group_that_the_experiment_chose_keeps_its_keys(home, own_conf):
 
 
 def test_targets_and_their_arguments_are_axes(home):
-    found, grid = cells(home, "model._target_=mine.A,mine.B", "model.width=1,2", "data._target_=mine.Data")
+    found, grid = settings(home, "model._target_=mine.A,mine.B", "model.width=1,2", "data._target_=mine.Data")
     assert grid.axes == ("model._target_", "model.width")
-    assert [cell["model"] for cell in found] == [
+    assert [setting["model"] for setting in found] == [
         {"_target_": f"mine.{name}", "width": width} for name in ("A", "B") for width in (1, 2)
     ]
 
@@ -88,14 +88,14 @@ def test_targets_and_their_arguments_are_axes(home):
 def test_the_experiments_own_sweep_over_targets_replaces_the_group_too(home, own_conf):
     swept = MINE.replace("batch_size: 64,256", "model._target_: mine.A,mine.B").replace("  width: 32\n", "")
     own_conf({"experiment/mine.yaml": swept})
-    found, _ = cells(home, "experiment=mine")
-    assert [cell["model"] for cell in found] == [{"_target_": "mine.A"}, {"_target_": "mine.B"}]
+    found, _ = settings(home, "experiment=mine")
+    assert [setting["model"] for setting in found] == [{"_target_": "mine.A"}, {"_target_": "mine.B"}]
 
 
 def test_a_slip_in_a_key_is_still_refused_where_no_target_is_given_with_it(home, own_conf):
     own_conf({"experiment/mine.yaml": MINE})
     with pytest.raises(InputError, match=r"unknown key 'model.widt'.*did you mean 'model.width'"):
-        cells(home, "experiment=mine", "model.widt=7")
+        settings(home, "experiment=mine", "model.widt=7")
 
 
 def test_a_network_below_a_chosen_wrapper_takes_its_arguments_without_plus(home):
@@ -105,7 +105,7 @@ def test_a_network_below_a_chosen_wrapper_takes_its_arguments_without_plus(home)
 
 def test_whoever_states_an_optimizer_for_an_own_module_is_told_when_it_applies(home):
     own = ["model._target_=mine.Module", "data._target_=mine.Data"]
-    _, grid = cells(home, *own, "optimizer=adamw")
+    _, grid = settings(home, *own, "optimizer=adamw")
     assert any("applies only if mine.Module leaves configure_optimizers" in note for note in grid.notes)
-    assert not any("configure_optimizers" in note for note in cells(home, *own)[1].notes)
-    assert not any("configure_optimizers" in note for note in cells(home, "optimizer=adamw")[1].notes)
+    assert not any("configure_optimizers" in note for note in settings(home, *own)[1].notes)
+    assert not any("configure_optimizers" in note for note in settings(home, "optimizer=adamw")[1].notes)

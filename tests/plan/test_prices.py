@@ -20,7 +20,7 @@ def test_every_shipped_price_has_a_date_and_a_source(path, home):
     lines = price_lines(prices, [*prices.hourly, "electricity", "carbon"])
     assert lines
     assert all(line.date and line.source for line in lines)
-    planned = make_plan(home, [f"prices={path.stem}"]).manifest.settings.prices
+    planned = make_plan(home, [f"prices={path.stem}"]).manifest.options.prices
     assert planned == prices
 
 
@@ -36,7 +36,7 @@ def test_every_shipped_price_is_for_a_board_that_is_known(path):
 
 
 def test_without_prices_a_plan_has_none(home):
-    assert make_plan(home, []).manifest.settings.prices == Prices()
+    assert make_plan(home, []).manifest.options.prices == Prices()
 
 
 @pytest.mark.parametrize(

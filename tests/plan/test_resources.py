@@ -40,7 +40,7 @@ def test_gpus_are_counted_over_all_nodes_and_cores_per_task():
     assert (need.gpu_model, need.mem_mb) == ("h100", 64000)
 
 
-def test_a_cpu_cell_asks_for_no_gpu_model():
+def test_a_cpu_setting_asks_for_no_gpu_model():
     need = needs(config("cpu", 2, threads=4), CLUSTER)
     assert (need.gpus, need.gpu_model, need.cpus) == (0, None, 8)
 
@@ -50,7 +50,7 @@ def test_no_more_cores_are_asked_for_than_a_node_has():
 
 
 @pytest.mark.parametrize(
-    ("cell", "threads"),
+    ("setting", "threads"),
     [
         (config("cpu"), 32),
         (config("cpu", 3), 10),
@@ -60,9 +60,9 @@ def test_no_more_cores_are_asked_for_than_a_node_has():
         (config("cpu", 8, threads=16), 16),
     ],
 )
-def test_a_rank_on_a_cluster_has_the_threads_that_its_own_cell_asks_for(cell, threads):
-    """Whatever its block was given; and a CPU cell is measured on a node, not on one of its cores."""
-    assert threads_per_rank(cell, CLUSTER) == threads
+def test_a_rank_on_a_cluster_has_the_threads_that_its_own_setting_asks_for(setting, threads):
+    """Whatever its block was given; and a CPU setting is measured on a node, not on one of its cores."""
+    assert threads_per_rank(setting, CLUSTER) == threads
 
 
 def test_a_rank_on_a_cluster_has_no_more_threads_than_its_share_of_a_node():
@@ -71,7 +71,7 @@ def test_a_rank_on_a_cluster_has_no_more_threads_than_its_share_of_a_node():
     assert threads_per_rank(config("cpu", 16), small) == 1
 
 
-def test_ranks_share_the_cores_of_one_machine_unless_the_cell_says_how_many():
+def test_ranks_share_the_cores_of_one_machine_unless_the_setting_says_how_many():
     local = Site(name="local", inventory=NODE)
     assert (threads_per_rank(config("cuda", 4), local), threads_per_rank(config(threads=2), local)) == (None, 2)
 
@@ -83,14 +83,14 @@ def test_an_allocation_offers_the_most_of_each():
 
 
 @pytest.mark.parametrize(
-    ("cell", "answer"),
+    ("setting", "answer"),
     [(Resources(), True), (Resources(gpus=2), True), (Resources(gpus=4), False), (Resources(cpus=9), False)],
 )
-def test_a_cell_fits_where_nothing_is_short(cell, answer):
-    assert fits(cell, Resources(gpus=2, cpus=8)) is answer
+def test_a_setting_fits_where_nothing_is_short(setting, answer):
+    assert fits(setting, Resources(gpus=2, cpus=8)) is answer
 
 
-def test_gpus_of_a_cell_must_be_on_its_node():
+def test_gpus_of_a_setting_must_be_on_its_node():
     two_nodes = Resources(nodes=2, gpus=4, cpus=8)
     assert fits(Resources(gpus=2), two_nodes)
     assert not fits(Resources(gpus=4), two_nodes)

@@ -36,7 +36,7 @@ def config(accelerator, precision="32-true", devices=1, num_nodes=1):
         (config("cpu", num_nodes=2), "single machine"),
     ],
 )
-def test_impossible_cells_have_a_reason(settings, words):
+def test_impossible_settings_have_a_reason(settings, words):
     assert words in why_unsupported(settings, site(CPU, CUDA, XPU, MPS))
 
 
@@ -53,7 +53,7 @@ def test_impossible_cells_have_a_reason(settings, words):
         config("mps", "16-mixed"),
     ],
 )
-def test_possible_cells_have_none(settings):
+def test_possible_settings_have_none(settings):
     assert why_unsupported(settings, site(CPU, CUDA, XPU, MPS)) is None
 
 
@@ -66,7 +66,7 @@ def test_nodes_are_bounded_by_the_site():
     assert "3 nodes" in why_unsupported(config("cpu", num_nodes=3), cluster)
 
 
-def test_a_cell_of_several_nodes_needs_a_cluster_that_has_them_and_srun():
+def test_a_setting_of_several_nodes_needs_a_cluster_that_has_them_and_srun():
     cluster = site(CPU, nodes=2, scheduler="slurm")
     assert why_unsupported(config("cpu", num_nodes=2), cluster) is None
     contained = cluster.model_copy(update={"slurm": Slurm(container="apptainer exec image.sif")})

@@ -1,4 +1,4 @@
-"""Cells are picked by dotted keys, lists of values and names of config groups."""
+"""Settings are picked by dotted keys, lists of values and names of config groups."""
 
 import pytest
 from tiny_sweep import config_with
@@ -59,7 +59,7 @@ def test_a_key_that_no_point_has_is_refused_with_the_nearest():
     refuse_unknown_keys({"model": "x", "data": "y", "one": 3}, [POINT], "exclude.0.when", str)
 
 
-def test_excluded_cells_are_listed_with_their_reason(home, own_conf):
+def test_excluded_settings_are_listed_with_their_reason(home, own_conf):
     own_conf(
         {
             "experiment/mine.yaml": """\
@@ -74,16 +74,16 @@ exclude:
     plan = make_plan(home, ["experiment=mine"])
     (dropped,) = plan.manifest.excluded
     assert (dropped.axes, dropped.because) == ({"devices": 2, "batch_size": 8}, "too small to split")
-    assert len(plan.manifest.cells) == 3
+    assert len(plan.manifest.settings) == 3
     assert any("never there" in note for note in plan.notes)
 
 
-def test_the_baseline_is_the_first_supported_cell_that_matches(home):
+def test_the_baseline_is_the_first_supported_setting_that_matches(home):
     axes = ["batch_size=8,16", "precision=16-mixed,32-true", "accelerator=cpu"]
 
     def baseline(*more):
         plan = make_plan(home, [*axes, *more])
-        return next(cell.axes for cell in plan.cells if cell.name == plan.manifest.baseline), plan.notes
+        return next(setting.axes for setting in plan.settings if setting.name == plan.manifest.baseline), plan.notes
 
     assert baseline("++baseline={batch_size: 16}") == ({"batch_size": 16, "precision": "32-true"}, ())
     found, notes = baseline("++baseline={precision: 16-mixed}")
@@ -98,4 +98,4 @@ def test_a_grid_that_cannot_run_at_all_is_planned_without_blocks(home):
     plan = make_plan(home, ["accelerator=cuda"])
     assert plan.manifest.blocks == ()
     assert plan.manifest.baseline is None
-    assert plan.cells[0].unsupported
+    assert plan.settings[0].unsupported

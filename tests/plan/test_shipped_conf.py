@@ -8,10 +8,10 @@ import yaml
 from accelsweep import registry
 from accelsweep.config.schema import MODELS
 from accelsweep.config.setting import PLAN_KEYS
-from accelsweep.config.sweep_options import Analysis, BlockSettings, Limits, Settings
+from accelsweep.config.sweep_options import Analysis, BlockOptions, Limits, Options
 from accelsweep.installation import shipped_root
 from accelsweep.planning.plan import make_plan
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 
 pytestmark = pytest.mark.exhaustive
 
@@ -48,33 +48,33 @@ def test_every_known_key_has_its_default_in_one_place():
     groups = {path.name for path in CONF.iterdir() if path.is_dir()} - OVERLAYS
     assert base & groups <= {"prices"}
     of_features = {key for model in registry.config_models("") for key in model.model_fields}
-    assert base | groups == set(MODELS[CellConfig].model_fields) | PLAN_KEYS | of_features
+    assert base | groups == set(MODELS[SettingConfig].model_fields) | PLAN_KEYS | of_features
 
 
 def test_defaults_in_the_files_are_the_defaults_in_the_code():
     base = yaml.safe_load((CONF / "base.yaml").read_text())
     assert Limits.model_validate(base["limits"]) == Limits()
     assert Analysis.model_validate(base["analysis"]) == Analysis()
-    assert BlockSettings.model_validate(base["block"]) == BlockSettings()
-    assert base["repeats"] == Settings().repeats
+    assert BlockOptions.model_validate(base["block"]) == BlockOptions()
+    assert base["repeats"] == Options().repeats
 
 
 # test_shipped_claims plans each claim, on two sites
 @pytest.mark.parametrize("name", [name for name in files("experiment") if not name.startswith("claims/")])
 def test_every_experiment_of_no_claim_can_be_planned(home, name):
-    assert make_plan(home, [f"experiment={name}"]).manifest.cells
+    assert make_plan(home, [f"experiment={name}"]).manifest.settings
 
 
 @pytest.mark.parametrize("name", files("site"))
 def test_every_site_can_be_planned_for_without_looking_at_it(home, name):
-    assert make_plan(home, [f"site={name}", "accelerator=auto"]).cells[0].unsupported is None
+    assert make_plan(home, [f"site={name}", "accelerator=auto"]).settings[0].unsupported is None
 
 
 @pytest.mark.parametrize(
     ("group", "name"), [(g, n) for g in ("model", "data", "optimizer", "trainer", "measure") for n in files(g)]
 )
 def test_every_choice_of_every_group_can_be_planned(home, group, name):
-    assert make_plan(home, [f"{group}={name}", *GIVEN_BY_THE_USER.get((group, name), [])]).manifest.cells
+    assert make_plan(home, [f"{group}={name}", *GIVEN_BY_THE_USER.get((group, name), [])]).manifest.settings
 
 
 @pytest.mark.parametrize("group", sorted(OVERLAYS))

@@ -269,12 +269,12 @@ def test_the_partitions_time_limit_cuts_blocks(home):
 
 def test_more_gpus_than_the_sweep_may_hold_are_unsupported(home):
     command = ["site=slurm_example", "accelerator=cuda", "devices=2,4", "site.slurm.max_gpus=2"]
-    shared = make_plan(home, [*command, "site.slurm.exclusive=false"]).manifest.cells
-    assert [cell.unsupported for cell in shared] == [
+    shared = make_plan(home, [*command, "site.slurm.exclusive=false"]).manifest.settings
+    assert [setting.unsupported for setting in shared] == [
         None,
         "4 GPUs are asked for; site.slurm.max_gpus of the site 'slurm_example' allows 2",
     ]
-    [whole, _] = make_plan(home, command).manifest.cells
+    [whole, _] = make_plan(home, command).manifest.settings
     assert "and 1 exclusive node would keep 8 from others" in whole.unsupported
 
 
@@ -288,7 +288,7 @@ def test_a_job_holds_all_gpus_of_its_nodes_where_these_are_exclusive(home):
     assert held_gpus(none, no_other) == 8, "a GPU node on which only the processor works"
 
 
-def test_a_cpu_cell_asks_for_gpus_only_in_tests(home):
+def test_a_cpu_setting_asks_for_gpus_only_in_tests(home):
     command = ["site=slurm_example", "accelerator=cpu"]
     assert make_plan(home, command).manifest.blocks[0].resources.gpus == 0
     fake = make_plan(home, [*command, "site.slurm.fake_gpus=2"]).manifest.blocks[0].resources

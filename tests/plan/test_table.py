@@ -16,10 +16,10 @@ def test_rows_tell_what_is_wanted_settled_unsupported_and_excluded(home):
     settled = [f"{baseline}-r0", f"{baseline}-r1"]
     table = plan_table(plan, settled)
     assert (table.sweep, table.revision, table.wanted, table.settled) == ("quickstart", 1, 35, 2)
-    assert [(row.label, row.wanted, row.settled) for row in table.cells if row.baseline] == [
+    assert [(row.label, row.wanted, row.settled) for row in table.settings if row.baseline] == [
         ("cpu x1 | 32-true | batch 32", 10, 2)
     ]
-    assert len(table.cells) == 6
+    assert len(table.settings) == 6
     assert {row.reason for row in table.unsupported} == {"the site 'local' has no CUDA devices"}
     assert [(row.label, row.reason) for row in table.excluded] == [
         ("cpu x2 | 32-true | batch 32", "too small"),

@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_refused_with_what_to_do(home, overrides, words):
     ],
 )
 def test_what_fits_is_planned(home, overrides):
-    assert make_plan(home, [*QUICK, *overrides]).manifest.cells
+    assert make_plan(home, [*QUICK, *overrides]).manifest.settings
 
 
 KERNELS = ["task=kernels", "model=kernel_copy"]
@@ -121,16 +121,16 @@ def test_a_swept_key_that_the_task_does_not_use_is_refused(home, overrides, key)
     ],
 )
 def test_a_key_that_is_merely_set_or_that_one_of_the_tasks_uses_may_stand(home, overrides):
-    assert make_plan(home, [*QUICK, *overrides]).manifest.cells
+    assert make_plan(home, [*QUICK, *overrides]).manifest.settings
 
 
-def test_a_rule_may_drop_the_cells_that_do_not_fit(home):
+def test_a_rule_may_drop_the_settings_that_do_not_fit(home):
     """One sample at a time, and many at a time, in one sweep."""
     rule = "exclude=[{when: {measure.scenario: single_stream, batch_size: 32}, because: one at a time}]"
     plan = make_plan(
         home, [*QUICK, "task=inference", "batch_size=1,32", "measure.scenario=offline,single_stream", rule]
     )
-    assert {(c.axes["batch_size"], c.axes["measure.scenario"]) for c in plan.manifest.cells} == {
+    assert {(c.axes["batch_size"], c.axes["measure.scenario"]) for c in plan.manifest.settings} == {
         (1, "offline"),
         (1, "single_stream"),
         (32, "offline"),
@@ -145,17 +145,17 @@ def test_a_rule_may_drop_the_cells_that_do_not_fit(home):
     ],
 )
 def test_queries_that_cannot_be_served_are_a_row_with_its_reason(home, overrides, reason):
-    settings = {line.split("=")[0]: line for line in [*QUICK, *SERVER, "devices=1", *overrides]}
-    cells = make_plan(home, list(settings.values())).manifest.cells
-    assert all(reason in cell.unsupported for cell in cells)
+    lines = {line.split("=")[0]: line for line in [*QUICK, *SERVER, "devices=1", *overrides]}
+    settings = make_plan(home, list(lines.values())).manifest.settings
+    assert all(reason in setting.unsupported for setting in settings)
 
 
 def test_without_the_load_generator_serving_is_a_row_that_says_what_to_install(home, monkeypatch):
     monkeypatch.setattr(
         "accelsweep.features.serving.options.loadgen_install_command", lambda: "pip install accelsweep[serving]"
     )
-    cells = make_plan(home, [*QUICK, *SERVER, "devices=1"]).manifest.cells
-    assert {cell.unsupported for cell in cells} == {
+    settings = make_plan(home, [*QUICK, *SERVER, "devices=1"]).manifest.settings
+    assert {setting.unsupported for setting in settings} == {
         "measure.scenario=server needs MLPerf's LoadGen: pip install accelsweep[serving]"
     }
 
@@ -170,15 +170,17 @@ def test_without_the_load_generator_serving_is_a_row_that_says_what_to_install(h
     ],
 )
 def test_trees_that_cannot_be_grown_are_a_row_with_its_reason(home, overrides, reason):
-    settings = {line.split("=")[0]: line for line in [*QUICK, *TREES, *ONE, *overrides]}
-    cells = make_plan(home, [*settings.values(), "baseline=null"]).manifest.cells
-    assert all(reason in cell.unsupported for cell in cells)
+    lines = {line.split("=")[0]: line for line in [*QUICK, *TREES, *ONE, *overrides]}
+    settings = make_plan(home, [*lines.values(), "baseline=null"]).manifest.settings
+    assert all(reason in setting.unsupported for setting in settings)
 
 
 def test_without_the_library_trees_are_a_row_that_says_what_to_install(home, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    cells = make_plan(home, [*QUICK, *TREES, *ONE]).manifest.cells
-    assert {cell.unsupported for cell in cells} == {"task=boosting needs XGBoost: pip install 'accelsweep[boosting]'"}
+    settings = make_plan(home, [*QUICK, *TREES, *ONE]).manifest.settings
+    assert {setting.unsupported for setting in settings} == {
+        "task=boosting needs XGBoost: pip install 'accelsweep[boosting]'"
+    }
 
 
 def test_a_setting_of_trees_stands_for_one_version_of_its_library(home):
@@ -189,5 +191,5 @@ def test_a_setting_of_trees_stands_for_one_version_of_its_library(home):
 
 def test_a_config_that_serves_nothing_has_no_key_for_it_so_that_older_settings_keep_their_names(home):
     """Each key of a config is part of the setting's name, and results of another name are measured again."""
-    (cell, *_) = make_plan(home, QUICK).cells
-    assert "serving" not in cell.config.raw
+    (setting, *_) = make_plan(home, QUICK).settings
+    assert "serving" not in setting.config.raw

@@ -30,9 +30,9 @@ def records(example_sweep):
 
 
 def test_a_run_of_the_same_setting_takes_the_mean_of_those_before(records):
-    cell = records[0].cell
-    mine = [record.wall_seconds for record in records if record.cell == cell]
-    assert Took.by(map(RunTime.of, records), "x").seconds(cell, CONFIG) == pytest.approx(sum(mine) / len(mine))
+    setting = records[0].setting
+    mine = [record.wall_seconds for record in records if record.setting == setting]
+    assert Took.by(map(RunTime.of, records), "x").seconds(setting, CONFIG) == pytest.approx(sum(mine) / len(mine))
 
 
 def test_another_setting_takes_its_window_and_what_others_of_its_kind_take_beside_theirs(records):
@@ -94,8 +94,8 @@ def test_a_job_whose_settings_were_measured_before_asks_for_three_times_as_long(
     limits, blocks = again
     longest = {}
     for record in map(Record.read, example_sweep.records_on_top()):
-        longest[record.cell] = max(longest.get(record.cell, 0.0), record.wall_seconds)
-    seconds = sum(longest[Run.parse(run).cell] for run in blocks[0].runs)
+        longest[record.setting] = max(longest.get(record.setting, 0.0), record.wall_seconds)
+    seconds = sum(longest[Run.parse(run).setting] for run in blocks[0].runs)
     asked = limits.of(blocks[0])
     assert asked.minutes == max(5, math.ceil((START_UP_SECONDS + 3 * seconds) / 60)) < 60
     assert asked.mem_mb == 4000
@@ -103,9 +103,9 @@ def test_a_job_whose_settings_were_measured_before_asks_for_three_times_as_long(
 
 def test_a_job_with_a_setting_that_was_never_measured_keeps_its_planned_limit(again, example_sweep):
     limits, blocks = again
-    cell = Run.parse(blocks[0].runs[0]).cell
+    setting = Run.parse(blocks[0].runs[0]).setting
     for path in example_sweep.records_on_top():
-        if Run.parse(path.parent.name).cell == cell:
+        if Run.parse(path.parent.name).setting == setting:
             path.unlink()
     assert limits.of(blocks[0]).minutes == 60
 

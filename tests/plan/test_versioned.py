@@ -52,7 +52,7 @@ def two(home: Path) -> tuple[Tree, Tree]:
 
 
 def settings(plan: Plan) -> dict[tuple[int, str], str]:
-    return {(cell.axes["batch_size"], cell.axes["version"]): cell.name for cell in plan.cells}
+    return {(setting.axes["batch_size"], setting.axes["version"]): setting.name for setting in plan.settings}
 
 
 def test_each_settings_name_holds_the_commit_and_not_the_name_of_the_branch(home: Path, two: tuple[Tree, Tree]) -> None:
@@ -69,13 +69,13 @@ def test_each_settings_name_holds_the_commit_and_not_the_name_of_the_branch(home
 def test_every_block_holds_every_setting_in_every_version_once(home: Path, two: tuple[Tree, Tree]) -> None:
     plan = planned(home, *two, overrides=("batch_size=8,16", "repeats=3"))
     names = sorted(settings(plan).values())
-    assert [sorted(Run.parse(run).cell for run in block.runs) for block in plan.manifest.blocks] == [names] * 3
+    assert [sorted(Run.parse(run).setting for run in block.runs) for block in plan.manifest.blocks] == [names] * 3
 
 
 def test_a_small_block_keeps_the_versions_of_a_setting_together(home: Path, two: tuple[Tree, Tree]) -> None:
     plan = planned(home, *two, overrides=("batch_size=8,16,32", "block.size=3"))
     for block in plan.new_blocks:
-        assert set(Counter(str(block.configs[run.cell].batch_size) for run in block.runs).values()) == {2}
+        assert set(Counter(str(block.configs[run.setting].batch_size) for run in block.runs).values()) == {2}
     with pytest.raises(InputError, match="must stand in one block"):
         planned(home, *two, overrides=("block.size=1",))
 
@@ -94,7 +94,7 @@ def test_a_decided_setting_is_wanted_in_no_further_block_in_any_version(home: Pa
     sizes = ("batch_size=8,16",)
     names = settings(planned(home, *two, overrides=sizes))
     plan = planned(home, *two, overrides=sizes, until_decided=True, decided=5, decided_at={names[8, "HEAD"]: 3})
-    counted = Counter(Run.parse(run).cell for run in plan.manifest.wanted_runs())
+    counted = Counter(Run.parse(run).setting for run in plan.manifest.wanted_runs())
     assert counted == {name: 3 if size == 8 else 5 for (size, _), name in names.items()}
 
 

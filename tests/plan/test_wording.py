@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Analysis, BlockSettings, Limits
+from accelsweep.config.sweep_options import Analysis, BlockOptions, Limits
 from accelsweep.config.value_errors import bound_in_words, parsed
 from accelsweep.errors import InputError
 
@@ -27,7 +27,7 @@ def refusal(model: type[BaseModel], value: object, where: str = "") -> str:
         (Limits, "limits", {"retries": -1}, "limits.retries=-1: must be at least 0"),
         (Analysis, "analysis", {"threshold": 1.0}, "analysis.threshold=1.0: must be at least 0 and less than 1"),
         (Analysis, "analysis", {"confidence": 95}, "analysis.confidence=95: must be more than 0 and less than 1"),
-        (BlockSettings, "block", {"size": 0}, "block.size=0: must be at least 1, or null"),
+        (BlockOptions, "block", {"size": 0}, "block.size=0: must be at least 1, or null"),
         (
             Site,
             "site",

@@ -13,7 +13,6 @@ from example_sweep import effective_of
 from accelsweep.config.setting import label
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
 from accelsweep.records.findings import (
-    CellFinding,
     Certainty,
     Choice,
     Findings,
@@ -22,6 +21,7 @@ from accelsweep.records.findings import (
     Recommendation,
     RunPoint,
     ScalingPoint,
+    SettingFinding,
     StepBottleneck,
 )
 from accelsweep.records.layout import SweepFolder
@@ -51,9 +51,9 @@ def estimate(value: float, half: float, unit: str = "1/s", confidence: float = 0
     return Estimate(value=value, low=low, high=high, unit=unit, confidence=confidence, count=3)
 
 
-def cell(
+def setting(
     axes: dict[str, Any], rate: float | None, ratio: Estimate | None, verdict: Verdict, **changes: Any
-) -> CellFinding:
+) -> SettingFinding:
     """Return a setting with three runs: measured if it has a rate, otherwise out of memory."""
     name = f"{axes['devices']}{axes['batch_size']:03d}{'a' if axes['precision'] == '32-true' else 'b'}".ljust(12, "0")
     outcome = Outcome.measured if rate else Outcome.out_of_memory
@@ -83,7 +83,7 @@ def cell(
         ),
     }
     values: dict[str, Any] = {
-        "cell": name,
+        "setting": name,
         "label": label(axes),
         "axes": axes,
         "hardware": "example-host",
@@ -105,10 +105,10 @@ def cell(
         if rate
         else None,
     }
-    return CellFinding.model_validate(values | changes)
+    return SettingFinding.model_validate(values | changes)
 
 
-def ordinary_cells() -> tuple[CellFinding, ...]:
+def ordinary_settings() -> tuple[SettingFinding, ...]:
     def axes(devices: int, batch_size: int, precision: str) -> dict[str, Any]:
         return {"accelerator": "cpu", "devices": devices, "batch_size": batch_size, "precision": precision}
 
@@ -117,19 +117,19 @@ def ordinary_cells() -> tuple[CellFinding, ...]:
 
     one = Estimate(value=1.0, low=None, high=None, unit="x", confidence=0.9929, count=3, reason="it is the baseline")
     return (
-        cell(axes(1, 32, "32-true"), 8000.0, one, Verdict.baseline),
-        cell(axes(1, 32, "bf16-mixed"), 4810.0, ratio(0.601, 0.012), Verdict.slower),
-        cell(axes(1, 128, "32-true"), 10010.0, ratio(1.251, 0.014), Verdict.faster),
-        cell(axes(1, 128, "bf16-mixed"), 8030.0, ratio(1.004, 0.011), Verdict.same),
-        cell(axes(2, 32, "32-true"), 14400.0, ratio(1.8, 0.02), Verdict.faster, doubts=(BUSY,)),
-        cell(axes(2, 32, "bf16-mixed"), 8260.0, ratio(1.032, 0.04), Verdict.undecided),
-        cell(axes(2, 128, "32-true"), 18020.0, ratio(2.252, 0.03), Verdict.faster, doubts=(BUSY,)),
-        cell(axes(2, 128, "bf16-mixed"), None, None, Verdict.not_measured),
+        setting(axes(1, 32, "32-true"), 8000.0, one, Verdict.baseline),
+        setting(axes(1, 32, "bf16-mixed"), 4810.0, ratio(0.601, 0.012), Verdict.slower),
+        setting(axes(1, 128, "32-true"), 10010.0, ratio(1.251, 0.014), Verdict.faster),
+        setting(axes(1, 128, "bf16-mixed"), 8030.0, ratio(1.004, 0.011), Verdict.same),
+        setting(axes(2, 32, "32-true"), 14400.0, ratio(1.8, 0.02), Verdict.faster, doubts=(BUSY,)),
+        setting(axes(2, 32, "bf16-mixed"), 8260.0, ratio(1.032, 0.04), Verdict.undecided),
+        setting(axes(2, 128, "32-true"), 18020.0, ratio(2.252, 0.03), Verdict.faster, doubts=(BUSY,)),
+        setting(axes(2, 128, "bf16-mixed"), None, None, Verdict.not_measured),
     )
 
 
 def ordinary_findings(**changes: Any) -> Findings:
-    cells = ordinary_cells()
+    settings = ordinary_settings()
     values: dict[str, Any] = {
         "sweep": "example",
         "revision": 1,
@@ -137,7 +137,7 @@ def ordinary_findings(**changes: Any) -> Findings:
         "overrides": ("experiment=quickstart",),
         "command": "accelsweep run experiment=quickstart devices=1,2 batch_size=32,128 precision=32-true,bf16-mixed",
         "axes": ("accelerator", "devices", "batch_size", "precision"),
-        "baseline": cells[0].cell,
+        "baseline": settings[0].setting,
         "threshold": 0.02,
         "confidence": 0.95,
         "family": 7,
@@ -148,7 +148,7 @@ def ordinary_findings(**changes: Any) -> Findings:
         "outcomes": {Outcome.measured: 21, Outcome.out_of_memory: 3},
         "smallest_visible_effect": 0.043,
         "hardware": (Hardware(name="example-host", details={"device": "Intel Xeon (example)", "driver": "none"}),),
-        "cells": cells,
+        "settings": settings,
         "excluded": (Excluded(axes={"devices": 2, "precision": "16-mixed"}, because="not of interest"),),
         "refusals": (),
         "doubts": (
@@ -162,7 +162,7 @@ def ordinary_findings(**changes: Any) -> Findings:
             ScalingPoint(
                 series=series,
                 kind="weak",
-                cell=cells[index].cell,
+                setting=settings[index].setting,
                 devices=devices,
                 speedup=estimate(value, 0.02, "x"),
                 efficiency=estimate(value / devices, 0.01, ""),
@@ -175,7 +175,7 @@ def ordinary_findings(**changes: Any) -> Findings:
             )
         ),
         "recommendation": Recommendation(
-            choice=Choice(cell=cells[6].cell, title="Fastest", sentence="2.25x the baseline."),
+            choice=Choice(setting=settings[6].setting, title="Fastest", sentence="2.25x the baseline."),
             headline="32-bit, 2 processes, batch 128 is 2.25x faster",
             detail="Between 2.22x and 2.29x, against 32-bit, 1 process, batch 32. Accuracy undecided at 3 repeats.",
             sentence="32-bit, 2 processes, batch 128 is 2.25x faster. Between 2.22x and 2.29x, against 32-bit, "
@@ -183,12 +183,12 @@ def ordinary_findings(**changes: Any) -> Findings:
             certainty=Certainty.sure,
             alternatives=(
                 Choice(
-                    cell=cells[2].cell,
+                    setting=settings[2].setting,
                     title="Smallest memory that is faster",
                     sentence="1.25x [1.23, 1.27] the rate in 55.6 MB, on one device.",
                 ),
                 Choice(
-                    cell=cells[4].cell,
+                    setting=settings[4].setting,
                     title="Same batch as today",
                     sentence="1.80x [1.78, 1.82] the rate without changing the batch per device.",
                 ),
@@ -212,7 +212,10 @@ def ordinary_findings(**changes: Any) -> Findings:
 
 def _hostile(value: Any, key: str = "") -> Any:
     """Append the hostile text to every free text, but not to file names, enumerated values and units."""
-    if key in ("sweep", "run", "outcome", "verdict", "unit", "cell", "kind", "baseline", "certainty") or value is None:
+    if (
+        key in ("sweep", "run", "outcome", "verdict", "unit", "setting", "kind", "baseline", "certainty")
+        or value is None
+    ):
         return value
     if type(value) is str:
         return f"{value} {HOSTILE}{'x' * 300}"
@@ -227,7 +230,7 @@ def write_sweep(home: Path, findings: Findings) -> SweepFolder:
     """Write the findings and the steps of their measured runs into a sweep's folder."""
     folder = SweepFolder(home, findings.sweep)
     findings.write(folder.findings)
-    for finding in findings.cells:
+    for finding in findings.settings:
         for point in finding.runs:
             if point.outcome is Outcome.measured:
                 folder.run(point.run).mkdir(parents=True)
@@ -274,12 +277,12 @@ def metered(findings: Findings) -> Findings:
     """The ordinary sweep with the energy of the CPU packages for every measured setting."""
     joules = Estimate(value=0.12, low=0.11, high=0.13, unit="J", confidence=0.95, count=3)
     window = Summary(median=60.0, minimum=60.0, maximum=60.0, count=3, unit="J", scope="CPU packages of all nodes")
-    cells = [
-        cell.model_copy(
-            update={"costs": {"joules_per_sample": joules}, "metrics": {**cell.metrics, "energy_joules": window}}
+    settings = [
+        setting.model_copy(
+            update={"costs": {"joules_per_sample": joules}, "metrics": {**setting.metrics, "energy_joules": window}}
         )
-        if cell.rate
-        else cell
-        for cell in findings.cells
+        if setting.rate
+        else setting
+        for setting in findings.settings
     ]
-    return findings.model_copy(update={"cells": tuple(cells)})
+    return findings.model_copy(update={"settings": tuple(settings)})

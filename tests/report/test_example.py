@@ -89,7 +89,7 @@ def test_a_missing_record_and_a_missing_file_are_detected(example, kept):
     for exact in (True, False):
         found = list(example.differences(old, new, "example", exact=exact))
         assert any("records_sha256" in line for line in found)
-        assert any(line.startswith("cells.csv") for line in found)
+        assert any(line.startswith("settings.csv") for line in found)
     (new / "reports" / "example" / "report.md").unlink()
     assert "report.md is in one report only" in list(example.differences(old, new, "example", exact=False))
 

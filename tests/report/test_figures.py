@@ -81,27 +81,27 @@ def test_the_forest_shows_each_verdict_by_shape_as_well_as_by_colour(findings):
 
 
 def test_the_baseline_is_in_the_forest_even_without_a_ratio(findings):
-    cells = (findings.cells[0].model_copy(update={"speedup": None}), *findings.cells[1:])
+    settings = (findings.settings[0].model_copy(update={"speedup": None}), *findings.settings[1:])
     row = next(
-        r for r in speedup_figure(findings.model_copy(update={"cells": cells})).rows if r["verdict"] == "baseline"
+        r for r in speedup_figure(findings.model_copy(update={"settings": settings})).rows if r["verdict"] == "baseline"
     )
     assert (row["ratio"], row["low"], row["words"]) == (1.0, None, "1x by definition")
 
 
 def test_the_forest_of_many_settings_shows_the_fastest_and_the_baseline(findings):
-    cells = (*findings.cells[:1], *findings.cells[2:3] * (MAX_ROWS + 20))
-    figure = speedup_figure(findings.model_copy(update={"cells": cells}))
-    settings = [row for row in figure.rows if row["kind"] == "setting"]
+    settings = (*findings.settings[:1], *findings.settings[2:3] * (MAX_ROWS + 20))
+    figure = speedup_figure(findings.model_copy(update={"settings": settings}))
+    rows = [row for row in figure.rows if row["kind"] == "setting"]
     assert figure.note == f"The {MAX_ROWS + 1} fastest of {MAX_ROWS + 21} settings; the data have all."
-    assert sum(row["shown"] for row in settings) == MAX_ROWS + 1
-    assert sum(row["first"] for row in settings) == FIRST_SCREEN_ROWS
-    assert [row["first"] for row in settings if row["verdict"] == "baseline"] == [True]
+    assert sum(row["shown"] for row in rows) == MAX_ROWS + 1
+    assert sum(row["first"] for row in rows) == FIRST_SCREEN_ROWS
+    assert [row["first"] for row in rows if row["verdict"] == "baseline"] == [True]
 
 
 def test_the_forest_shows_every_repeat_and_the_settings_without_a_rate_as_one_line(findings):
     figure = speedup_figure(findings)
     dots = [row for row in figure.rows if row["kind"] == "repeat"]
-    measured = [point for cell in findings.cells for point in cell.runs if point.ratio is not None]
+    measured = [point for setting in findings.settings for point in setting.runs if point.ratio is not None]
     assert sorted(row["run"] for row in dots) == sorted(point.run for point in measured)
     (grey,) = (row for row in figure.rows if row["kind"] == "absent")
     assert grey["label"] == "1 setting not measured"
@@ -109,13 +109,14 @@ def test_the_forest_shows_every_repeat_and_the_settings_without_a_rate_as_one_li
 
 
 def test_an_interval_that_leaves_the_axis_ends_in_an_arrow(findings):
-    wide = findings.cells[2].speedup.ratio.model_copy(update={"low": 0.001, "high": 3500.0})
-    speedup = findings.cells[2].speedup.model_copy(update={"ratio": wide})
-    cells = [
-        cell.model_copy(update={"speedup": speedup}) if cell is findings.cells[2] else cell for cell in findings.cells
+    wide = findings.settings[2].speedup.ratio.model_copy(update={"low": 0.001, "high": 3500.0})
+    speedup = findings.settings[2].speedup.model_copy(update={"ratio": wide})
+    settings = [
+        setting.model_copy(update={"speedup": speedup}) if setting is findings.settings[2] else setting
+        for setting in findings.settings
     ]
-    figure = speedup_figure(findings.model_copy(update={"cells": tuple(cells)}))
-    (row,) = (row for row in figure.rows if row["cell"] == findings.cells[2].cell and row["kind"] == "setting")
+    figure = speedup_figure(findings.model_copy(update={"settings": tuple(settings)}))
+    (row,) = (row for row in figure.rows if row["setting"] == findings.settings[2].setting and row["kind"] == "setting")
     assert (row["low"], row["high"]) == (0.001, 3500.0), "the data keep both ends"
     assert 0.2 < row["from"] == row["under"] < row["to"] == row["over"] < 6
     others = [other for other in figure.rows if other["kind"] == "setting" and other is not row]
@@ -130,12 +131,12 @@ def arrows_in(figure: Figure, shape: str) -> int:
 
 def with_interval(findings, place, **changes):
     """Return the findings with one setting's interval as wide as two repeats may give."""
-    cells = list(findings.cells)
+    settings = list(findings.settings)
     wide = {"low": -350.0, "high": 350.0}
-    cells[place] = cells[place].model_copy(
-        update={name: getattr(cells[place], name).model_copy(update=wide) for name in changes}
+    settings[place] = settings[place].model_copy(
+        update={name: getattr(settings[place], name).model_copy(update=wide) for name in changes}
     )
-    return findings.model_copy(update={"cells": tuple(cells)})
+    return findings.model_copy(update={"settings": tuple(settings)})
 
 
 def domain_of(figure: Figure, channel: str) -> list[float]:
@@ -154,9 +155,9 @@ def test_an_interval_of_350_000_percent_ends_in_arrows_in_the_quality_figure(fin
 
 
 def test_an_axis_of_rates_and_efficiencies_begins_at_zero_and_ends_near_its_marks(findings):
-    huge = findings.cells[0].rate.model_copy(update={"low": -1e9, "high": 1e9})
-    cells = (findings.cells[0].model_copy(update={"rate": huge}), *findings.cells[1:])
-    figure = throughput_figure(findings.model_copy(update={"cells": cells}))
+    huge = findings.settings[0].rate.model_copy(update={"low": -1e9, "high": 1e9})
+    settings = (findings.settings[0].model_copy(update={"rate": huge}), *findings.settings[1:])
+    figure = throughput_figure(findings.model_copy(update={"settings": settings}))
     low, high = domain_of(figure, "y")
     assert (low, high < 3 * max(row["rate"] for row in figure.rows if row["rate"])) == (0, True)
     assert (arrows_in(figure, "triangle-down"), arrows_in(figure, "triangle-up")) == (1, 1)
@@ -172,15 +173,17 @@ def test_an_axis_of_rates_and_efficiencies_begins_at_zero_and_ends_near_its_mark
 
 
 def test_memory_is_drawn_with_the_limit_if_that_is_near(findings):
-    used = {cell.cell: cell.metrics["host_pss_bytes"].median for cell in findings.cells if cell.measured}
+    used = {
+        setting.setting: setting.metrics["host_pss_bytes"].median for setting in findings.settings if setting.measured
+    }
     most = max(used.values())
 
     def limited(limit):
-        cells = [
-            cell.model_copy(update={"memory_share": used[cell.cell] / limit if cell.measured else None})
-            for cell in findings.cells
+        settings = [
+            setting.model_copy(update={"memory_share": used[setting.setting] / limit if setting.measured else None})
+            for setting in findings.settings
         ]
-        return memory_figure(findings.model_copy(update={"cells": tuple(cells)}))
+        return memory_figure(findings.model_copy(update={"settings": tuple(settings)}))
 
     near, far = limited(1.5 * most), limited(50 * most)
     assert any(text.startswith("limit: ") for text in texts(svg_of(near)))
@@ -193,17 +196,17 @@ def test_memory_is_drawn_with_the_limit_if_that_is_near(findings):
 
 def test_drift_shows_each_repeat_of_the_baseline_by_block(findings):
     figure = drift_figure(findings)
-    baseline = next(cell for cell in findings.cells if cell.cell == findings.baseline)
+    baseline = next(setting for setting in findings.settings if setting.setting == findings.baseline)
     assert [row["run"] for row in figure.rows] == [point.run for point in baseline.runs]
     runs = [point.model_copy(update={"rate": 90 * point.rate}) for point in baseline.runs[:1]]
     one = baseline.model_copy(update={"runs": (*runs, *baseline.runs[1:])})
-    cells = tuple(one if cell is baseline else cell for cell in findings.cells)
-    jumped = drift_figure(findings.model_copy(update={"cells": cells}))
+    settings = tuple(one if setting is baseline else setting for setting in findings.settings)
+    jumped = drift_figure(findings.model_copy(update={"settings": settings}))
     assert arrows_in(jumped, "triangle-up") == 1
     assert domain_of(jumped, "y")[1] < 2 * baseline.rate.value
     few = baseline.model_copy(update={"runs": baseline.runs[:2]})
-    cells = tuple(few if cell is baseline else cell for cell in findings.cells)
-    skipped = drift_figure(findings.model_copy(update={"cells": cells}))
+    settings = tuple(few if setting is baseline else setting for setting in findings.settings)
+    skipped = drift_figure(findings.model_copy(update={"settings": settings}))
     assert skipped == Skipped("drift", "the baseline has fewer than 3 measured runs")
 
 
@@ -218,7 +221,7 @@ def test_no_picture_of_the_examples_has_a_blank_band(name):
 
 
 def test_without_a_comparison_there_is_no_forest(findings):
-    figure = speedup_figure(findings.model_copy(update={"cells": findings.cells[:1]}))
+    figure = speedup_figure(findings.model_copy(update={"settings": findings.settings[:1]}))
     assert figure == Skipped("speedup", "no setting could be compared with the baseline")
 
 
@@ -242,55 +245,55 @@ def test_a_setting_without_a_rate_is_visible(findings):
 
 
 def test_a_line_without_any_rate_is_left_out_and_the_note_says_so(findings):
-    gone = [cell.model_copy(update={"rate": None}) for cell in findings.cells[4:]]
-    figure = throughput_figure(findings.model_copy(update={"cells": (*findings.cells[:4], *gone)}))
+    gone = [setting.model_copy(update={"rate": None}) for setting in findings.settings[4:]]
+    figure = throughput_figure(findings.model_copy(update={"settings": (*findings.settings[:4], *gone)}))
     assert figure.note == "The 2 fastest of 4 lines are drawn; the data have all."
     assert len(figure.rows) == 8
 
 
 def test_the_knee_is_ringed(findings):
-    small, large = findings.cells[0], findings.cells[2]
+    small, large = findings.settings[0], findings.settings[2]
     curve = BatchCurve(
         series="x",
         hardware="example-host",
-        cells=(small.cell, large.cell),
-        knee=small.cell,
+        settings=(small.setting, large.setting),
+        knee=small.setting,
         largest_measured=128,
         smallest_out_of_memory=None,
     )
     figure = throughput_figure(findings.model_copy(update={"batch_curves": (curve,)}))
-    assert [row["cell"] for row in figure.rows if row["knee"]] == [small.cell]
+    assert [row["setting"] for row in figure.rows if row["knee"]] == [small.setting]
 
     host = findings.hardware[0].model_copy(update={"name": "other-host"})
-    twins = [cell.model_copy(update={"hardware": "other-host"}) for cell in (small, large)]
-    curves = (curve, curve.model_copy(update={"hardware": "other-host", "knee": large.cell}))
-    changes = {"cells": (small, large, *twins), "hardware": (*findings.hardware, host), "batch_curves": curves}
+    twins = [setting.model_copy(update={"hardware": "other-host"}) for setting in (small, large)]
+    curves = (curve, curve.model_copy(update={"hardware": "other-host", "knee": large.setting}))
+    changes = {"settings": (small, large, *twins), "hardware": (*findings.hardware, host), "batch_curves": curves}
     figure = throughput_figure(findings.model_copy(update=changes))
     assert [row["knee"] for row in figure.rows] == [True, False, False, False], "the largest batch is no knee"
 
 
 def test_a_single_batch_size_has_neither_heat_map_nor_lines(findings):
-    cells = tuple(cell for cell in findings.cells if cell.axes["batch_size"] == 32)
-    one = findings.model_copy(update={"cells": cells})
+    settings = tuple(setting for setting in findings.settings if setting.axes["batch_size"] == 32)
+    one = findings.model_copy(update={"settings": settings})
     assert heatmap_figure(one).reason == "batch_size took one value only, so there is no plane to colour"
     assert throughput_figure(one).reason == "batch_size took one value only"
 
 
 def test_a_heat_map_fits_a_screen(findings):
     more = [
-        cell.model_copy(update={"axes": {**cell.axes, "model.width": width}})
+        setting.model_copy(update={"axes": {**setting.axes, "model.width": width}})
         for width in range(30)
-        for cell in findings.cells[:4]
+        for setting in findings.settings[:4]
     ]
-    figure = heatmap_figure(findings.model_copy(update={"cells": tuple(more)}))
+    figure = heatmap_figure(findings.model_copy(update={"settings": tuple(more)}))
     assert len({row["series"] for row in figure.rows}) == MAX_LINES
     assert figure.note == "The first 80 of 120 settings."
 
 
 def test_different_machines_have_different_lines(findings):
     other = findings.hardware[0].model_copy(update={"name": "other-host"})
-    twin = findings.cells[2].model_copy(update={"hardware": "other-host"})
-    both = findings.model_copy(update={"cells": (*findings.cells, twin), "hardware": (*findings.hardware, other)})
+    twin = findings.settings[2].model_copy(update={"hardware": "other-host"})
+    both = findings.model_copy(update={"settings": (*findings.settings, twin), "hardware": (*findings.hardware, other)})
     assert {row["series"] for row in throughput_figure(both).rows} >= {
         "cpu x1 | 32-true | example-host",
         "cpu x1 | 32-true | other-host",
@@ -322,29 +325,31 @@ def test_scaling_is_drawn_against_its_ideal(findings):
 def test_quality_names_its_metric_and_direction(findings):
     better = findings.model_copy(update={"quality_better": "max"})
     assert "val_accuracy, higher is better" in texts(svg_of(quality_figure(better)))
-    bare = [cell.model_copy(update={"quality": None}) for cell in findings.cells]
-    assert quality_figure(findings.model_copy(update={"cells": bare})).reason == "no run recorded a quality"
+    bare = [setting.model_copy(update={"quality": None}) for setting in findings.settings]
+    assert quality_figure(findings.model_copy(update={"settings": bare})).reason == "no run recorded a quality"
 
 
 def test_costs_are_drawn_if_there_are_prices_and_memory_if_it_was_read(findings):
     cost = Estimate(value=0.4, low=0.39, high=0.41, unit="USD", confidence=0.95, count=3)
-    cells = [cell.model_copy(update={"costs": {"usd_per_million_samples": cost}}) for cell in findings.cells]
-    drawn = {figure.name: figure for figure in tradeoff_figures(findings.model_copy(update={"cells": cells}))}
+    settings = [
+        setting.model_copy(update={"costs": {"usd_per_million_samples": cost}}) for setting in findings.settings
+    ]
+    drawn = {figure.name: figure for figure in tradeoff_figures(findings.model_copy(update={"settings": settings}))}
     assert [row["value"] for row in drawn["pareto-cost"].rows] == [0.4] * 7
     assert isinstance(drawn["pareto-energy"], Skipped)
-    roles = {row["cell"]: row["role"] for row in drawn["pareto-memory"].rows}
-    assert roles[findings.cells[6].cell] == "recommended"
-    assert roles[findings.cells[0].cell] == "baseline"
+    roles = {row["setting"]: row["role"] for row in drawn["pareto-memory"].rows}
+    assert roles[findings.settings[6].setting] == "recommended"
+    assert roles[findings.settings[0].setting] == "baseline"
 
 
 def test_energy_of_different_scopes_is_not_drawn_on_one_axis(metered):
     drawn = tradeoff_figures(metered)[1]
     assert {row["unit"] for row in drawn.rows} == {"J/sample"}
     assert "energy (J/sample)" in str(drawn.specifications["light"])
-    *rest, last, failed = metered.cells
+    *rest, last, failed = metered.settings
     boards = last.metrics["energy_joules"].model_copy(update={"scope": "GPU boards of all ranks"})
     mixed = last.model_copy(update={"metrics": {**last.metrics, "energy_joules": boards}})
-    skipped = tradeoff_figures(metered.model_copy(update={"cells": (*rest, mixed, failed)}))[1]
+    skipped = tradeoff_figures(metered.model_copy(update={"settings": (*rest, mixed, failed)}))[1]
     assert skipped == Skipped(
         "pareto-energy",
         "energy of different scopes does not compare: CPU packages of all nodes and GPU boards of all ranks",
@@ -356,10 +361,10 @@ def test_only_memory_that_is_a_peak_is_called_one(findings):
     assert "peak" not in str(host.specifications["light"]) + host.alt
     assert "host memory after the window (MiB)" in str(host.specifications["light"])
     reserved = [
-        cell.model_copy(update={"metrics": {"peak_memory_reserved_bytes": cell.metrics["host_pss_bytes"]}})
-        for cell in findings.cells[:3]
+        setting.model_copy(update={"metrics": {"peak_memory_reserved_bytes": setting.metrics["host_pss_bytes"]}})
+        for setting in findings.settings[:3]
     ]
-    gpu = tradeoff_figures(findings.model_copy(update={"cells": tuple(reserved)}))[2]
+    gpu = tradeoff_figures(findings.model_copy(update={"settings": tuple(reserved)}))[2]
     assert gpu.alt == "3 settings by rate and peak memory, reserved."
 
 
@@ -380,7 +385,7 @@ def test_steps_show_the_recommended_run_first_and_doubted_runs_before_the_rest(f
     figure = steps_figure(findings, sweep)
     assert figure.rows[0]["title"] == "cpu x2 | 32-true | batch 128 (repeat 0)"
     assert len(selected_runs(findings)) == MAX_RUNS
-    assert len({row["cell"] for row in figure.rows}) == MAX_BANDS
+    assert len({row["setting"] for row in figure.rows}) == MAX_BANDS
     assert figure.note.endswith(" Of 21 measured runs, 11 are drawn.")
     assert {row["rank"] for row in figure.rows} == {0, 1}
 
@@ -401,12 +406,12 @@ def test_an_extreme_step_becomes_an_arrow_and_does_not_stretch_the_bands(finding
 
 def test_runs_of_merged_sweeps_can_be_selected_separately(findings, sweep):
     """Both sweeps have a repeat 0 of the same setting."""
-    cell, (run, other, _) = findings.cells[0], findings.cells[0].runs
+    setting, (run, other, _) = findings.settings[0], findings.settings[0].runs
     points = tuple(
         point.model_copy(update={"run": f"{name}/{point.run}", "repeat": 0})
         for name, point in (("A", run), ("B", other))
     )
-    one = cell.model_copy(update={"runs": points})
+    one = setting.model_copy(update={"runs": points})
 
     class Merged:
         def steps(self, name):
@@ -415,7 +420,7 @@ def test_runs_of_merged_sweeps_can_be_selected_separately(findings, sweep):
         def record(self, name):
             return sweep.record(name.partition("/")[2])
 
-    figure = steps_figure(findings.model_copy(update={"cells": (one,), "merged": ("A", "B")}), Merged())
+    figure = steps_figure(findings.model_copy(update={"settings": (one,), "merged": ("A", "B")}), Merged())
     assert list(dict.fromkeys((row["title"], row["run"]) for row in figure.rows)) == [
         ("cpu x1 | 32-true | batch 32 (A, repeat 0)", points[0].run),
         ("cpu x1 | 32-true | batch 32 (B, repeat 0)", points[1].run),
@@ -425,7 +430,7 @@ def test_runs_of_merged_sweeps_can_be_selected_separately(findings, sweep):
 def test_steps_whose_digest_differs_from_the_record_are_left_out(findings, sweep, tmp_path_factory):
     run = selected_runs(findings)[0][1].run
     example = build_example_sweep(tmp_path_factory.mktemp("records"))
-    own = {"run": run, "cell": Run.parse(run).cell}
+    own = {"run": run, "setting": Run.parse(run).setting}
     record = Record.read(next(example.root.glob("runs/*/record.json"))).model_copy(update=own)
     for digest, drawn in (("0" * 64, False), (sha256_file(sweep.steps(run)), True), (None, True)):
         record.model_copy(update={"steps_sha256": digest}).write(sweep.record(run))
@@ -441,18 +446,18 @@ def test_unreadable_steps_only_skip_their_figure(findings, sweep, damage):
 
 
 def test_of_many_lines_only_the_fastest_or_best_scaling_are_drawn(findings):
-    cell, point = findings.cells[0], findings.scaling[1]
-    cells = [
-        cell.model_copy(
+    setting, point = findings.settings[0], findings.scaling[1]
+    settings = [
+        setting.model_copy(
             update={
                 "axes": {"batch_size": size, "model.width": width},
-                "rate": cell.rate.model_copy(update={"value": 100.0 * width + size}),
+                "rate": setting.rate.model_copy(update={"value": 100.0 * width + size}),
             }
         )
         for width in range(20)
         for size in (8, 16)
     ]
-    drawn = throughput_figure(findings.model_copy(update={"cells": tuple(cells)}))
+    drawn = throughput_figure(findings.model_copy(update={"settings": tuple(settings)}))
     assert {row["series"] for row in drawn.rows if row["shown"]} == {f"model.width={width}" for width in range(12, 20)}
     points = [
         point.model_copy(
@@ -471,9 +476,9 @@ def test_of_many_lines_only_the_fastest_or_best_scaling_are_drawn(findings):
 
 
 def test_a_line_over_batch_sizes_alone_is_named_by_its_common_values(findings):
-    cells = findings.cells[:3:2]
-    cells = [cell.model_copy(update={"axes": {"batch_size": cell.axes["batch_size"]}}) for cell in cells]
-    figure = throughput_figure(findings.model_copy(update={"cells": tuple(cells)}))
+    settings = findings.settings[:3:2]
+    settings = [setting.model_copy(update={"axes": {"batch_size": setting.axes["batch_size"]}}) for setting in settings]
+    figure = throughput_figure(findings.model_copy(update={"settings": tuple(settings)}))
     assert {row["series"] for row in figure.rows} == {"cpu x1 | 32-true"}
 
 

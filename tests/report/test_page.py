@@ -126,12 +126,12 @@ def test_the_command_that_settles_it_has_its_time_if_known(render, findings):
 def test_a_disturbance_is_the_main_doubt_and_without_doubts_there_is_none(render, findings):
     small = Doubt(code="few_repeats", message="3 repeats", remedy="add some")
     busy = Doubt(code="busy_cpu", message="2 of 3 runs: others kept it busy", remedy="stop them")
-    cells = [cell.model_copy(update={"doubts": (small, busy)}) for cell in findings.cells]
-    page = Page(render(findings.model_copy(update={"cells": tuple(cells)})))
+    settings = [setting.model_copy(update={"doubts": (small, busy)}) for setting in findings.settings]
+    page = Page(render(findings.model_copy(update={"settings": tuple(settings)})))
     words = "Other work kept the processor busy in 2 of 3 runs busy_cpu: stop them."
     assert page.all("p", class_="amber")[0][2] == words
-    sound = [cell.model_copy(update={"doubts": ()}) for cell in findings.cells]
-    clean = findings.model_copy(update={"cells": tuple(sound), "doubts": ()})
+    sound = [setting.model_copy(update={"doubts": ()}) for setting in findings.settings]
+    clean = findings.model_copy(update={"settings": tuple(sound), "doubts": ()})
     assert not Page(render(clean)).all("p", class_="amber")
 
 
@@ -142,8 +142,8 @@ def test_without_a_recommendation_the_page_says_why_and_shows_the_baseline(rende
     page = Page(render(findings.model_copy(update={"recommendation": advice})))
     assert page.all("h1", class_="advice")[0][2] == "Nothing to recommend: no run. not yet"
     assert "of the baseline" in page.all("dl")[0][2]
-    unmeasured = [cell.model_copy(update={"measured": 0}) for cell in findings.cells]
-    empty = findings.model_copy(update={"recommendation": advice, "cells": tuple(unmeasured)})
+    unmeasured = [setting.model_copy(update={"measured": 0}) for setting in findings.settings]
+    empty = findings.model_copy(update={"recommendation": advice, "settings": tuple(unmeasured)})
     assert not Page(render(empty)).all("dl")
 
 
@@ -158,7 +158,7 @@ def test_each_figure_has_a_caption_an_alternative_text_its_data_and_a_picture_wi
         assert page.all("a", href=f"{name}.svg")
 
 
-def test_the_page_has_landmarks_captions_and_header_cells(render, findings):
+def test_the_page_has_landmarks_captions_and_header_settings(render, findings):
     page = Page(render(findings))
     assert page.all("html")[0][1]["lang"] == "en"
     assert [len(page.all(tag)) for tag in ("main", "header", "nav", "h1")] == [1, 1, 1, 1]
@@ -168,18 +168,18 @@ def test_the_page_has_landmarks_captions_and_header_cells(render, findings):
 
 
 def test_a_long_table_has_its_first_rows_as_html_and_the_others_as_packed_data(render, sweep, findings):
-    measured = [cell for cell in findings.cells if cell.rate]
+    measured = [setting for setting in findings.settings if setting.rate]
     many = [measured[k % len(measured)].model_copy(update={"axes": {"model.k": k}}) for k in range(MAX_ROWS + 50)]
-    long = findings.model_copy(update={"cells": tuple(many)})
+    long = findings.model_copy(update={"settings": tuple(many)})
     text, content = render(long), build_content(long, sweep)
     beyond = json.loads(Page(text).all("script", id="beyond")[0][2])
-    assert beyond.keys() == {"cells", "runs"}
-    (cells,) = (table for table in content.tables if table.name == "cells")
-    names, packed = [row[0].text for row in cells.rows], beyond["cells"][0]["text"]
+    assert beyond.keys() == {"settings", "runs"}
+    (settings,) = (table for table in content.tables if table.name == "settings")
+    names, packed = [row[0].text for row in settings.rows], beyond["settings"][0]["text"]
     assert [packed["of"][place] for place in packed["at"]] == names[MAX_ROWS:]
     opened = json.loads(Page(text).all("script", id="opened")[0][2])
-    assert len(opened["cells"]) == 50
-    assert opened["cells"][0][0]["name"] == "Memory"
+    assert len(opened["settings"]) == 50
+    assert opened["settings"][0][0]["name"] == "Memory"
     for words in (text, render_markdown(content).replace("\\", "")):
         assert f"The first {MAX_ROWS} of {MAX_ROWS + 50} rows; the CSV has all." in words
         table = words.partition("hold together at")[2].partition("Not measured")[0]

@@ -23,7 +23,15 @@ def contents(folder):
 def test_the_report_has_a_page_markdown_pictures_and_data(sweep):
     assert write_report(sweep) == sweep.report / "index.html"
     names = set(contents(sweep))
-    assert {"index.html", "report.md", "speedup.svg", "speedup.csv", "cells.csv", "unmeasured.csv", "runs.csv"} <= names
+    assert {
+        "index.html",
+        "report.md",
+        "speedup.svg",
+        "speedup.csv",
+        "settings.csv",
+        "unmeasured.csv",
+        "runs.csv",
+    } <= names
     assert {name.removesuffix(".svg") for name in names if name.endswith(".svg")} == set(CAPTIONS)
     assert not [path for path in sweep.report.parent.iterdir() if path.name.startswith(".")]
 
@@ -71,20 +79,20 @@ def test_a_figure_that_is_no_longer_drawn_becomes_a_placeholder_and_other_files_
 def test_a_sweep_with_uninformative_intervals_is_reported_like_any_other(sweep, findings):
     """Two runs on a busy machine once gave intervals from 1e-18 to 1e27, and no report."""
     nothing = {"low": 1e-40, "high": 1e40}
-    cells = tuple(
-        cell.model_copy(
+    settings = tuple(
+        setting.model_copy(
             update={
-                "rate": cell.rate and cell.rate.model_copy(update=nothing),
-                "speedup": cell.speedup
-                and cell.speedup.model_copy(update={"ratio": cell.speedup.ratio.model_copy(update=nothing)}),
+                "rate": setting.rate and setting.rate.model_copy(update=nothing),
+                "speedup": setting.speedup
+                and setting.speedup.model_copy(update={"ratio": setting.speedup.ratio.model_copy(update=nothing)}),
             }
         )
-        for cell in findings.cells
+        for setting in findings.settings
     )
-    findings.model_copy(update={"cells": cells}).write(sweep.findings)
+    findings.model_copy(update={"settings": settings}).write(sweep.findings)
     write_report(sweep)
     assert "not known yet" in (sweep.report / "report.md").read_text("utf-8")
-    assert "1e-40" in (sweep.report / "cells.csv").read_text("utf-8")
+    assert "1e-40" in (sweep.report / "settings.csv").read_text("utf-8")
 
 
 def test_a_full_disk_leaves_the_old_report_intact(sweep, monkeypatch):

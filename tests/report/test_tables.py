@@ -4,7 +4,7 @@ from accelsweep.config.prices import PriceUsed
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.report.content import build_content
 from accelsweep.report.report_tables import build_tables, doubts_table, environment_table, failures_table, runs_table
-from accelsweep.report.setting_table import absent_metrics, cells_table, cost_notes
+from accelsweep.report.setting_table import absent_metrics, cost_notes, settings_table
 from accelsweep.results import Outcome
 
 
@@ -13,7 +13,7 @@ def words(row):
 
 
 def test_a_setting_has_rate_and_speed_up_with_intervals_and_its_verdict(findings):
-    table = cells_table(findings)
+    table = settings_table(findings)
     assert [column.title for column in table.columns] == [
         "Setting",
         "Rate",
@@ -33,7 +33,7 @@ def test_a_setting_has_rate_and_speed_up_with_intervals_and_its_verdict(findings
 
 
 def test_measured_settings_are_listed_fastest_first(findings):
-    rates = [row[1].order for row in cells_table(findings).rows]
+    rates = [row[1].order for row in settings_table(findings).rows]
     assert rates == sorted(rates, reverse=True)
     assert len(rates) == 7
 
@@ -44,8 +44,8 @@ def details(table, row=0):
 
 def test_a_row_expands_to_readings_bottleneck_reasons_and_commands(findings):
     changes = {"again": "accelsweep run batch_size=128", "trainer": "Trainer(devices=2)", "memory_share": 0.012}
-    cells = [cell.model_copy(update=changes) for cell in findings.cells]
-    table = cells_table(findings.model_copy(update={"cells": tuple(cells)}))
+    settings = [setting.model_copy(update=changes) for setting in findings.settings]
+    table = settings_table(findings.model_copy(update={"settings": tuple(settings)}))
     assert details(table) == {
         "Memory": "81.6 MiB, 1 % of the machine",
         "Bottleneck": "compute-bound: forward took most",
@@ -61,17 +61,17 @@ def test_a_row_expands_to_readings_bottleneck_reasons_and_commands(findings):
 
 
 def test_a_scope_that_differs_between_rows_is_in_each(findings):
-    memory = findings.cells[0].metrics["host_pss_bytes"].model_copy(update={"scope": "rank 0"})
-    other = findings.cells[0].model_copy(update={"metrics": {"host_pss_bytes": memory}})
-    table = cells_table(findings.model_copy(update={"cells": (other, *findings.cells[1:])}))
+    memory = findings.settings[0].metrics["host_pss_bytes"].model_copy(update={"scope": "rank 0"})
+    other = findings.settings[0].model_copy(update={"metrics": {"host_pss_bytes": memory}})
+    table = settings_table(findings.model_copy(update={"settings": (other, *findings.settings[1:])}))
     assert "Memory" not in table.caption.partition("medians.")[2]
     assert {details(table, row)["Memory"].partition(", ")[2] for row in range(7)} == {"rank 0", "process group"}
 
 
 def test_a_rate_without_an_interval_says_so_once_with_the_reason(findings):
     lone = Estimate(value=8000.0, low=None, high=None, unit="1/s", confidence=0.95, count=1, reason="one repeat")
-    cell = findings.cells[0].model_copy(update={"rate": lone})
-    table = cells_table(findings.model_copy(update={"cells": (cell,)}))
+    setting = findings.settings[0].model_copy(update={"rate": lone})
+    table = settings_table(findings.model_copy(update={"settings": (setting,)}))
     assert words(table.rows[0])[1] == ("8,000 samples/s", "no interval")
     assert details(table)["No interval"] == "one repeat"
 
@@ -84,14 +84,17 @@ def test_a_reading_that_no_setting_has_is_one_line_with_the_reason(findings):
 
 def test_costs_are_shown_if_there_are_prices(findings):
     cost = Estimate(value=0.41, low=0.40, high=0.42, unit="USD", confidence=0.95, count=3)
-    cells = (findings.cells[0].model_copy(update={"costs": {"usd_per_million_samples": cost}}), *findings.cells[1:])
-    table = cells_table(findings.model_copy(update={"cells": cells}))
+    settings = (
+        findings.settings[0].model_copy(update={"costs": {"usd_per_million_samples": cost}}),
+        *findings.settings[1:],
+    )
+    table = settings_table(findings.model_copy(update={"settings": settings}))
     assert details(table, -2)["Cost of 1M samples"] == "0.41 USD, [0.40, 0.42]"
     assert "Cost of 1M samples" not in details(table, -1)
 
 
 def test_energy_has_its_unit_its_scope_and_its_kind_of_mean(metered, sweep):
-    table = cells_table(metered)
+    table = settings_table(metered)
     assert details(table)["Energy"] == "120 mJ/sample, [110, 130]"
     assert "Energy: CPU packages of all nodes." in table.caption
     assert (table.data[0]["joules_per_sample.unit"], table.data[0]["energy_joules.unit"]) == ("J/sample", "J")
@@ -112,7 +115,7 @@ def test_the_prices_behind_costs_have_their_dates_and_sources(findings):
 
 
 def test_the_csv_has_the_unrounded_numbers_of_every_setting(findings):
-    data = cells_table(findings).data
+    data = settings_table(findings).data
     assert len(data) == 8
     assert data[6]["speedup.value"] == 2.252
     assert data[6]["axis.batch_size"] == 128
@@ -133,12 +136,12 @@ def test_every_failure_is_a_row_with_its_reason(findings):
 
 
 def test_a_setting_that_failed_in_two_ways_has_two_rows_with_their_reasons(findings):
-    cell = findings.cells[0]
-    first = cell.runs[0].model_copy(update={"outcome": Outcome.crashed, "reason": "RuntimeError: boom"})
-    second = cell.runs[1].model_copy(update={"outcome": Outcome.timed_out, "reason": "after 600 s"})
+    setting = findings.settings[0]
+    first = setting.runs[0].model_copy(update={"outcome": Outcome.crashed, "reason": "RuntimeError: boom"})
+    second = setting.runs[1].model_copy(update={"outcome": Outcome.timed_out, "reason": "after 600 s"})
     outcomes = {Outcome.measured: 1, Outcome.crashed: 1, Outcome.timed_out: 1}
-    mixed = cell.model_copy(update={"runs": (first, second, cell.runs[2]), "outcomes": outcomes})
-    rows = failures_table(findings.model_copy(update={"cells": (mixed,), "excluded": ()})).rows
+    mixed = setting.model_copy(update={"runs": (first, second, setting.runs[2]), "outcomes": outcomes})
+    rows = failures_table(findings.model_copy(update={"settings": (mixed,), "excluded": ()})).rows
     assert [(row[1].text, row[2].text, row[3].text) for row in rows] == [
         ("crashed", "1 of 3", "RuntimeError: boom"),
         ("timed out", "1 of 3", "after 600 s"),
@@ -164,7 +167,7 @@ def test_the_environment_lists_machines_and_software(findings):
 
 def test_an_empty_table_has_a_sentence_instead(findings):
     bare = findings.model_copy(
-        update={"cells": (), "excluded": (), "doubts": (), "hardware": (), "environment": {}, "outcomes": {}}
+        update={"settings": (), "excluded": (), "doubts": (), "hardware": (), "environment": {}, "outcomes": {}}
     )
     for table in build_tables(bare):
         assert table.rows == ()
@@ -172,5 +175,5 @@ def test_an_empty_table_has_a_sentence_instead(findings):
 
 
 def test_verdicts_are_text_not_only_colour(findings):
-    for row in cells_table(findings).rows:
+    for row in settings_table(findings).rows:
         assert row[3].text in set(Verdict)

@@ -9,7 +9,7 @@ from accelsweep.report.content import build_content
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.report_tables import runs_table
-from accelsweep.report.setting_table import cells_table
+from accelsweep.report.setting_table import settings_table
 from accelsweep.report.units import number
 
 MISSED = "target val_accuracy >= 0.99 not reached within 3000 samples (best 0.81)"
@@ -27,25 +27,27 @@ def estimate(value, unit):
 def aimed(findings):
     """Every setting reaches the target in 6 min for 0.1 USD, except the second, which misses it in all three runs."""
 
-    def finding(number, cell):
-        if cell.rate is None:
-            return cell
+    def finding(number, setting):
+        if setting.rate is None:
+            return setting
         if number == 1:
             missed = {name: summary(None, unit, MISSED) for name, unit in (("time_to_target_seconds", "s"),)}
             changes = {"rate": None, "speedup": None, "verdict": Verdict.not_measured, "verdict_reason": MISSED}
-            return cell.model_copy(update={**changes, "metrics": {**cell.metrics, **missed}})
+            return setting.model_copy(update={**changes, "metrics": {**setting.metrics, **missed}})
         reached = {"time_to_target_seconds": summary(360.0, "s")}
-        return cell.model_copy(
+        return setting.model_copy(
             update={
                 "rate": estimate(10.0, "results/h"),
                 "time_to_target": estimate(360.0, "s"),
                 "costs": {"usd_per_result": estimate(0.1, "USD")},
-                "metrics": {**cell.metrics, **reached},
+                "metrics": {**setting.metrics, **reached},
             }
         )
 
-    cells = tuple(finding(number, cell) for number, cell in enumerate(findings.cells))
-    return findings.model_copy(update={"cells": cells, "rate_metric": "results_per_hour", "rate_unit": "results/h"})
+    settings = tuple(finding(number, setting) for number, setting in enumerate(findings.settings))
+    return findings.model_copy(
+        update={"settings": settings, "rate_metric": "results_per_hour", "rate_unit": "results/h"}
+    )
 
 
 def detail(table, row, name):
@@ -58,7 +60,7 @@ def column(table, title):
 
 
 def test_times_and_costs_of_a_result_have_intervals(aimed):
-    table = cells_table(aimed)
+    table = settings_table(aimed)
     assert column(table, "Rate")[0] == ("10.0 results/h", "[9.8, 10.2]")
     assert detail(table, 0, "Time to target") == "360 s, [352, 368]"
     assert detail(table, 0, "Cost of a result") == "0.100 USD, [0.098, 0.102]"
@@ -66,7 +68,7 @@ def test_times_and_costs_of_a_result_have_intervals(aimed):
 
 
 def test_a_setting_that_missed_its_target_comes_last_with_the_reason(aimed):
-    table = cells_table(aimed)
+    table = settings_table(aimed)
     assert detail(table, -1, "Time to target") == f"not measured: {MISSED}"
     assert detail(table, -1, "Verdict") == f"not measured: {MISSED}"
     assert column(table, "Accuracy")[-1][0] == "0.954", "the quality that it did reach is shown"
@@ -79,7 +81,7 @@ def test_the_runs_rates_have_the_sweeps_unit(aimed):
 def test_figures_show_the_unit_and_measured_settings_without_a_rate(aimed):
     heat, lines = heatmap_figure(aimed), throughput_figure(aimed)
     assert "10.0 results/h" in heat.alt
-    assert [row["short"] for row in heat.rows if row["cell"] == aimed.cells[1].cell] == ["no rate"]
+    assert [row["short"] for row in heat.rows if row["setting"] == aimed.settings[1].setting] == ["no rate"]
     assert "rate (results/h)" in str(lines.specifications["light"])
 
 
@@ -91,8 +93,10 @@ def test_the_report_contains_the_time_and_the_miss(aimed, sweep):
 
 def test_latencies_and_operations_are_shown_if_they_were_measured(findings):
     more = {"query_seconds_p50": summary(0.002, "s"), "flops_per_second": summary(2.5e12, "FLOP/s")}
-    cells = tuple(cell.model_copy(update={"metrics": {**cell.metrics, **more}}) for cell in findings.cells)
-    table = cells_table(findings.model_copy(update={"cells": cells}))
+    settings = tuple(
+        setting.model_copy(update={"metrics": {**setting.metrics, **more}}) for setting in findings.settings
+    )
+    table = settings_table(findings.model_copy(update={"settings": settings}))
     assert detail(table, 0, "Median latency").startswith("2.00 ms")
     assert detail(table, 0, "FLOP/s").startswith("2.50 TFLOP/s")
 
@@ -103,8 +107,10 @@ def test_a_served_setting_expands_to_its_latencies_at_full_and_half_load(finding
         "half_load_query_seconds_p99": summary(0.004, "s"),
         "answered_together": summary(2.5, "queries"),
     }
-    cells = tuple(cell.model_copy(update={"metrics": {**cell.metrics, **more}}) for cell in findings.cells)
-    table = cells_table(findings.model_copy(update={"cells": cells}))
+    settings = tuple(
+        setting.model_copy(update={"metrics": {**setting.metrics, **more}}) for setting in findings.settings
+    )
+    table = settings_table(findings.model_copy(update={"settings": settings}))
     assert detail(table, 0, "p99 latency").startswith("40.0 ms")
     assert detail(table, 0, "p99 latency at half load").startswith("4.00 ms")
     assert detail(table, 0, "Queries in a batch").startswith("2.50 queries")

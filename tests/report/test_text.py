@@ -29,7 +29,7 @@ def test_ordinary_text_of_any_script_is_untouched():
 def test_cleaning_changes_no_number(findings, hostile_findings):
     assert printable_findings(findings) == findings
     cleaned = printable_findings(hostile_findings)
-    assert [cell.rate for cell in cleaned.cells] == [cell.rate for cell in findings.cells]
+    assert [setting.rate for setting in cleaned.settings] == [setting.rate for setting in findings.settings]
 
 
 def test_embedded_json_cannot_end_its_script_element():

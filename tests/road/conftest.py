@@ -14,7 +14,7 @@ import pytest
 from home import REPOSITORY, TINY, Home
 from patience import PATIENCE_SECONDS, until
 from shared_fork_server import beside_the_server
-from unusual_home import measure_unusual_cells
+from unusual_home import measure_unusual_settings
 
 Finished = tuple[Home, "subprocess.CompletedProcess[str]"]
 Once = Callable[[str, Callable[[Path], None]], Path]
@@ -89,12 +89,12 @@ def continued(finished: Finished, tmp_path: Path, leases: str) -> Home:
 
 @pytest.fixture(scope="session")
 def unusual(once: Once, leases: str, empty_database: Path) -> Finished:
-    """One finished run of cells that crash, leak, log, last and quote (see fakes/unusual_home.py), to be looked at."""
+    """One finished run of settings that crash, leak, log, last and quote (see fakes/unusual_home.py)."""
 
     def make(folder: Path) -> None:
         made = Home(folder / "home", ACCELSWEEP_LEASES=leases, **beside_the_server())
         made.path.mkdir()
         shutil.copy(empty_database, made.path)  # else its first run logs to MLflow while the publisher makes one
-        measure_unusual_cells(made)
+        measure_unusual_settings(made)
 
     return Home.of_a_finished_command(once("unusual", make))

@@ -44,7 +44,7 @@ def test_a_commit_that_breaks_the_import_is_a_row_with_its_reason_and_the_other_
     home, result = two_commits
     folder = SweepFolder(home.path, "ab")
     found = Findings.read(folder.findings)
-    first, broken = found.cells
+    first, broken = found.settings
     assert result.returncode == 1, result.stdout
     assert (first.verdict, broken.verdict) == (Verdict.baseline, Verdict.not_measured)
     assert first.rate is not None

@@ -28,7 +28,7 @@ def test_each_run_has_the_environment_of_its_version(tmp_path: Path, leases: str
     result = home.accelsweep("ab", *given, "experiment=toy", "repeats=1")
     assert result.returncode == 0, result.stdout
     folder = SweepFolder(tmp_path, "ab-toy")
-    first, second = Findings.read(folder.findings).cells
+    first, second = Findings.read(folder.findings).settings
     assert first.verdict is Verdict.baseline
     assert second.rate is not None
     assert second.speedup is not None, second.verdict_reason

@@ -45,7 +45,7 @@ def test_the_batch_is_that_of_the_arithmetic_and_a_resumed_sweep_keeps_it(tmp_pa
     (tmp_path / "holds.py").write_text(HOLDS)
     accelsweep("run", *LINE, home=tmp_path)
     manifest = Manifest.read(tmp_path / "sweeps/mine/manifest.json")
-    found = [cell.axes["batch_size"] for cell in manifest.cells]
+    found = [setting.axes["batch_size"] for setting in manifest.settings]
     assert len(found) == 2
     assert all(180 < batch < 229 for batch in found)
     records = [Record.read(path) for path in (tmp_path / "sweeps/mine/runs").glob("*/record.json")]
@@ -53,4 +53,6 @@ def test_the_batch_is_that_of_the_arithmetic_and_a_resumed_sweep_keeps_it(tmp_pa
     assert (tmp_path / "reports/mine-frontier/index.html").is_file()
     said = accelsweep("run", *LINE, "--add-repeats", "1", home=tmp_path)
     assert "is searched first" not in said
-    assert [cell.axes["batch_size"] for cell in Manifest.read(tmp_path / "sweeps/mine/manifest.json").cells] == found
+    assert [
+        setting.axes["batch_size"] for setting in Manifest.read(tmp_path / "sweeps/mine/manifest.json").settings
+    ] == found

@@ -22,7 +22,7 @@ def test_one_command_goes_on_after_the_pilot_and_the_same_again_measures_nothing
     assert result.returncode == 0, result.stdout
     assert re.search(r"repeats=auto: the pilot's noise .* 5 blocks.*; 2 are left", result.stdout), result.stdout
     manifest = Manifest.read(SweepFolder(home.path, "tiny").manifest)
-    assert (len(manifest.blocks), manifest.revision, manifest.settings.pilot) == (5, 3, False)
+    assert (len(manifest.blocks), manifest.revision, manifest.options.pilot) == (5, 3, False)
     records = home.records("tiny")
     assert len(records) == 10
     again = home.accelsweep(*AUTO)

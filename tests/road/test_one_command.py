@@ -46,14 +46,14 @@ def test_its_last_words_are_a_table_the_report_and_the_ui(finished):
     assert "accelsweep ui" in result.stdout
 
 
-def test_every_block_holds_every_cell_once_in_an_order_of_its_own(finished):
+def test_every_block_holds_every_setting_once_in_an_order_of_its_own(finished):
     home, _ = finished
     folder = SweepFolder(home.path, "tiny")
     manifest = Manifest.read(folder.manifest)
     assert len(manifest.blocks) == 2
     for planned in manifest.blocks:
         block = Block.read(folder.block(planned.name))
-        assert sorted(run.cell for run in block.runs) == sorted(cell.name for cell in manifest.cells)
+        assert sorted(run.setting for run in block.runs) == sorted(setting.name for setting in manifest.settings)
 
 
 @pytest.mark.long  # plan/test_make.py plans those blocks; only here they are measured beside old records

@@ -53,7 +53,7 @@ def test_libraries_of_trees_go_the_whole_road_and_so_does_one_of_ones_own(home):
     told = home.accelsweep("run", *first, *SHORT)
     folder = SweepFolder(home.path, "boosting")
     found = Findings.read(folder.findings)
-    assert [cell.verdict is not Verdict.not_measured for cell in found.cells] == [True] * 3, told.stdout
+    assert [setting.verdict is not Verdict.not_measured for setting in found.settings] == [True] * 3, told.stdout
     assert (found.rate_metric, found.rate_unit) == ("row_rounds_per_second", "row rounds/s")
     report = (folder.report / "report.md").read_text()
     assert "not projected: trees are grown by other libraries" in report

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tiny_sweep import CONFIG, plan_sweep
 
 from accelsweep.analysis.collect import collect
-from accelsweep.config.setting import PLAN_KEYS, cell_name
+from accelsweep.config.setting import PLAN_KEYS, setting_name
 from accelsweep.executor.outcome import Conclusion
 from accelsweep.executor.recording import Provenance, write_record
 from accelsweep.metrics import Metric
@@ -32,7 +33,7 @@ values = st.recursive(
     max_leaves=8,
 )
 names = st.text(min_size=1).filter(lambda name: name not in PLAN_KEYS | set(CONFIG))
-cells = st.lists(st.dictionaries(names, values, min_size=1, max_size=3), min_size=1, max_size=3)
+settings = st.lists(st.dictionaries(names, values, min_size=1, max_size=3), min_size=1, max_size=3)
 metrics = st.dictionaries(st.text(min_size=1), numbers, max_size=4)
 endings = st.sampled_from([one for one in Outcome if one is not Outcome.not_run])
 
@@ -40,8 +41,8 @@ endings = st.sampled_from([one for one in Outcome if one is not Outcome.not_run]
 def written(folder, block, run, outcome, reason, found):
     """Return the record that an executor would write for the run, as it is read back."""
     spec = RunSpec(
-        sweep=folder.name, block=block.name, run=run, position=0, attempt=1, config=block.configs[run.cell],
-        axes=block.axes[run.cell], world_size=1, attempt_folder=str(folder.run(run.name) / "attempts" / "1"),
+        sweep=folder.name, block=block.name, run=run, position=0, attempt=1, config=block.configs[run.setting],
+        axes=block.axes[run.setting], world_size=1, attempt_folder=str(folder.run(run.name) / "attempts" / "1"),
     )  # fmt: skip
     spec.write()
     metrics_found = {name: Metric(value=value, unit="1") for name, value in found.items()}
@@ -50,21 +51,23 @@ def written(folder, block, run, outcome, reason, found):
     spec = RunSpec.read(spec.file())
     run_folder = RunFolder(folder.run(run.name), run.name)
     run_folder.begin("host", "then")
-    write_record(run_folder, spec, block.configs[run.cell], Conclusion(outcome, reason), {0: result}, provenance)
+    write_record(run_folder, spec, block.configs[run.setting], Conclusion(outcome, reason), {0: result}, provenance)
     return Record.read(folder.record(run.name))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(cells, metrics, endings, st.text(min_size=1))
+@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(settings, metrics, endings, st.text(min_size=1))
 def test_configs_names_and_numbers_come_through_the_whole_road(changes, found, outcome, words):
     reason = None if outcome is Outcome.measured else words
-    assume(len({cell_name({**CONFIG, **one}) for one in changes}) == len(changes))
+    assume(len({setting_name({**CONFIG, **one}) for one in changes}) == len(changes))
     with tempfile.TemporaryDirectory() as home:
         folder, file = plan_sweep(Path(home), changes)
         block = Block.read(file)
         wanted = [{**CONFIG, **one} for one in changes]
-        assert {name: config.raw for name, config in block.configs.items()} == {cell_name(one): one for one in wanted}
-        assert all(name == cell_name(config.raw) for name, config in block.configs.items())
+        assert {name: config.raw for name, config in block.configs.items()} == {
+            setting_name(one): one for one in wanted
+        }
+        assert all(name == setting_name(config.raw) for name, config in block.configs.items())
         records = [written(folder, block, run, outcome, reason, found) for run in block.runs]
         rows = collect(folder)
         table = pq.read_table(folder.records).to_pylist()
@@ -76,5 +79,5 @@ def test_configs_names_and_numbers_come_through_the_whole_road(changes, found, o
         assert row["reason"] == record.reason
         assert {name: metric["value"] for name, metric in json.loads(row["metrics"]).items()} == found
         for key, value in record.axes.items():
-            cell = row[f"axis.{key}"]
-            assert cell == value or cell == canonical_json(value)
+            setting = row[f"axis.{key}"]
+            assert setting == value or setting == canonical_json(value)

@@ -33,7 +33,7 @@ def test_overrides_can_be_given_to_snakemake_and_a_site_that_submits_may_be_look
     result = home.snakemake("--dry-run", "--config", "experiment=tiny", overrides)
     assert result.returncode == 0, result.stdout
     manifest = json.loads((home.path / "sweeps/tiny/manifest.json").read_text())["body"]
-    assert len(manifest["cells"]) == 3
+    assert len(manifest["settings"]) == 3
     assert re.search(r"^block\s+6$", result.stdout, re.MULTILINE), result.stdout
 
 

@@ -250,4 +250,4 @@ def test_the_printed_command_plans_the_quickstart_on_the_draft_with_a_cpu_baseli
     overrides = [word for word in shlex.split(printed) if "=" in word]
     plan = make_plan(tmp_path, overrides, name="first")
     baseline = plan.manifest.baseline
-    assert next(cell.config.accelerator for cell in plan.cells if cell.name == baseline) == "cpu"
+    assert next(setting.config.accelerator for setting in plan.settings if setting.name == baseline) == "cpu"

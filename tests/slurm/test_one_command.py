@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slurm
 
 def told_of_jobs(home):
     """What the cluster's accounting says of the sweep's job stands in findings and report, or why it says nothing."""
-    found = [cell.metrics["job_queue_seconds"] for cell in Findings.read(home.folder.findings).cells]
+    found = [setting.metrics["job_queue_seconds"] for setting in Findings.read(home.folder.findings).settings]
     page = (home.folder.report / "report.md").read_text()
     if home.why_no("accounting"):
         assert {one.median for one in found} == {None}
@@ -97,7 +97,7 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     assert gpus == {"1"}, "the site asks for one, whatever the setting is"
     baseline = Manifest.read(home.folder.manifest).baseline
     threads = {
-        (record.block, record.effective.threads_per_rank) for record in records.values() if record.cell == baseline
+        (record.block, record.effective.threads_per_rank) for record in records.values() if record.setting == baseline
     }
     assert [number for _, number in threads] == [2]
     told_of_jobs(home)

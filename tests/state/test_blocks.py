@@ -13,7 +13,7 @@ from accelsweep.records.run_files import block_of, block_or_none, readable_block
 
 @pytest.fixture
 def blocks(example_sweep: SweepFolder) -> list[str]:
-    """The names of the blocks, of which the first is cut short and the second is gone; the others hold every cell."""
+    """The names of the blocks: the first is truncated, the second is gone; the others hold every setting."""
     first, second, *others = (block.name for block in Manifest.read(example_sweep.manifest).blocks)
     example_sweep.block(first).write_bytes(example_sweep.block(first).read_bytes()[:-20])
     example_sweep.block(second).unlink()
@@ -25,7 +25,7 @@ def manifest(example_sweep: SweepFolder) -> Manifest:
     return Manifest.read(example_sweep.manifest)
 
 
-def cell_in(folder: SweepFolder, block: str) -> str:
+def setting_in(folder: SweepFolder, block: str) -> str:
     return next(iter(Block.read(folder.block(block)).configs))
 
 
@@ -33,9 +33,9 @@ def test_a_setting_is_found_in_a_later_block_beside_a_damaged_one(
     example_sweep: SweepFolder, manifest: Manifest, blocks: list[str]
 ) -> None:
     """One damaged block stopped `debug` and `profile` for the settings of all blocks behind it."""
-    cell = cell_in(example_sweep, blocks[2])
-    assert block_of(example_sweep, manifest, cell).name == blocks[2]
-    assert standalone_spec(example_sweep, cell, example_sweep.root, "debug").block == blocks[2]
+    setting = setting_in(example_sweep, blocks[2])
+    assert block_of(example_sweep, manifest, setting).name == blocks[2]
+    assert standalone_spec(example_sweep, setting, example_sweep.root, "debug").block == blocks[2]
 
 
 def test_the_damaged_block_is_named_where_no_other_holds_the_setting(
@@ -43,11 +43,11 @@ def test_the_damaged_block_is_named_where_no_other_holds_the_setting(
 ) -> None:
     with pytest.raises(DamagedFile, match=f"{blocks[0]}.json: .* no other block holds setting 'nothing'"):
         block_of(example_sweep, manifest, "nothing")
-    cell = cell_in(example_sweep, blocks[2])
+    setting = setting_in(example_sweep, blocks[2])
     for name in blocks:
         example_sweep.block(name).unlink(missing_ok=True)
     with pytest.raises(DamagedFile, match=f"{blocks[0]}.json: it is missing; .* The same `accelsweep run`"):
-        standalone_spec(example_sweep, cell, example_sweep.root, "debug")
+        standalone_spec(example_sweep, setting, example_sweep.root, "debug")
 
 
 def test_a_setting_of_no_block_is_wrong_input(example_sweep: SweepFolder, manifest: Manifest) -> None:
@@ -60,5 +60,5 @@ def test_the_lenient_way_leaves_out_what_cannot_be_used(
 ) -> None:
     assert [block_or_none(example_sweep, name) is None for name in blocks] == [True, True] + [False] * len(blocks[2:])
     assert [block.name for block in readable_blocks(example_sweep, manifest)] == blocks[2:]
-    runnable = {cell.name for cell in manifest.cells if cell.unsupported is None}
+    runnable = {setting.name for setting in manifest.settings if setting.unsupported is None}
     assert readable_configs(example_sweep, manifest).keys() == runnable

@@ -125,7 +125,7 @@ def test_later_findings_hide_no_state_and_are_made_anew_from_the_records(folder,
     folder.findings.write_bytes(later(folder.findings.read_bytes(), **head))
     assert print_status(folder.home, folder.name) == 0
     report(folder.home, [folder.name])
-    assert Findings.read(folder.findings).cells
+    assert Findings.read(folder.findings).settings
 
 
 def test_a_sweep_of_a_later_version_hides_no_other(folder, head, capsys):

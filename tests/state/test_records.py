@@ -24,14 +24,14 @@ SOURCE = Path(accelsweep.__file__).parent
 
 @pytest.fixture
 def runs(example_sweep: SweepFolder) -> list[str]:
-    """The runs that have a record, four of them spoilt: missing, cut short, another run's, another cell's."""
+    """The runs that have a record, four of them spoilt: missing, cut short, another run's, another setting's."""
     recorded = [path.parent.name for path in example_sweep.records_on_top()]
     missing, cut, swapped, moved, *whole = recorded
     example_sweep.record(missing).unlink()
     example_sweep.record(cut).write_bytes(example_sweep.record(cut).read_bytes()[:-20])
     shutil.copy(example_sweep.record(whole[0]), example_sweep.record(swapped))
     path = example_sweep.record(moved)
-    Record.read(path).model_copy(update={"cell": "another"}).write(path)
+    Record.read(path).model_copy(update={"setting": "another"}).write(path)
     return recorded
 
 
@@ -75,9 +75,9 @@ def test_attempts_are_read_as_strictly(example_sweep: SweepFolder, runs: list[st
             read_record_at(example_sweep.record(run), run)
 
 
-@pytest.mark.parametrize(("cell", "repeat"), [("0123456789ab", 0), ("my-r2-cell", 17)])
-def test_a_runs_name_tells_its_cell_and_its_repeat(cell: str, repeat: int) -> None:
-    assert Run.parse(Run.of(cell, repeat, seed=1).name) == (cell, repeat)
+@pytest.mark.parametrize(("setting", "repeat"), [("0123456789ab", 0), ("my-r2-setting", 17)])
+def test_a_runs_name_tells_its_setting_and_its_repeat(setting: str, repeat: int) -> None:
+    assert Run.parse(Run.of(setting, repeat, seed=1).name) == (setting, repeat)
 
 
 @pytest.mark.parametrize("name", ["", "abc", "abc-r", "-r1", "abc-rx", "abc-r-1", "abc-r1 "])
@@ -117,8 +117,10 @@ def test_records_are_read_in_one_module_and_runs_names_are_taken_apart_in_one() 
     assert modules(parses_run_names) == {"run_config.py"}
 
 
-@pytest.mark.parametrize("source", ["run.rpartition('-r')", "run.rsplit('-r', 1)[0]", "run.removeprefix(f'{cell}-r')"])
+@pytest.mark.parametrize(
+    "source", ["run.rpartition('-r')", "run.rsplit('-r', 1)[0]", "run.removeprefix(f'{setting}-r')"]
+)
 def test_what_takes_a_name_apart_is_seen(source: str) -> None:
     assert parses_run_names(source)
-    assert not parses_run_names("f'{cell}-r{repeat}'")
+    assert not parses_run_names("f'{setting}-r{repeat}'")
     assert not parses_run_names("command.rpartition(' --add-repeats ')")

@@ -18,7 +18,7 @@ from stores import StoreContents, read_runs
 from accelsweep.config.setting import label
 from accelsweep.heartbeat import StepCount
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
-from accelsweep.records.findings import CellFinding, Choice, Findings, Recommendation
+from accelsweep.records.findings import Choice, Findings, Recommendation, SettingFinding
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import RunFolder
@@ -147,15 +147,15 @@ def write_findings(
 ) -> Findings:
     """Write findings.json, in which every supported setting has this rate, and the files of a report."""
     manifest = Manifest.read(folder.manifest)
-    cells = tuple(_finding(cell.name, cell.axes, rate, cell.unsupported) for cell in manifest.cells)
+    settings = tuple(_finding(setting.name, setting.axes, rate, setting.unsupported) for setting in manifest.settings)
     findings = Findings(
         sweep=folder.name, revision=manifest.revision, experiment=manifest.experiment, overrides=manifest.overrides,
         command="accelsweep run experiment=example", axes=manifest.axes, baseline=manifest.baseline, threshold=0.02,
         confidence=0.95, family=7, quality_metric="val_accuracy", quality_better="higher", repeats=3, planned_runs=24,
-        outcomes={}, smallest_visible_effect=0.05, hardware=(), cells=cells, excluded=(), refusals=(), doubts=(),
+        outcomes={}, smallest_visible_effect=0.05, hardware=(), settings=settings, excluded=(), refusals=(), doubts=(),
         scaling=(), environment={}, records_sha256="0" * 64,
         recommendation=Recommendation(
-            choice=Choice(cell=cells[0].cell, title="t", sentence=sentence),
+            choice=Choice(setting=settings[0].setting, title="t", sentence=sentence),
             sentence=sentence, alternatives=(), settle=None,
         ),
     )  # fmt: skip
@@ -167,20 +167,19 @@ def write_findings(
     return findings
 
 
-def _finding(cell: str, axes: dict[str, Any], rate: float | None, unsupported: str | None) -> CellFinding:
+def _finding(setting: str, axes: dict[str, Any], rate: float | None, unsupported: str | None) -> SettingFinding:
     known = rate is not None and unsupported is None
     memory = Summary(median=5e7, minimum=4e7, maximum=6e7, count=3, unit="B", scope="process group")
     energy = Summary(median=None, minimum=None, maximum=None, count=0, unit="J", reason="RAPL is not readable here")
-    return CellFinding(
-        cell=cell, label=label(axes), axes=axes, hardware="Intel Xeon (example)", planned=3, measured=3 if known else 0,
-        outcomes={}, reasons=(), verdict=Verdict.faster if known else Verdict.not_measured, verdict_reason="because",
-        rate=_estimate(rate, "1/s") if known and rate else None,
-        speedup=Speedup(ratio=_estimate(1.5, "1"), paired=True) if known else None,
-        quality=_estimate(0.95, "val_accuracy") if known else None, quality_verdict="quality: undecided",
-        quality_difference=_estimate(0.01, "val_accuracy") if known else None,
-        metrics={"host_pss_bytes": memory, "energy_joules": energy}, effective=effective_of(axes) if known else None,
-        doubts=(Doubt(code="busy_cpu", message="Others used the CPU.", remedy="Stop them."),), runs=(),
-        costs={"usd_per_epoch": _estimate(0.5, "USD")} if known else {},
+    return SettingFinding(
+        setting=setting, label=label(axes), axes=axes, hardware="Intel Xeon (example)", planned=3, measured=3 if known
+        else 0, outcomes={}, reasons=(), verdict=Verdict.faster if known else Verdict.not_measured,
+        verdict_reason="because", rate=_estimate(rate, "1/s") if known and rate else None,
+        speedup=Speedup(ratio=_estimate(1.5, "1"), paired=True) if known else None, quality=_estimate(0.95,
+        "val_accuracy") if known else None, quality_verdict="quality: undecided", quality_difference=_estimate(0.01,
+        "val_accuracy") if known else None, metrics={"host_pss_bytes": memory, "energy_joules": energy},
+        effective=effective_of(axes) if known else None, doubts=(Doubt(code="busy_cpu", message="Others used the CPU.",
+        remedy="Stop them."),), runs=(), costs={"usd_per_epoch": _estimate(0.5, "USD")} if known else {},
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import pytest
 from example_sweep import build_example_sweep
 
 from accelsweep.metrics import Metric
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Record
 from accelsweep.results import Doubt, Outcome
@@ -43,9 +43,9 @@ RUNS: dict[str, Predicate] = {
 """The page's searches for repeats, and the records that each must find."""
 
 SETTINGS: dict[str, Predicate] = {
-    "tags.kind = 'cell'": lambda finding: Outcome.unsupported not in finding.outcomes,
-    "tags.kind = 'cell' and tags.verdict = 'faster'": lambda finding: finding.verdict == "faster",
-    "tags.kind = 'cell' and metrics.speedup_low > 1.5": lambda finding: (
+    "tags.kind = 'setting'": lambda finding: Outcome.unsupported not in finding.outcomes,
+    "tags.kind = 'setting' and tags.verdict = 'faster'": lambda finding: finding.verdict == "faster",
+    "tags.kind = 'setting' and metrics.speedup_low > 1.5": lambda finding: (
         finding.speedup is not None and (finding.speedup.ratio.low or 0.0) > 1.5
     ),
     "params.batch_size = '128' and params.precision = 'bf16-mixed'": lambda finding: (
@@ -61,8 +61,8 @@ SETTINGS: dict[str, Predicate] = {
 def documented_searches() -> list[str]:
     """Return the searches in the page's table."""
     table = PAGE.read_text("utf-8").partition("## Useful searches")[2].partition("\n\nThe same")[0]
-    cells = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| `")]
-    return [re.sub(r"^(`+) ?(.*?) ?\1$", r"\2", cell) for cell in cells]
+    settings = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| `")]
+    return [re.sub(r"^(`+) ?(.*?) ?\1$", r"\2", setting) for setting in settings]
 
 
 # a server passes a search on to the same kind of store
@@ -116,14 +116,14 @@ def test_every_search_of_the_page_is_tested_here() -> None:
 
 
 def test_every_search_finds_what_the_page_says(sweep: SweepFolder) -> None:
-    findings: tuple[CellFinding, ...] = Findings.read(sweep.findings).cells
+    findings: tuple[SettingFinding, ...] = Findings.read(sweep.findings).settings
     for query in documented_searches():
         runs = {record.run for record in records(sweep) if query in RUNS and RUNS[query](record)}
-        settings = {finding.cell for finding in findings if query in SETTINGS and SETTINGS[query](finding)}
+        settings = {finding.setting for finding in findings if query in SETTINGS and SETTINGS[query](finding)}
         hits = search(sweep, query)
         assert {run.data.tags["run"] for run in hits if run.data.tags["kind"] == "run"} == runs, query
         assert {
-            run.data.tags["cell_id"] for run in hits if run.data.tags["kind"] in ("cell", "unsupported")
+            run.data.tags["setting_id"] for run in hits if run.data.tags["kind"] in ("setting", "unsupported")
         } == settings, query
         assert hits, f"{query} finds nothing in the example, so it is not tested"
 
@@ -151,10 +151,10 @@ def test_a_setting_has_the_median_and_the_geometric_mean_of_its_rates(sweep: Swe
     rates: dict[str, list[float]] = {}
     for record in records(sweep):
         if record.outcome is Outcome.measured:
-            rates.setdefault(record.cell, []).append(record.metrics["samples_per_second"].value or 0.0)
-    settings = [run for run in search(sweep, "tags.kind = 'cell'") if "samples_per_second" in run.data.metrics]
-    assert {run.data.tags["cell_id"] for run in settings} == rates.keys()
+            rates.setdefault(record.setting, []).append(record.metrics["samples_per_second"].value or 0.0)
+    settings = [run for run in search(sweep, "tags.kind = 'setting'") if "samples_per_second" in run.data.metrics]
+    assert {run.data.tags["setting_id"] for run in settings} == rates.keys()
     for run in settings:
-        measured = rates[run.data.tags["cell_id"]]
+        measured = rates[run.data.tags["setting_id"]]
         assert run.data.metrics["samples_per_second_median"] == pytest.approx(median(measured), rel=1e-5)
         assert run.data.metrics["samples_per_second"] == pytest.approx(geometric_mean(measured), rel=1e-5)

@@ -80,13 +80,15 @@ def test_runs_appear_while_the_sweep_is_measured_and_the_end_is_a_full_pass(
 ) -> None:
     stepped = SteppedSweep(sweep, uri)
     first, *others = stepped.runs
-    key, parent = f"run:{first}", f"cell:{first.rpartition('-r')[0]}"
+    key, parent = f"run:{first}", f"setting:{first.rpartition('-r')[0]}"
     stepped.hold(first)
     count_steps(sweep, first, 7)
     publisher = stepped.start_publisher()
     try:
         until(lambda: "steps_done" in read_store(sweep, uri).get(key, {}).get("metrics", {}))
-        unsupported = {f"cell:{cell.name}" for cell in Manifest.read(sweep.manifest).cells if cell.unsupported}
+        unsupported = {
+            f"setting:{setting.name}" for setting in Manifest.read(sweep.manifest).settings if setting.unsupported
+        }
         unsupported.add("group:unsupported")
         runs = read_store(sweep, uri)
         assert (runs[key]["status"], runs[parent]["status"], runs[key]["parent"]) == ("RUNNING", "RUNNING", parent)
@@ -144,7 +146,7 @@ def test_a_run_of_a_killed_sweep_does_not_stay_running(sweep: SweepFolder, uri: 
     driver.wait()
     runs = read_store(sweep, uri)
     assert (runs[f"run:{run}"]["status"], runs[f"run:{run}"]["tags"]["outcome"]) == ("KILLED", "not_run")
-    assert runs[f"cell:{run.rpartition('-r')[0]}"]["status"] == "KILLED"
+    assert runs[f"setting:{run.rpartition('-r')[0]}"]["status"] == "KILLED"
 
 
 def test_a_server_that_accepts_connections_and_never_answers_is_reported_early(

@@ -60,17 +60,17 @@ def test_a_setting_is_a_parent_run_and_each_repeat_a_child_with_its_status_and_t
     runs = read_store(sweep, uri)
     manifest = Manifest.read(sweep.manifest)
     names = {key: run["name"] for key, run in runs.items() if not key.startswith("report:")}
-    assert names[f"cell:{manifest.baseline}"] == BASELINE
+    assert names[f"setting:{manifest.baseline}"] == BASELINE
     assert len(set(names.values())) == len(names)
     assert max(map(len, names.values())) <= 24, "the UI would truncate it"
-    full_names = {runs[f"cell:{cell.name}"]["tags"]["cell"] for cell in manifest.cells}
+    full_names = {runs[f"setting:{setting.name}"]["tags"]["setting"] for setting in manifest.settings}
     assert full_names >= {"devices x1 | 32-true | batch 32"}
     statuses = {}
     for run in manifest.wanted_runs():
         if sweep.record(run).exists():
             record, stored = Record.read(sweep.record(run)), runs[f"run:{run}"]
             statuses[record.outcome.value] = stored["status"]
-            assert stored["parent"] == f"cell:{record.cell}"
+            assert stored["parent"] == f"setting:{record.setting}"
             assert (stored["started"], stored["ended"]) == (
                 epoch_ms(record.started_at),
                 epoch_ms(record.finished_at),
@@ -83,7 +83,7 @@ def test_a_setting_is_a_parent_run_and_each_repeat_a_child_with_its_status_and_t
         "timed_out": "KILLED",
     }
     (missing,) = (run for run in manifest.wanted_runs() if f"run:{run}" not in runs)
-    assert runs[f"cell:{missing.rpartition('-r')[0]}"]["status"] == "KILLED", "one of its repeats was not run"
+    assert runs[f"setting:{missing.rpartition('-r')[0]}"]["status"] == "KILLED", "one of its repeats was not run"
 
 
 def test_runs_are_found_by_param_metric_and_tag(published: Published) -> None:
@@ -94,7 +94,7 @@ def test_runs_are_found_by_param_metric_and_tag(published: Published) -> None:
     assert len(fast) == 4
     (crashed,) = search(sweep, uri, "tags.outcome = 'crashed' and tags.kind = 'run'")
     assert "RuntimeError: <script>" in crashed.data.tags["reason"]
-    assert len(search(sweep, uri, "tags.kind = 'cell'")) == 8
+    assert len(search(sweep, uri, "tags.kind = 'setting'")) == 8
     assert len(search(sweep, uri, "tags.doubts LIKE '%busy_cpu%' and tags.kind = 'run'")) == 2
     assert len(search(sweep, uri, "params.`effective.strategy` = 'ddp'")) == 6
     assert {run.data.tags["hardware"] for run in fast} == {"Intel Xeon (example) x1"}
@@ -132,7 +132,7 @@ def test_a_setting_has_the_aggregates_of_the_findings_and_no_others(
 ) -> None:
     sweep, uri = published
     manifest = Manifest.read(sweep.manifest)
-    setting = read_store(sweep, uri)[f"cell:{manifest.baseline}"]
+    setting = read_store(sweep, uri)[f"setting:{manifest.baseline}"]
     latest = {name: points[-1][1] for name, points in setting["metrics"].items()}
     assert latest == {
         "samples_per_second": 100.0,
@@ -169,8 +169,8 @@ def test_tags_hold_model_data_versions_commit_and_the_rules_of_the_verdict(publi
     sweep, uri = published
     record = record_of(sweep, devices=2, batch_size=32)
     expected = {
-        "cell": label(record.axes),
-        "cell_id": record.cell,
+        "setting": label(record.axes),
+        "setting_id": record.setting,
         "model": record.config.model_target,
         "data": record.config.data_target,
         "torch": record.fingerprint.software["torch"],
@@ -178,10 +178,10 @@ def test_tags_hold_model_data_versions_commit_and_the_rules_of_the_verdict(publi
         "mlflow.source.git.dirty": "false",
     }
     assert None not in expected.values()
-    for kind in ("cell", "run"):
-        for run in search(sweep, uri, f"tags.kind = '{kind}' and tags.cell_id = '{record.cell}'"):
+    for kind in ("setting", "run"):
+        for run in search(sweep, uri, f"tags.kind = '{kind}' and tags.setting_id = '{record.setting}'"):
             assert {name: run.data.tags[name] for name in expected} == expected
-    for setting in search(sweep, uri, f"tags.kind = 'cell' and tags.cell_id = '{record.cell}'"):
+    for setting in search(sweep, uri, f"tags.kind = 'setting' and tags.setting_id = '{record.setting}'"):
         assert (setting.data.tags["confidence"], setting.data.tags["threshold"]) == ("0.95", "0.02")
 
 
@@ -189,7 +189,7 @@ def test_aggregates_follow_the_findings_and_become_nan_when_they_are_withdrawn(
     copied_with_findings: Published, with_findings: Callable[..., Any]
 ) -> None:
     sweep, uri = copied_with_findings
-    baseline = f"cell:{Manifest.read(sweep.manifest).baseline}"
+    baseline = f"setting:{Manifest.read(sweep.manifest).baseline}"
     for rate in (200.0, 100.0):
         with_findings(sweep, rate=rate)
         publish(sweep, uri)
@@ -245,9 +245,9 @@ def test_a_new_report_replaces_the_files_of_the_old_one_and_leaves_other_files_a
     client.log_text(run_id, "what we decided", "notes.txt")
     shutil.rmtree(sweep.report / "figures")
     (sweep.report / "claims.csv").unlink()
-    (sweep.report / "cells.csv").write_text("cell\n")
+    (sweep.report / "settings.csv").write_text("setting\n")
     publish(sweep, uri)
-    obsolete, new = {"report/claims.csv", "report/figures/rate.svg"}, {"report/cells.csv", "notes.txt"}
+    obsolete, new = {"report/claims.csv", "report/figures/rate.svg"}, {"report/settings.csv", "notes.txt"}
     assert artifacts(client, run_id) == (before - obsolete) | new
 
 
@@ -315,8 +315,8 @@ def test_hostile_names_and_values_are_published_in_a_form_that_mlflow_accepts(
     metrics = record.metrics | {"logged.train//lö ss": Metric(value=1.5, unit="1")}
     remeasure(sweep, record, metrics=metrics)
     manifest = Manifest.read(sweep.manifest)
-    cells = [cell.model_copy(update={"axes": cell.axes | hostile}) for cell in manifest.cells]
-    manifest.model_copy(update={"cells": tuple(cells)}).write(sweep.manifest)
+    settings = [setting.model_copy(update={"axes": setting.axes | hostile}) for setting in manifest.settings]
+    manifest.model_copy(update={"settings": tuple(settings)}).write(sweep.manifest)
     publish(sweep, uri)
     stored = read_store(sweep, uri)[f"run:{record.run}"]
     assert stored["params"]["a/b"] == "1"

@@ -27,8 +27,10 @@ ReadStore = Callable[[SweepFolder, str], dict[str, dict[str, Any]]]
 def sweep_one_more_key(sweep: SweepFolder) -> None:
     """Write a second revision of the plan that also sweeps the model's width, so far always 16."""
     manifest = Manifest.read(sweep.manifest)
-    cells = tuple(cell.model_copy(update={"axes": cell.axes | {"model.width": 16}}) for cell in manifest.cells)
-    changes = {"revision": 2, "axes": (*manifest.axes, "model.width"), "cells": cells}
+    settings = tuple(
+        setting.model_copy(update={"axes": setting.axes | {"model.width": 16}}) for setting in manifest.settings
+    )
+    changes = {"revision": 2, "axes": (*manifest.axes, "model.width"), "settings": settings}
     manifest.model_copy(update=changes).write(sweep.manifest)
 
 
@@ -40,7 +42,7 @@ def run_ids(sweep: SweepFolder, uri: str) -> dict[str, str]:
 
 
 def running_setting(**tags: str) -> MlflowRun:
-    return MlflowRun("cell:a", "a", "a", f"digest of {sorted(tags.items())}", "RUNNING", 0, None, tags)
+    return MlflowRun("setting:a", "a", "a", f"digest of {sorted(tags.items())}", "RUNNING", 0, None, tags)
 
 
 def test_a_key_that_is_swept_later_is_added_to_the_names_and_params_of_published_runs(
@@ -93,7 +95,7 @@ def test_an_obsolete_tag_is_deleted_once_however_often_the_run_changes(
     writer.write(running_setting(outcome="measured"))
     writer.write(running_setting(outcomes="measured 1, crashed 1"))
     writer.write(running_setting(outcomes="measured 1, crashed 2"))
-    tags = read_store(sweep, uri)["cell:a"]["tags"]
+    tags = read_store(sweep, uri)["setting:a"]["tags"]
     assert (tags.get("outcome"), tags["outcomes"]) == (None, "measured 1, crashed 2")
 
 
@@ -101,7 +103,7 @@ def test_a_resumed_setting_is_running_although_a_publisher_died_while_marking_it
     sweep: SweepFolder, uri: str, read_store: ReadStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = connect(sweep, uri)
-    RunWriter(store, store.list_runs()).write(running_setting(kind="cell"))
+    RunWriter(store, store.list_runs()).write(running_setting(kind="setting"))
 
     def die(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -110,8 +112,8 @@ def test_a_resumed_setting_is_running_although_a_publisher_died_while_marking_it
     writer = RunWriter(store, store.list_runs())
     with pytest.raises(KeyboardInterrupt):
         writer.kill_abandoned(())
-    RunWriter(store, store.list_runs()).write(running_setting(kind="cell"))
-    run = read_store(sweep, uri)["cell:a"]
+    RunWriter(store, store.list_runs()).write(running_setting(kind="setting"))
+    run = read_store(sweep, uri)["setting:a"]
     assert (run["status"], run["tags"].get("outcome")) == ("RUNNING", None)
 
 

@@ -40,7 +40,7 @@ def test_the_first_view_sorts_settings_by_speed_up_and_the_second_has_repeats(pu
     tags = experiment_tags(sweep, uri)
     views = {key.removeprefix(VIEW_TAG): value for key, value in tags.items() if key.startswith(VIEW_TAG)}
     settings, repeats = (page_state(views[f"accelsweep-{number}"]) for number in (1, 2))
-    assert settings["searchFilter"] == "tags.kind = 'cell'"
+    assert settings["searchFilter"] == "tags.kind = 'setting'"
     assert (settings["orderByKey"], settings["orderByAsc"]) == ("metrics.`speedup`", False)
     assert settings["selectedColumns"][3:5] == ["tags.`verdict`", "tags.`doubts`"]
     assert "metrics.`host_pss_bytes`" in settings["selectedColumns"]

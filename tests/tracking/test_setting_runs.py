@@ -11,7 +11,7 @@ import pytest
 
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.collect import collect
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
@@ -27,7 +27,7 @@ COUNTS = {"runs_planned": 3.0, "runs_finished": 3.0, "runs_measured": 3.0}
 REASON = "16-mixed is not available on a CPU; use bf16-mixed, or accelerator=cuda"
 
 
-def move_a_repeat(sweep: SweepFolder, setting: str, host: str) -> tuple[CellFinding, ...]:
+def move_a_repeat(sweep: SweepFolder, setting: str, host: str) -> tuple[SettingFinding, ...]:
     """Change the hardware of a setting's last repeat, analyse the sweep and return the setting's findings."""
     path = sweep.record(f"{setting}-r2")
     record = Record.read(path)
@@ -35,7 +35,7 @@ def move_a_repeat(sweep: SweepFolder, setting: str, host: str) -> tuple[CellFind
     record.model_copy(update={"fingerprint": fingerprint}).write(path)
     findings = analyse(collect(sweep), Manifest.read(sweep.manifest))
     findings.write(sweep.findings)
-    return tuple(finding for finding in findings.cells if finding.cell == setting)
+    return tuple(finding for finding in findings.settings if finding.setting == setting)
 
 
 def latest_metrics(run: dict[str, Any]) -> dict[str, float]:
@@ -48,7 +48,7 @@ def test_a_setting_that_ran_on_two_kinds_of_hardware_has_no_aggregates(
 ) -> None:
     sweep, uri = copied
     manifest = Manifest.read(sweep.manifest)
-    key = f"cell:{manifest.baseline}"
+    key = f"setting:{manifest.baseline}"
     analyse(collect(sweep), manifest).write(sweep.findings)
     publish(sweep, uri)
     assert latest_metrics(read_store(sweep, uri)[key]).items() > COUNTS.items()
@@ -71,8 +71,8 @@ def test_the_description_of_such_a_setting_lists_each_kind_with_rate_and_verdict
     baseline = str(Manifest.read(sweep.manifest).baseline)
     move_a_repeat(sweep, baseline, "Another CPU")
     publish(sweep, uri)
-    note = read_store(sweep, uri)[f"cell:{baseline}"]["tags"][NOTE_TAG].splitlines()
-    findings = [finding for finding in Findings.read(sweep.findings).cells if finding.cell == baseline]
+    note = read_store(sweep, uri)[f"setting:{baseline}"]["tags"][NOTE_TAG].splitlines()
+    findings = [finding for finding in Findings.read(sweep.findings).settings if finding.setting == baseline]
     assert note[0] == "This setting was run on 2 kinds of hardware; see the report for a comparison."
     for line, finding in zip(note[2:4], findings, strict=True):
         assert line.startswith(f"* {finding.hardware}: ")
@@ -91,9 +91,9 @@ def test_settings_that_the_plan_rejects_are_in_one_grey_group_that_starts_before
     assert group["tags"]["mlflow.runColor"] == "#8f8f8f"
     assert group["tags"][NOTE_TAG].endswith(f"* {REASON}: 16-mixed, 1 device, batch 32; 16-mixed, 2 devices, batch 32")
     assert group["started"] < min(run["started"] for key, run in runs.items() if key != UNSUPPORTED_KEY)
-    for cell in Manifest.read(sweep.manifest).cells:
-        if cell.unsupported:
-            run = runs[f"cell:{cell.name}"]
+    for setting in Manifest.read(sweep.manifest).settings:
+        if setting.unsupported:
+            run = runs[f"setting:{setting.name}"]
             assert (run["status"], run["parent"]) == ("FINISHED", UNSUPPORTED_KEY)
             tags = run["tags"]
             assert (tags["kind"], tags["outcome"], tags["reason"]) == ("unsupported", "unsupported", REASON)
@@ -111,16 +111,16 @@ def test_a_setting_joins_the_group_when_all_repeats_are_unsupported_and_leaves_i
         record.model_copy(update=unsupported).write(path)
     publish(sweep, uri)
     runs = read_store(sweep, uri)
-    run, repeat = runs[f"cell:{setting}"], runs[f"run:{setting}-r0"]
+    run, repeat = runs[f"setting:{setting}"], runs[f"run:{setting}-r0"]
     assert (run["parent"], run["status"]) == (UNSUPPORTED_KEY, "FINISHED")
     assert run["tags"]["reason"] == "this GPU has no bf16"
-    assert (repeat["parent"], repeat["status"]) == (f"cell:{setting}", "FINISHED")
+    assert (repeat["parent"], repeat["status"]) == (f"setting:{setting}", "FINISHED")
     assert runs[UNSUPPORTED_KEY]["name"] == "cannot run here (3)"
     for path, record in records.items():
         record.write(path)
     publish(sweep, uri)
     runs = read_store(sweep, uri)
-    assert (runs[f"cell:{setting}"]["parent"], runs[f"cell:{setting}"]["tags"]["kind"]) == (None, "cell")
+    assert (runs[f"setting:{setting}"]["parent"], runs[f"setting:{setting}"]["tags"]["kind"]) == (None, "setting")
     assert runs[UNSUPPORTED_KEY]["name"] == "cannot run here (2)"
     assert publish(sweep, uri).written == 0
 
@@ -129,8 +129,8 @@ def test_a_setting_joins_the_group_when_all_repeats_are_unsupported_and_leaves_i
 def test_an_empty_group_is_deleted(copied: tuple[SweepFolder, str], read_store: ReadStore) -> None:
     sweep, uri = copied
     manifest = Manifest.read(sweep.manifest)
-    cells = tuple(cell.model_copy(update={"unsupported": None}) for cell in manifest.cells)
-    manifest.model_copy(update={"cells": cells}).write(sweep.manifest)
+    settings = tuple(setting.model_copy(update={"unsupported": None}) for setting in manifest.settings)
+    manifest.model_copy(update={"settings": settings}).write(sweep.manifest)
     publish(sweep, uri)
     assert UNSUPPORTED_KEY not in read_store(sweep, uri)
     assert unsupported_group_run(take_snapshot(sweep)) is None
@@ -138,9 +138,9 @@ def test_an_empty_group_is_deleted(copied: tuple[SweepFolder, str], read_store: 
 
 def test_the_description_of_the_group_lists_at_most_twenty_settings_per_reason(sweep: SweepFolder) -> None:
     manifest = Manifest.read(sweep.manifest)
-    first = next(cell for cell in manifest.cells if cell.unsupported)
+    first = next(setting for setting in manifest.settings if setting.unsupported)
     many = tuple(first.model_copy(update={"name": f"{number:012x}", "axes": {"seed": number}}) for number in range(25))
-    manifest.model_copy(update={"cells": (*manifest.cells, *many)}).write(sweep.manifest)
+    manifest.model_copy(update={"settings": (*manifest.settings, *many)}).write(sweep.manifest)
     group = unsupported_group_run(take_snapshot(sweep))
     assert group is not None
     assert group.name == "cannot run here (27)"

@@ -172,8 +172,8 @@ def test_each_validation_is_told_once_as_it_comes(capfd):
 def test_a_chase_that_runs_into_the_time_limit_is_timed_out_and_says_how_far_it_came(tmp_path):
     """Nothing bounds its samples, and its target cannot be reached."""
     measure = {**SWEPT["measure"], "target": 1.1, "validate_every_samples": 320}
-    cells = [{"task": "time_to_accuracy", "loop": "lightning", "measure": measure}]
-    folder, block = plan_sweep(tmp_path / "home", cells, limits={"run_seconds": 10.0, "retries": 0})
+    settings = [{"task": "time_to_accuracy", "loop": "lightning", "measure": measure}]
+    folder, block = plan_sweep(tmp_path / "home", settings, limits={"run_seconds": 10.0, "retries": 0})
     (record,), _ = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)
     assert record.outcome is Outcome.timed_out
     assert record.reason.startswith("it ran longer than 10 s (limits.run_seconds); last lines of its log: ")

@@ -65,7 +65,7 @@ def test_a_run_finds_empty_caches_and_leaves_none(spec, temporary):
     assert list(temporary.iterdir()) == []
 
 
-def test_a_cell_that_names_a_cache_keeps_it(spec, temporary):
+def test_a_setting_that_names_a_cache_keeps_it(spec, temporary):
     with fresh_caches(spec(env={"TRITON_CACHE_DIR": "/somewhere"})):
         assert list(temporary.iterdir()) == []
 

@@ -123,7 +123,7 @@ def test_fused_and_foreach_train_in_both_loops(run, loop, variant):
     assert result.effective.optimizer == "AdamW"
 
 
-def test_both_at_once_are_no_cell(run):
+def test_both_at_once_are_no_setting(run):
     result = run(measure=MEASURE, optimizer={**SGD, "fused": True, "foreach": True})
     assert result.outcome is Outcome.unsupported
     assert "exclude each other" in result.reason

@@ -198,19 +198,19 @@ def test_networks_of_torchvision_and_timm_train(run, loop, network):
 def test_transformers_train_through_the_supervisor_in_both_loops_and_on_two_ranks(tmp_path):
     """A BERT classifier and a GPT-2 with random weights, on mappings that hold strings too."""
     home = tmp_path / "home"
-    cells = [
+    settings = [
         {**_texts(network, language_model), "loop": loop, "devices": devices}
         for network, language_model in ((BERT, False), (GPT2, True))
         for loop, devices in (("lightning", 1), ("raw", 1), ("lightning", 2))
     ]
-    folder, block = plan_sweep(home, cells)
+    folder, block = plan_sweep(home, settings)
     (home / "own_texts.py").write_text(TOKENS)
     records, _ = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS, HF_HUB_OFFLINE="1")
-    for record, cell in zip(records, cells, strict=True):
+    for record, setting in zip(records, settings, strict=True):
         assert (record.outcome, record.reason) == (Outcome.measured, None)
-        assert record.effective.world_size == cell["devices"]
+        assert record.effective.world_size == setting["devices"]
         assert record.metrics["quality"].value is not None, record.metrics["quality"].reason
-        assert ("logged.val_accuracy" in record.metrics) == (cell["model"]["network"] is BERT)
+        assert ("logged.val_accuracy" in record.metrics) == (setting["model"]["network"] is BERT)
 
 
 def _texts(network, language_model):

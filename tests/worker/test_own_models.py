@@ -92,6 +92,6 @@ def test_the_command_that_answers_a_plain_network_plans_what_then_trains(run, tm
     told = run(model=plain, data=data, measure=QUICK).reason
     command = told.partition("train it with: ")[2].partition(" (or")[0].split()
     rest = ["accelerator=cpu", "data=dataset", "data.train._target_=own_rows.Rows"]
-    (cell,) = make_plan(tmp_path, [*command, *rest]).cells
-    result = run(model=cell.config.model, data=cell.config.data, measure=QUICK)
+    (setting,) = make_plan(tmp_path, [*command, *rest]).settings
+    result = run(model=setting.config.model, data=setting.config.data, measure=QUICK)
     assert (result.outcome, result.reason) == ("measured", None)

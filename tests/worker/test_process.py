@@ -1,4 +1,4 @@
-"""A rank's CPU threads: the cell's own, else those that the plan knows, else its share of the machine."""
+"""A rank's CPU threads: the setting's own, else those that the plan knows, else its share of the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accelsweep.worker.rank_setup import RankPlace, share_of_cores
 
 
 @pytest.mark.parametrize(("stated", "planned", "threads"), [(2, 3, 2), (2, None, 2), (None, 3, 3), (None, None, 6)])
-def test_the_cell_decides_then_the_plan_and_then_the_machine(spec, monkeypatch, stated, planned, threads) -> None:
+def test_the_setting_decides_then_the_plan_and_then_the_machine(spec, monkeypatch, stated, planned, threads) -> None:
     monkeypatch.setattr(linux, "allowed_cores", lambda: set(range(12)))
     monkeypatch.setattr(linux, "cpu_quota", lambda: None)
     asked = replace(spec(threads=stated), threads=planned)

@@ -28,7 +28,7 @@ from accelsweep.analysis.headline import (
 )
 from accelsweep.analysis.quality import FASTER_BUT_WORSE
 from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.records.findings import CellFinding, Certainty, Choice, Recommendation
+from accelsweep.records.findings import Certainty, Choice, Recommendation, SettingFinding
 from accelsweep.significant_digits import count_of, interval_digits, significant
 
 COST_OF_RESULT = "usd_per_result"
@@ -38,38 +38,42 @@ LONGER_TRAINING = (
 )
 
 
-def alternatives_to(situation: Situation, best: CellFinding) -> tuple[Choice, ...]:
+def alternatives_to(situation: Situation, best: SettingFinding) -> tuple[Choice, ...]:
     """Return the cheapest, the greenest and the smallest setting of the Pareto front, unless it is `best` itself.
 
     There is no greenest or smallest if readings of different kinds would have to be compared.
     """
     on_front = [
-        cell for cell in situation.cells if cell.quality_verdict != FASTER_BUT_WORSE and cell.cell in situation.front
+        setting
+        for setting in situation.settings
+        if setting.quality_verdict != FASTER_BUT_WORSE and setting.setting in situation.front
     ]
     memory, energies_compare = common_memory_metric(on_front), same_energy_scope(on_front)
-    criteria: list[tuple[str, Callable[[CellFinding], float | None]]] = [
-        ("Cheapest", lambda cell: cost_of(cell, cost_metric(situation.cells))),
-        ("Greenest", lambda cell: cost_of(cell, "joules_per_sample") if energies_compare else None),
-        ("Smallest memory", lambda cell: median_of(cell, memory) if memory else None),
+    criteria: list[tuple[str, Callable[[SettingFinding], float | None]]] = [
+        ("Cheapest", lambda setting: cost_of(setting, cost_metric(situation.settings))),
+        ("Greenest", lambda setting: cost_of(setting, "joules_per_sample") if energies_compare else None),
+        ("Smallest memory", lambda setting: median_of(setting, memory) if memory else None),
     ]
     choices = []
     for title, criterion in criteria:
-        values = [(value, cell.cell, cell) for cell in on_front if (value := criterion(cell)) is not None]
-        if values and (cell := min(values, key=lambda item: item[:2])[2]) is not best:
-            sentence = f"{title}: {setting_text(cell)}: {_comparison(situation, cell)}."
-            choices.append(Choice(cell=cell.cell, title=title, sentence=sentence, hardware=cell.hardware))
+        values = [
+            (value, setting.setting, setting) for setting in on_front if (value := criterion(setting)) is not None
+        ]
+        if values and (setting := min(values, key=lambda item: item[:2])[2]) is not best:
+            sentence = f"{title}: {setting_text(setting)}: {_comparison(situation, setting)}."
+            choices.append(Choice(setting=setting.setting, title=title, sentence=sentence, hardware=setting.hardware))
     return tuple(choices)
 
 
-def _comparison(situation: Situation, cell: CellFinding) -> str:
-    if cell.ratio is None:
+def _comparison(situation: Situation, setting: SettingFinding) -> str:
+    if setting.ratio is None:
         return "the baseline"
-    text = ratio_text(cell.ratio, situation.baseline_name, situation.wording)
-    if (cost := cost_ratio(cell, situation.baseline, situation.cells)) is not None:
+    text = ratio_text(setting.ratio, situation.baseline_name, situation.wording)
+    if (cost := cost_ratio(setting, situation.baseline, situation.settings)) is not None:
         text += f" at {cost:.2g}x its cost"
-    quality = cell.quality_verdict.replace("quality: ", "quality ")
-    doubts = f"doubts: {', '.join(doubt.code for doubt in cell.doubts)}" if cell.doubts else ""
-    return "; ".join(part for part in (text, memory_text(cell), quality, doubts) if part)
+    quality = setting.quality_verdict.replace("quality: ", "quality ")
+    doubts = f"doubts: {', '.join(doubt.code for doubt in setting.doubts)}" if setting.doubts else ""
+    return "; ".join(part for part in (text, memory_text(setting), quality, doubts) if part)
 
 
 # Several kinds of hardware: ratios to different baselines do not compare, but the cost of the same result does.
@@ -84,7 +88,7 @@ class HardwareAdvice(NamedTuple):
 
 class _Offer(NamedTuple):
     hardware: str
-    cell: CellFinding
+    setting: SettingFinding
     cost: Estimate
 
 
@@ -96,7 +100,7 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
     """
     alternatives = tuple(
         Choice(
-            cell=own.given.choice.cell if own.given.choice else "",
+            setting=own.given.choice.setting if own.given.choice else "",
             title=f"On {hardware}",
             sentence=own.given.sentence,
             hardware=hardware,
@@ -119,14 +123,14 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
         sure = all(high is not None and other.cost.low is not None and high < other.cost.low for other in others)
         claim = "the cheapest result" if sure else "perhaps the cheapest result"
         result = advice(
-            f"{short_name(cheapest.cell, None, MOST_WORDS - len(claim.split()) - 1)}: {claim}",
+            f"{short_name(cheapest.setting, None, MOST_WORDS - len(claim.split()) - 1)}: {claim}",
             Certainty.sure if sure else Certainty.not_told_apart,
             f"On {cheapest.hardware} a result costs {_usd(cheapest.cost)}.",
-            f"On {dearest.hardware} ({setting_text(dearest.cell)}) it costs {_usd(dearest.cost)}: "
+            f"On {dearest.hardware} ({setting_text(dearest.setting)}) it costs {_usd(dearest.cost)}: "
             f"{dearest.cost.value / cheapest.cost.value:.2g}x as much.",
             "" if sure else "The intervals of the costs overlap.",
             "A speed-up holds on its own hardware.",
-            chosen=cheapest.cell,
+            chosen=cheapest.setting,
             alternatives=alternatives,
         )
     unsettled = [own.given for own in each.values() if own.given.settle]
@@ -142,10 +146,10 @@ def _offers(each: Mapping[str, HardwareAdvice]) -> list[_Offer] | None:
     offers = []
     for hardware, own in each.items():
         choice, situation = own.given.choice, own.situation
-        cell = next((one for one in situation.cells if choice and choice.chooses(one)), situation.baseline)
-        if cell is None or COST_OF_RESULT not in cell.costs or own.given.certainty is Certainty.disturbed:
+        setting = next((one for one in situation.settings if choice and choice.chooses(one)), situation.baseline)
+        if setting is None or COST_OF_RESULT not in setting.costs or own.given.certainty is Certainty.disturbed:
             return None
-        offers.append(_Offer(hardware, cell, cell.costs[COST_OF_RESULT]))
+        offers.append(_Offer(hardware, setting, setting.costs[COST_OF_RESULT]))
     return offers
 
 
@@ -169,18 +173,18 @@ def nothing_to_compare(situation: Situation) -> Recommendation:
 
 def no_baseline(situation: Situation) -> Recommendation:
     """Return why the baseline has no rate, or that there is no baseline."""
-    cells = situation.cells
-    planned = next((cell for cell in cells if cell.cell == situation.manifest.baseline), None)
-    if any(cell.measured for cell in cells) and planned is None:
+    settings = situation.settings
+    planned = next((setting for setting in settings if setting.setting == situation.manifest.baseline), None)
+    if any(setting.measured for setting in settings) and planned is None:
         why, more = "the plan names no baseline", "Set baseline={key: value} and run again."
-    elif any(cell.measured for cell in cells) and planned is not None:
+    elif any(setting.measured for setting in settings) and planned is not None:
         why, more = "the baseline was not measured", f"It is {planned.verdict_reason}."
     else:
         why = "no run was measured"
         if planned is not None:
             more = f"The baseline: {planned.verdict_reason}."
-        elif cells:
-            more = f"No setting can run here; the first is {cells[0].verdict_reason}."
+        elif settings:
+            more = f"No setting can run here; the first is {settings[0].verdict_reason}."
         else:
             more = "The plan has no setting."
     settle = sweep_command(situation.manifest) if planned is not None else None
@@ -190,14 +194,16 @@ def no_baseline(situation: Situation) -> Recommendation:
 # Quality: a loss is stated in the sentence of the gain, so that no headline flatters.
 
 
-def no_sound_setting(situation: Situation, faster: Sequence[CellFinding]) -> Recommendation:
+def no_sound_setting(situation: Situation, faster: Sequence[SettingFinding]) -> Recommendation:
     """Return the recommendation if every faster setting loses quality, or may: no choice, and what a fast one trades.
 
     `faster` has at least one setting, fastest first.
     """
     # the fastest setting, or one that may be as fast and whose loss is not shown
-    level = {cell.cell for cell in situation.rivals(faster[0])} | {faster[0].cell}
-    named = next((cell for cell in faster if cell.cell in level and not _is_worse(situation, cell)), faster[0])
+    level = {setting.setting for setting in situation.rivals(faster[0])} | {faster[0].setting}
+    named = next(
+        (setting for setting in faster if setting.setting in level and not _is_worse(situation, setting)), faster[0]
+    )
     added = _repeats_to_settle(situation, named)
     more = added if added <= situation.room else 0
     return advice(
@@ -210,22 +216,22 @@ def no_sound_setting(situation: Situation, faster: Sequence[CellFinding]) -> Rec
     )
 
 
-def tradeoff_sentence(situation: Situation, cell: CellFinding) -> str:
+def tradeoff_sentence(situation: Situation, setting: SettingFinding) -> str:
     """Return gain and loss of a faster setting: `2.9x ..., and accuracy falls from 0.97 to 0.92`."""
-    assert cell.ratio is not None
+    assert setting.ratio is not None
     base, name = situation.baseline, quality_name(situation)
-    gain = f"Faster is {setting_text(cell)}: {ratio_text(cell.ratio, situation.baseline_name)}"
-    if cell.quality is None or base is None or base.quality is None:
+    gain = f"Faster is {setting_text(setting)}: {ratio_text(setting.ratio, situation.baseline_name)}"
+    if setting.quality is None or base is None or base.quality is None:
         return f"{gain}, and its {name} could not be compared."
-    before, after = significant(base.quality.value), significant(cell.quality.value)
+    before, after = significant(base.quality.value), significant(setting.quality.value)
     moves = f"{name} {'rises' if situation.quality.better == 'min' else 'falls'} from {before} to {after}"
-    difference, interval = cell.quality_difference, "difference without an interval"
+    difference, interval = setting.quality_difference, "difference without an interval"
     if difference is not None and difference.low is not None and difference.high is not None:
         middle, low, high = interval_digits(difference.value, difference.low, difference.high)
         interval = f"difference {middle} [{low}, {high}]"
-    if cell.quality_verdict == FASTER_BUT_WORSE:
+    if setting.quality_verdict == FASTER_BUT_WORSE:
         return f"{gain}, and {moves} ({interval})."
-    if _is_worse(situation, cell):
+    if _is_worse(situation, setting):
         margin = significant(situation.quality.margin)
         return f"{gain}; {moves}, perhaps by more than the margin of {margin} ({interval})."
     return f"{gain}; {name} not settled ({after}, was {before}; {interval})."
@@ -236,35 +242,35 @@ def quality_name(situation: Situation) -> str:
     return (situation.quality.metric or "quality").removeprefix("val_")
 
 
-def quality_sentence(situation: Situation, cell: CellFinding) -> str:
+def quality_sentence(situation: Situation, setting: SettingFinding) -> str:
     """Return the quality of a recommended setting: `Accuracy the same (0.988, was 0.990).`."""
     name, base = quality_name(situation), situation.baseline
     name = name[0].upper() + name[1:]
-    if cell.quality is None:
+    if setting.quality is None:
         return f"{name} was not measured."
-    verdict, bracket, why = cell.quality_verdict.removeprefix("quality: ").partition(" (")
+    verdict, bracket, why = setting.quality_verdict.removeprefix("quality: ").partition(" (")
     words = "the same" if verdict == "same" else verdict
     if bracket:
         return f"{name} {words} ({why}."
     was = f", was {significant(base.quality.value)}" if base is not None and base.quality is not None else ""
-    return f"{name} {words} ({significant(cell.quality.value)}{was})."
+    return f"{name} {words} ({significant(setting.quality.value)}{was})."
 
 
-def _is_worse(situation: Situation, cell: CellFinding) -> bool:
+def _is_worse(situation: Situation, setting: SettingFinding) -> bool:
     """Return whether the whole interval of the quality's difference shows a loss, however small."""
-    difference = cell.quality_difference
+    difference = setting.quality_difference
     if difference is None or difference.low is None or difference.high is None:
         return False
     return difference.low > 0.0 if situation.quality.better == "min" else difference.high < 0.0
 
 
-def _repeats_to_settle(situation: Situation, cell: CellFinding) -> int:
+def _repeats_to_settle(situation: Situation, setting: SettingFinding) -> int:
     """Return how many more blocks narrow the quality's interval to above the margin, if its centre is right.
 
     0 if the quality is settled, or cannot be compared.
     """
-    difference, sign = cell.quality_difference, -1.0 if situation.quality.better == "min" else 1.0
-    if cell.quality_verdict == FASTER_BUT_WORSE or difference is None:
+    difference, sign = setting.quality_difference, -1.0 if situation.quality.better == "min" else 1.0
+    if setting.quality_verdict == FASTER_BUT_WORSE or difference is None:
         return 0
     distance = sign * difference.value + situation.quality.margin
     if difference.low is None or difference.high is None or distance <= 0.0:

@@ -27,8 +27,8 @@ from accelsweep.analysis.power import PairNoise, RepeatsNeeded, repeats_for_reso
 from accelsweep.analysis.quality import QualityMeasure, compare_quality, quality_measure
 from accelsweep.analysis.recommendation import Assessment, assess
 from accelsweep.analysis.run_results import (
-    CellRuns,
     RunRow,
+    SettingRuns,
     environment_summary,
     group_runs,
     origin_of,
@@ -43,7 +43,7 @@ from accelsweep.analysis.sweep_doubts import outlying_runs, overlapping_runs, sw
 from accelsweep.config.sweep_options import PILOT
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.file_times import bring_all_back
-from accelsweep.records.findings import CellFinding, Findings, Hardware, Section
+from accelsweep.records.findings import Findings, Hardware, Section, SettingFinding
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
 from accelsweep.run_environment import HardwareKind, names_of
@@ -60,13 +60,13 @@ class Analysis:
 
     manifest: Manifest
     rows: list[RunRow]
-    groups: list[CellRuns]
+    groups: list[SettingRuns]
     rules: Rules
     names: dict[HardwareKind, str]
     measure: QualityMeasure
     comparisons: list[Comparison]
     costs: list[dict[str, Estimate]]
-    cells: tuple[CellFinding, ...]
+    settings: tuple[SettingFinding, ...]
     assessment: Assessment
     folder: SweepFolder | None = None
     home: Path | None = None
@@ -80,20 +80,20 @@ class Analysis:
         groups = group_runs(manifest, rows)
         rules = Rules.of(manifest, groups)
         names = names_of(group.hardware for group in groups)
-        measure = quality_measure(groups, manifest.settings.analysis.quality_margin)
+        measure = quality_measure(groups, manifest.options.analysis.quality_margin)
         comparisons = compare_with_baseline(groups, manifest, rules)
-        prices = manifest.settings.prices
+        prices = manifest.options.prices
         priced = [{} if prices.unusable else costs(one, prices, Family(1, rules.family.confidence)) for one in groups]
         context = Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest)
         quality = compare_quality(groups, comparisons, rules.family, measure)
-        cells = tuple(
+        settings = tuple(
             build_finding(*parts, context)
             for parts in zip(groups, comparisons, priced, quality, two_levels(groups), strict=True)
         )
-        assessment = assess(manifest, groups, comparisons, cells, rules, measure, names)
+        assessment = assess(manifest, groups, comparisons, settings, rules, measure, names)
         home = folder.home if folder is not None else home
         return cls(
-            *(manifest, rows, groups, rules, names, measure, comparisons, priced, cells, assessment, folder, home)
+            *(manifest, rows, groups, rules, names, measure, comparisons, priced, settings, assessment, folder, home)
         )
 
 
@@ -112,7 +112,7 @@ def analyse(
             sections[feature.name] = section
     recommendations = (section.recommendation(manifest) for section in sections.values())
     compares_nodes = any(section.compares_nodes for section in sections.values())
-    prices, curves = manifest.settings.prices, scaling_curves(groups)
+    prices, curves = manifest.options.prices, scaling_curves(groups)
     usable = prices.unusable is None  # otherwise there are no costs, but still a report
     unusable = f"the prices cannot be used: {prices.unusable}"
     return Findings(
@@ -127,7 +127,7 @@ def analyse(
         confidence=rules.family.confidence,
         planned_runs=len(manifest.wanted_runs()),
         excluded=manifest.excluded,
-        cells=analysis.cells,
+        settings=analysis.settings,
         repeats=assessment.repeats,
         doubts=tuple(sweep_doubts(groups, manifest.baseline, assessment.repeats, compares_nodes=compares_nodes)),
         family=rules.family.size,

@@ -18,7 +18,7 @@ from accelsweep.analysis.intervals import (
     t_interval,
     verdict,
 )
-from accelsweep.analysis.run_results import CellRuns
+from accelsweep.analysis.run_results import SettingRuns
 from accelsweep.analysis.simultaneous_intervals import BlockValues, Pair, repeated_interval, simultaneous_intervals
 from accelsweep.analysis.sweep_doubts import uneven_noise
 from accelsweep.records.estimates import Estimate, Speedup, Verdict
@@ -40,7 +40,7 @@ class Comparison:
     speedup: Speedup | None
     verdict: Verdict
     reason: str
-    partner: CellRuns | None = None
+    partner: SettingRuns | None = None
     doubts: tuple[Doubt, ...] = ()
 
     @property
@@ -63,43 +63,43 @@ class Rules:
     looks: Sequence[int] = ()
 
     @classmethod
-    def of(cls, manifest: Manifest, groups: Sequence[CellRuns]) -> Rules:
+    def of(cls, manifest: Manifest, groups: Sequence[SettingRuns]) -> Rules:
         """Return the rules that the sweep's options state, for the ratios of these settings."""
-        settings, analysis = manifest.settings, manifest.settings.analysis
+        options, analysis = manifest.options, manifest.options.analysis
         family = Family(family_size(groups, manifest), analysis.confidence)
-        looks = settings.looks if settings.until_decided else ()
+        looks = options.looks if options.until_decided else ()
         return cls(family, analysis.threshold, manifest.axes, analysis.across, looks)
 
 
-def family_size(groups: Sequence[CellRuns], manifest: Manifest) -> int:
+def family_size(groups: Sequence[SettingRuns], manifest: Manifest) -> int:
     """Return the number of ratios that a sweep reports: one per supported setting that is not a baseline.
 
     Settings that were not measured count too, so that a failure, or an early look, does not narrow the other intervals.
     """
     baselines = manifest.baselines
-    return max(1, sum(group.cell not in baselines and group.planned.unsupported is None for group in groups))
+    return max(1, sum(group.setting not in baselines and group.planned.unsupported is None for group in groups))
 
 
-def compare_with_baseline(groups: Sequence[CellRuns], manifest: Manifest, rules: Rules) -> list[Comparison]:
+def compare_with_baseline(groups: Sequence[SettingRuns], manifest: Manifest, rules: Rules) -> list[Comparison]:
     """Compare each setting with its baseline on comparable hardware.
 
     All are compared at once, because the noise of the other settings goes into each interval.
     """
-    by_name: dict[str, list[CellRuns]] = {}
+    by_name: dict[str, list[SettingRuns]] = {}
     for group in groups:
-        by_name.setdefault(group.cell, []).append(group)
+        by_name.setdefault(group.setting, []).append(group)
     partners = manifest.partners
-    settled = [_partner_or_reason(group, by_name.get(partners.get(group.cell, ""), []), rules) for group in groups]
-    pairs = [(group, other) for group, other in zip(groups, settled, strict=True) if isinstance(other, CellRuns)]
+    settled = [_partner_or_reason(group, by_name.get(partners.get(group.setting, ""), []), rules) for group in groups]
+    pairs = [(group, other) for group, other in zip(groups, settled, strict=True) if isinstance(other, SettingRuns)]
     compared = iter(compare(pairs, rules))
     return [result if isinstance(result, Comparison) else next(compared) for result in settled]
 
 
-def _partner_or_reason(group: CellRuns, baselines: Sequence[CellRuns], rules: Rules) -> Comparison | CellRuns:
+def _partner_or_reason(group: SettingRuns, baselines: Sequence[SettingRuns], rules: Rules) -> Comparison | SettingRuns:
     """Return the comparable baseline that shares most blocks with a setting, or the comparison that says why none."""
     if not group.rated:
         return Comparison(None, Verdict.not_measured, outcome_summary(group))
-    if any(group.cell == base.cell for base in baselines):
+    if any(group.setting == base.setting for base in baselines):
         return Comparison(None, Verdict.baseline, "the setting that the others are compared with", group)
     if not baselines:
         return Comparison(None, Verdict.undecided, "the plan names no baseline to compare with")
@@ -114,7 +114,7 @@ def _partner_or_reason(group: CellRuns, baselines: Sequence[CellRuns], rules: Ru
     return max(comparable, key=lambda base: len(group.blocks & base.blocks))
 
 
-def comparison_noise(groups: Sequence[CellRuns], comparisons: Sequence[Comparison]) -> float | None:
+def comparison_noise(groups: Sequence[SettingRuns], comparisons: Sequence[Comparison]) -> float | None:
     """Return the standard deviation of one run's log rate, pooled over the settings and their baselines, or None."""
     pairs = ((group, found.partner) for group, found in zip(groups, comparisons, strict=True))
     return pooled_noise(
@@ -122,7 +122,7 @@ def comparison_noise(groups: Sequence[CellRuns], comparisons: Sequence[Compariso
     )
 
 
-def compare(pairs: Sequence[tuple[CellRuns, CellRuns]], rules: Rules) -> list[Comparison]:
+def compare(pairs: Sequence[tuple[SettingRuns, SettingRuns]], rules: Rules) -> list[Comparison]:
     """Compare measured, comparable settings: the ratio of each one's rate to its partner's.
 
     Pairs on one kind of hardware share a pool of variances; the family of `rules` spans all of them. After repeated
@@ -144,12 +144,12 @@ def compare(pairs: Sequence[tuple[CellRuns, CellRuns]], rules: Rules) -> list[Co
     return comparisons
 
 
-def make_pair(group: CellRuns, partner: CellRuns, ours: BlockValues, theirs: BlockValues) -> Pair:
+def make_pair(group: SettingRuns, partner: SettingRuns, ours: BlockValues, theirs: BlockValues) -> Pair:
     """Return values of two settings as a pair, pooled by the kinds of hardware of both."""
-    return Pair(ours, theirs, (group.cell, partner.cell), (group.hardware, partner.hardware))
+    return Pair(ours, theirs, (group.setting, partner.setting), (group.hardware, partner.hardware))
 
 
-def _verdict(group: CellRuns, partner: CellRuns, ratio: Estimate, threshold: float) -> tuple[Verdict, str]:
+def _verdict(group: SettingRuns, partner: SettingRuns, ratio: Estimate, threshold: float) -> tuple[Verdict, str]:
     """Return the verdict of the interval, unless disturbances or too few blocks forbid one."""
     for side, whose in ((group, "its own"), (partner, "those of the other side")):
         if (disturbed := disturbance(side)) is not None:
@@ -164,7 +164,7 @@ def _verdict(group: CellRuns, partner: CellRuns, ratio: Estimate, threshold: flo
     return verdict(ratio, threshold, group.rate_metric)
 
 
-def disturbance(group: CellRuns) -> str | None:
+def disturbance(group: SettingRuns) -> str | None:
     """Return the disturbance if more than `MAX_DISTURBED_SHARE` of the rated runs had one: `3 of 3 runs: ...`."""
     disturbed = [doubts for run in group.rated if (doubts := [doubt for doubt in run.doubts if doubt.disturbing])]
     if len(disturbed) <= MAX_DISTURBED_SHARE * len(group.rated):
@@ -172,12 +172,12 @@ def disturbance(group: CellRuns) -> str | None:
     return f"{len(disturbed)} of {len(group.rated)} runs: {disturbed[0][0].message}"
 
 
-def on_different_hardware(group: CellRuns, partner: CellRuns) -> bool:
+def on_different_hardware(group: SettingRuns, partner: SettingRuns) -> bool:
     """Return whether the two sides ran on different nodes, which no block can hold together."""
     return group.hardware != partner.hardware and not group.blocks & partner.blocks
 
 
-def indistinguishable_from(best: CellRuns, others: Sequence[CellRuns], rules: Rules) -> list[CellRuns]:
+def indistinguishable_from(best: SettingRuns, others: Sequence[SettingRuns], rules: Rules) -> list[SettingRuns]:
     """Return those of `others` that may be as fast as `best`; settings that may not be compared with it are left out.
 
     After J. C. Hsu, "Simultaneous confidence intervals for all distances from the 'best'", Annals of Statistics 1981: a
@@ -192,7 +192,7 @@ def indistinguishable_from(best: CellRuns, others: Sequence[CellRuns], rules: Ru
     return [other for other, high in zip(rivals, highest, strict=True) if high is None or high >= 1.0]
 
 
-def rate_estimate(group: CellRuns, confidence: float) -> Estimate | None:
+def rate_estimate(group: SettingRuns, confidence: float) -> Estimate | None:
     """Return the geometric mean of a setting's rates with an interval that belongs to no family, or None."""
     if not group.rated:
         return None
@@ -201,7 +201,7 @@ def rate_estimate(group: CellRuns, confidence: float) -> Estimate | None:
     return exponential_estimate(interval, group.rate_unit, family)
 
 
-def ratio_in_block(partner: CellRuns, rate: float, block: str | None) -> float | None:
+def ratio_in_block(partner: SettingRuns, rate: float, block: str | None) -> float | None:
     """Return a rate over the partner's in that block, or over its mean without one there; None without rates."""
     logs = partner.log_rates
     if not logs:
@@ -209,7 +209,7 @@ def ratio_in_block(partner: CellRuns, rate: float, block: str | None) -> float |
     return math.exp(math.log(rate) - logs.get(block or "", fmean(logs.values())))
 
 
-def outcome_summary(group: CellRuns) -> str:
+def outcome_summary(group: SettingRuns) -> str:
     """Return how the runs of a setting without a rate ended: `3 of 3 runs: out_of_memory (cannot allocate ...)`."""
     if group.planned.unsupported is not None:
         return f"unsupported: {group.planned.unsupported}"
@@ -222,7 +222,7 @@ def outcome_summary(group: CellRuns) -> str:
     return "; ".join(parts) if parts else "no run is planned"
 
 
-def _unpaired_doubt(group: CellRuns, partner: CellRuns) -> Doubt:
+def _unpaired_doubt(group: SettingRuns, partner: SettingRuns) -> Doubt:
     if on_different_hardware(group, partner):
         ours, theirs = (len({run.machine for run in side.rated}) for side in (group, partner))
         others = "one node tells nothing of the others of its kind" if 1 in (ours, theirs) else "other nodes may differ"

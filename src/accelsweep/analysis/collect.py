@@ -31,12 +31,12 @@ from accelsweep.records.run_record import Record
 from accelsweep.records.stop_reasons import why_and_what_next
 from accelsweep.redaction import without_secrets
 from accelsweep.results import Effective, Outcome, Traits
-from accelsweep.run_config import CellConfig, Run
+from accelsweep.run_config import Run, SettingConfig
 
 TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
 
 _PLAIN = {
-    **dict.fromkeys(("sweep", "cell", "run", "block"), TEXT),
+    **dict.fromkeys(("sweep", "setting", "run", "block"), TEXT),
     **dict.fromkeys(("repeat", "position", "attempt", "seed"), WHOLE),
     **dict.fromkeys(("outcome", "reason", "started_at", "finished_at"), TEXT),
     "wall_seconds": REAL,
@@ -102,7 +102,7 @@ def _axis_column(values: list[Any]) -> pa.Array:
     return _column([canonical_json(value) for value in values], TEXT)
 
 
-_Part = TypeVar("_Part", CellConfig, Effective, Traits, Mapping[str, Any])
+_Part = TypeVar("_Part", SettingConfig, Effective, Traits, Mapping[str, Any])
 
 
 class _Interned:
@@ -113,7 +113,7 @@ class _Interned:
 
     def __call__(self, part: _Part) -> _Part:
         """Return the first part that was equal to this one."""
-        plain = part.raw if isinstance(part, CellConfig) else part
+        plain = part.raw if isinstance(part, SettingConfig) else part
         plain = plain if isinstance(plain, Mapping) else to_jsonable_python(plain)
         interned: _Part = self._parts.setdefault(f"{type(part).__name__} {canonical_json(plain)}", part)
         return interned
@@ -139,7 +139,7 @@ def read_runs(
     The values on the axes come from the plan, so an axis that was added later has values for earlier runs too.
     `on_damage` is called with each unusable record, before its row's reason is determined.
     """
-    axes = {cell.name: cell.axes for cell in manifest.cells}
+    axes = {setting.name: setting.axes for setting in manifest.settings}
     intern, rows = _Interned(), []
     for block in manifest.blocks:
         configs = cache(partial(_configs, folder, block.name))
@@ -154,26 +154,26 @@ def read_runs(
                 if on_damage is not None:
                     on_damage(error)
             if row is None:
-                cell, repeat = Run.parse(run)
+                setting, repeat = Run.parse(run)
                 row = RunRow(
                     sweep=folder.name,
-                    cell=cell,
+                    setting=setting,
                     outcome=Outcome.not_run,
                     axes={},
                     run=run,
                     block=block.name,
                     repeat=repeat,
                     reason=utf8_safe(_why_missing(folder, block.name, run, damage)),
-                    config=configs().get(cell),
+                    config=configs().get(setting),
                 )
-            rows.append(replace(row, axes=axes.get(row.cell, row.axes)))
-    for planned in manifest.cells:
+            rows.append(replace(row, axes=axes.get(row.setting, row.axes)))
+    for planned in manifest.settings:
         if planned.unsupported is not None:
             reason = utf8_safe(planned.unsupported)
             rows.append(
                 RunRow(
                     sweep=manifest.sweep,
-                    cell=planned.name,
+                    setting=planned.name,
                     outcome=Outcome.unsupported,
                     axes=planned.axes,
                     reason=reason,
@@ -184,11 +184,11 @@ def read_runs(
     return rows
 
 
-def _configs(folder: SweepFolder, block: str) -> dict[str, CellConfig]:
+def _configs(folder: SweepFolder, block: str) -> dict[str, SettingConfig]:
     """Return the config of each setting of a block as records hold it; {} if the block's file is lost or damaged."""
     document = block_or_none(folder, block)
     configs = {} if document is None else document.configs
-    return {cell: checked_config(without_secrets(config.raw)) for cell, config in configs.items()}
+    return {setting: checked_config(without_secrets(config.raw)) for setting, config in configs.items()}
 
 
 def _why_missing(folder: SweepFolder, block: str, run: str, damage: DamagedFile | None) -> str:
@@ -208,7 +208,7 @@ def _why_missing(folder: SweepFolder, block: str, run: str, damage: DamagedFile 
 def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> RunRow:
     return RunRow(
         sweep=sweep,
-        cell=record.cell,
+        setting=record.setting,
         outcome=record.outcome,
         axes=record.axes,
         run=record.run,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from accelsweep.analysis.intervals import MIN_PAIRS, Interval, variance
-from accelsweep.analysis.run_results import CellRuns, RunRow
+from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.config.setting import as_typed
 from accelsweep.plain_json import canonical_json
 from accelsweep.results import Doubt
@@ -35,7 +35,7 @@ _ROUNDING = 1e-24
 """A variance of logarithms below this is rounding."""
 
 
-def incompatibility(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collection[str] = ()) -> str | None:
+def incompatibility(a: SettingRuns, b: SettingRuns, axes: Collection[str], across: Collection[str] = ()) -> str | None:
     """Return a sentence with the first field, and both values, in which `a` and `b` must not differ; None if none.
 
     Config fields may differ if they were swept (or lie below a swept key, as `model.width` below `model`); with a swept
@@ -45,13 +45,13 @@ def incompatibility(a: CellRuns, b: CellRuns, axes: Collection[str], across: Col
     for field, ours, theirs in _differences(a, b, axes):
         if not any(field == name or field.startswith(f"{name}.") for name in across):
             return (
-                f"{field} differs: {as_typed(ours)} (setting {a.cell}), {as_typed(theirs)} (setting {b.cell}); "
+                f"{field} differs: {as_typed(ours)} (setting {a.setting}), {as_typed(theirs)} (setting {b.setting}); "
                 f"to compare them all the same, set analysis.across=[{field}]"
             )
     return None
 
 
-def build_doubt(a: CellRuns, b: CellRuns) -> Doubt | None:
+def build_doubt(a: SettingRuns, b: SettingRuns) -> Doubt | None:
     """Return the doubt that the compared runs used different builds of the same version, or None."""
     if "environment" in _compared_kinds(a, b):
         return None
@@ -61,7 +61,7 @@ def build_doubt(a: CellRuns, b: CellRuns) -> Doubt | None:
     return None
 
 
-def source_doubt(a: CellRuns, b: CellRuns) -> Doubt | None:
+def source_doubt(a: SettingRuns, b: SettingRuns) -> Doubt | None:
     """Return the doubt that the compared runs used different sources of a package of the user's own, or None."""
     for package, ours, theirs in _varying(lambda run: run.sources, a.measured, b.measured):
         message = f"the sources of {package} differ: {ours}, {theirs}"
@@ -70,7 +70,7 @@ def source_doubt(a: CellRuns, b: CellRuns) -> Doubt | None:
     return None
 
 
-def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
+def _differences(a: SettingRuns, b: SettingRuns, axes: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
     compared = _compared_kinds(a, b)
     # `model/encoder` decides `model.encoder`, and `optimizer@slow` decides `slow`
     swept = [axis.lstrip("+~").rpartition("@")[2].replace("/", ".") for axis in axes]
@@ -94,13 +94,13 @@ def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tu
                 yield field, own, other
 
 
-def _compared_kinds(a: CellRuns, b: CellRuns) -> Collection[str]:
+def _compared_kinds(a: SettingRuns, b: SettingRuns) -> Collection[str]:
     """Return the kinds of version of two settings of different versions; empty for other settings."""
     ours, theirs = (group.config.version if group.config is not None else None for group in (a, b))
     return () if ours is None or theirs is None or ours.id == theirs.id else {ours.kind, theirs.kind}
 
 
-def _fields_of_the_device(a: CellRuns, b: CellRuns) -> frozenset[str]:
+def _fields_of_the_device(a: SettingRuns, b: SettingRuns) -> frozenset[str]:
     """Return the hardware fields that may differ because the settings ask for different devices."""
     ours, theirs = a.config, b.config
     if (ours and ours.device_model) != (theirs and theirs.device_model):
@@ -129,7 +129,7 @@ def _varying(facts: _Facts, ours: Iterable[RunRow], theirs: Iterable[RunRow]) ->
 # Sizes found by a search, such as the largest batch: counts without noise, known to a bracket.
 
 
-def with_search_brackets(group: CellRuns, partner: CellRuns, interval: Interval) -> Interval:
+def with_search_brackets(group: SettingRuns, partner: SettingRuns, interval: Interval) -> Interval:
     """Return the interval of a log ratio, widened by the brackets of both searches where the metric is a size."""
     if group.rate_metric not in SIZES:
         return interval
@@ -148,7 +148,7 @@ def with_search_brackets(group: CellRuns, partner: CellRuns, interval: Interval)
     return replace(interval, half_width=half_width + bracket, reason=None)
 
 
-def with_constant_size(group: CellRuns, interval: Interval) -> Interval:
+def with_constant_size(group: SettingRuns, interval: Interval) -> Interval:
     """Return the interval of a setting's own log size: of width 0 where all of its runs agree."""
     if group.rate_metric not in SIZES or interval.half_width is not None:
         return interval
@@ -156,7 +156,7 @@ def with_constant_size(group: CellRuns, interval: Interval) -> Interval:
     return replace(interval, half_width=0.0, reason=None) if constant else interval
 
 
-def _bracket(group: CellRuns) -> float | None:
+def _bracket(group: SettingRuns) -> float | None:
     """Return how far the true size may lie above the largest one that fits, as a logarithm; None if unbounded.
 
     The true size is at most one less than the smallest that does not fit.

@@ -16,13 +16,13 @@ from typing import Any
 from accelsweep.analysis.baseline_comparison import outcome_summary, rate_estimate
 from accelsweep.analysis.comparability import build_doubt, incompatibility, source_doubt, with_search_brackets
 from accelsweep.analysis.intervals import Family, exponential_estimate, verdict, welch_interval
-from accelsweep.analysis.run_results import CellRuns, RunRow, group_runs, rate_metric_of, sorted_runs
-from accelsweep.analysis.sweep_doubts import cell_doubts, outlying_runs, overlapping_runs
+from accelsweep.analysis.run_results import RunRow, SettingRuns, group_runs, rate_metric_of, sorted_runs
+from accelsweep.analysis.sweep_doubts import outlying_runs, overlapping_runs, setting_doubts
 from accelsweep.config.sweep_options import THRESHOLD
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, EXIT_REGRESSION, InputError
 from accelsweep.json_documents import Frozen
 from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.plan import Manifest
 from accelsweep.results import Doubt
 from accelsweep.significant_digits import count_of
@@ -34,7 +34,7 @@ MACHINE = "machine"
 class SweepComparisonRow(Frozen):
     """A setting of both sweeps. `ratio` is the rate after over that before; None if refused or not measured."""
 
-    cell: str
+    setting: str
     label: str
     axes: dict[str, Any]
     before: Estimate | None
@@ -90,15 +90,15 @@ def compare_sweeps(
     runs, manifest = sorted_runs(after[0]), after[1]
     metric = rate_metric_of(manifest, runs)
     old, new = _Side.of("before", before[1], sorted_runs(before[0]), metric), _Side.of("after", manifest, runs, metric)
-    earlier: dict[str, list[CellRuns]] = {}
+    earlier: dict[str, list[SettingRuns]] = {}
     for group in old.groups:
-        earlier.setdefault(group.cell, []).append(group)
+        earlier.setdefault(group.setting, []).append(group)
     pairs = []  # with the earlier runs on the same hardware, if there are any
     for group in new.groups:
-        if group.planned.unsupported is None and (candidates := earlier.get(group.cell)):
+        if group.planned.unsupported is None and (candidates := earlier.get(group.setting)):
             same = (candidate for candidate in candidates if candidate.hardware == group.hardware)
             pairs.append((next(same, candidates[0]), group))
-    options = manifest.settings.analysis
+    options = manifest.options.analysis
     family = Family(max(1, len(pairs)), options.confidence)
     return SweepComparison(
         before=before[1].sweep,
@@ -128,7 +128,7 @@ class _Side:
     """One of the two sweeps, with what the doubts of its settings need to know of all its runs."""
 
     name: str
-    groups: Sequence[CellRuns]
+    groups: Sequence[SettingRuns]
     outlying: Collection[str]
     overlapping: Collection[str]
 
@@ -137,20 +137,20 @@ class _Side:
         groups = group_runs(manifest, rows, metric)
         return cls(f"{when} ({manifest.sweep})", groups, outlying_runs(groups), overlapping_runs(rows))
 
-    def doubts(self, group: CellRuns) -> list[Doubt]:
+    def doubts(self, group: SettingRuns) -> list[Doubt]:
         """Return the doubts of one of the settings, prefixed with the name of this side."""
-        doubts = cell_doubts(group, self.outlying, self.overlapping)
+        doubts = setting_doubts(group, self.outlying, self.overlapping)
         return [replace(doubt, message=f"{self.name}: {doubt.message}") for doubt in doubts]
 
     def missing_in(self, other: _Side) -> tuple[str, ...]:
         """Return the labels of the settings that the other side lacks."""
-        cells = {group.cell for group in other.groups}
-        return tuple(dict.fromkeys(group.label for group in self.groups if group.cell not in cells))
+        settings = {group.setting for group in other.groups}
+        return tuple(dict.fromkeys(group.label for group in self.groups if group.setting not in settings))
 
 
 def _row(
-    old: CellRuns,
-    new: CellRuns,
+    old: SettingRuns,
+    new: SettingRuns,
     family: Family,
     threshold: float,
     across: Collection[str],
@@ -172,7 +172,7 @@ def _row(
         decision, reason = verdict(ratio, threshold, new.rate_metric)
         doubts = [doubt for doubt in (build_doubt(new, old), source_doubt(new, old)) if doubt is not None]
     return SweepComparisonRow(
-        cell=new.cell,
+        setting=new.setting,
         label=new.label,
         axes=new.planned.axes,
         before=rate_estimate(old, family.confidence),
@@ -184,7 +184,7 @@ def _row(
     )
 
 
-def single_machine_refusal(old: CellRuns, new: CellRuns) -> str | None:
+def single_machine_refusal(old: SettingRuns, new: SettingRuns) -> str | None:
     """Return why sides measured on one, different, machine each may not be compared; None if they are not such.
 
     Machines of one model still differ, and the repeats on one say little about the next. So the machine is the unit
@@ -219,18 +219,20 @@ class GateState(StrEnum):
 class GateResult:
     """A compared setting and the gate's result for it."""
 
-    cell: CellFinding | SweepComparisonRow
+    setting: SettingFinding | SweepComparisonRow
     state: GateState
 
     @property
     def reason(self) -> str:
         """The reason of the setting's verdict."""
-        return self.cell.reason if isinstance(self.cell, SweepComparisonRow) else self.cell.verdict_reason
+        return self.setting.reason if isinstance(self.setting, SweepComparisonRow) else self.setting.verdict_reason
 
 
 def gate_findings(findings: Findings, baselines: Collection[str], gate: Gate) -> tuple[GateResult, ...]:
     """Return the results for the settings that are compared with one of the `baselines`."""
-    return tuple(GateResult(cell, _state(cell, gate)) for cell in findings.cells if cell.cell not in baselines)
+    return tuple(
+        GateResult(setting, _state(setting, gate)) for setting in findings.settings if setting.setting not in baselines
+    )
 
 
 def gate_comparison(comparison: SweepComparison, gate: Gate) -> tuple[GateResult, ...]:
@@ -244,10 +246,10 @@ def worst(settings: Collection[GateResult]) -> GateState:
     return next((state for state in GateState if state in states), GateState.not_measured)
 
 
-def _state(cell: CellFinding | SweepComparisonRow, gate: Gate) -> GateState:
+def _state(setting: SettingFinding | SweepComparisonRow, gate: Gate) -> GateState:
     """Return the state that the whole interval supports, if the verdict allows to judge at all."""
-    ratio = cell.ratio
-    unfit = cell.verdict in (Verdict.disturbed, Verdict.not_yet, Verdict.refused)
+    ratio = setting.ratio
+    unfit = setting.verdict in (Verdict.disturbed, Verdict.not_yet, Verdict.refused)
     if ratio is None or ratio.low is None or ratio.high is None or unfit:
         return GateState.not_measured
     if verdict(ratio, gate.threshold)[0] is gate.verdict:
@@ -262,7 +264,7 @@ def gate_message(settings: Sequence[GateResult], state: GateState) -> str:
     here = [result for result in settings if result.state is state]
     of = f"{len(here)} of {count_of(len(settings), 'comparison')}"
     if state is GateState.regression:
-        return f"failed by {'; '.join(result.cell.label for result in here)}"
+        return f"failed by {'; '.join(result.setting.label for result in here)}"
     if state is GateState.not_measured:
         return f"{of} could not be judged: {here[0].reason if here else 'nothing could be compared'}"
     if state is GateState.none_found:

@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from accelsweep.analysis.intervals import Family, Interval, exponential_estimate, round_significant, t_interval
-from accelsweep.analysis.run_results import CellRuns
+from accelsweep.analysis.run_results import SettingRuns
 from accelsweep.config.prices import Prices, PriceUsed, price_lines, price_on, usd_per_hour_on
 from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.findings import CellFinding
+from accelsweep.records.findings import SettingFinding
 from accelsweep.significant_digits import SECONDS_PER_HOUR
 
 PRICED_SAMPLES = 1e6
@@ -28,7 +28,7 @@ RESULTS, TIME = "results_per_hour", "time_to_target_seconds"
 """The metrics of a run that trained to a target."""
 
 
-def costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
+def costs(group: SettingRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
     """Return the costs of a measured setting that prices and readings allow; `family` gives the confidence.
 
     `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch` and `usd_per_result` (rent only), `joules_per_sample` (of
@@ -40,7 +40,7 @@ def costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, Estimate
     return (_rent_costs(group, rent, family) if rent is not None else {}) | _energy_costs(group, prices, family)
 
 
-def _rent_costs(group: CellRuns, usd_per_hour: float, family: Family) -> dict[str, Estimate]:
+def _rent_costs(group: SettingRuns, usd_per_hour: float, family: Family) -> dict[str, Estimate]:
     """Return the costs of an hour, of samples, of an epoch and of a result: the rent over their rate."""
     per_second = usd_per_hour / SECONDS_PER_HOUR
     scales = {
@@ -66,7 +66,7 @@ def _rent_costs(group: CellRuns, usd_per_hour: float, family: Family) -> dict[st
     return result
 
 
-def _energy_costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
+def _energy_costs(group: SettingRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
     energies = [(run.value("energy_joules"), run.value("window_samples")) for run in group.measured]
     logs = [math.log(joules / samples) for joules, samples in energies if joules and samples]
     if not logs:
@@ -83,20 +83,20 @@ def _energy_costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, 
     return result
 
 
-def time_to_target(group: CellRuns, family: Family) -> Estimate | None:
+def time_to_target(group: SettingRuns, family: Family) -> Estimate | None:
     """Return the geometric mean of the seconds of training of the runs that reached the target; None if none did."""
     logs = list(group.logs(TIME).values())
     return exponential_estimate(t_interval(logs, family), "s", family) if logs else None
 
 
-def epoch_samples(group: CellRuns) -> float | None:
+def epoch_samples(group: SettingRuns) -> float | None:
     """Return the samples of one pass over the training data, or None unless the records agree on it."""
     sizes = set(group.values(EPOCH_SAMPLES))
     return sizes.pop() if len(sizes) == 1 else None
 
 
 def prices_used(
-    groups: Sequence[CellRuns], found: Sequence[Mapping[str, Estimate]], prices: Prices
+    groups: Sequence[SettingRuns], found: Sequence[Mapping[str, Estimate]], prices: Prices
 ) -> tuple[PriceUsed, ...]:
     """Return the prices that the costs `found` of these settings were computed with."""
     measured = [(group.config, _device_names(group)) for group in groups if group.measured]
@@ -107,7 +107,7 @@ def prices_used(
     return price_lines(prices, names | {name for name, cost in energy.items() if cost in given})
 
 
-def missing_costs(groups: Sequence[CellRuns], found: Sequence[Mapping[str, Estimate]]) -> tuple[str, ...]:
+def missing_costs(groups: Sequence[SettingRuns], found: Sequence[Mapping[str, Estimate]]) -> tuple[str, ...]:
     """Return which costs are missing although there are prices, and why."""
     if not any("usd_per_hour" in one for one in found):
         return ()
@@ -132,40 +132,51 @@ def no_cost_reason(prices: Prices, found: Sequence[Mapping[str, Estimate]]) -> s
     return f"no price matches the devices that were measured; prices.devices has {', '.join(sorted(prices.hourly))}"
 
 
-def _device_names(group: CellRuns) -> tuple[str, ...]:
+def _device_names(group: SettingRuns) -> tuple[str, ...]:
     return group.effective.device_names if group.effective else ()
 
 
 # Costs and memory of findings, for the Pareto front and the advice.
 
 
-def same_energy_scope(cells: Sequence[CellFinding]) -> bool:
+def same_energy_scope(settings: Sequence[SettingFinding]) -> bool:
     """Return whether these settings' joules may be compared: those of CPU packages and of GPU boards may not."""
-    return len({cell.metrics["energy_joules"].scope for cell in cells if "joules_per_sample" in cell.costs}) < 2
+    return (
+        len({setting.metrics["energy_joules"].scope for setting in settings if "joules_per_sample" in setting.costs})
+        < 2
+    )
 
 
-def cost_metric(cells: Sequence[CellFinding]) -> str:
+def cost_metric(settings: Sequence[SettingFinding]) -> str:
     """Return the cost that settings are weighed by: that of a result if any has one, else of a million samples."""
-    return "usd_per_result" if any("usd_per_result" in cell.costs for cell in cells) else "usd_per_million_samples"
+    return (
+        "usd_per_result"
+        if any("usd_per_result" in setting.costs for setting in settings)
+        else "usd_per_million_samples"
+    )
 
 
-def common_memory_metric(cells: Sequence[CellFinding]) -> str | None:
+def common_memory_metric(settings: Sequence[SettingFinding]) -> str | None:
     """Return the first memory metric that all of these settings have, or None."""
-    return next((name for name in MEMORY_METRICS if all(median_of(cell, name) is not None for cell in cells)), None)
+    return next(
+        (name for name in MEMORY_METRICS if all(median_of(setting, name) is not None for setting in settings)), None
+    )
 
 
-def median_of(cell: CellFinding, metric: str) -> float | None:
+def median_of(setting: SettingFinding, metric: str) -> float | None:
     """Return the median of a setting's metric, or None."""
-    return cell.metrics[metric].median if metric in cell.metrics else None
+    return setting.metrics[metric].median if metric in setting.metrics else None
 
 
-def cost_of(cell: CellFinding, name: str) -> float | None:
+def cost_of(setting: SettingFinding, name: str) -> float | None:
     """Return one of a setting's costs, or None."""
-    return cell.costs[name].value if name in cell.costs else None
+    return setting.costs[name].value if name in setting.costs else None
 
 
-def cost_ratio(cell: CellFinding, baseline: CellFinding | None, cells: Sequence[CellFinding]) -> float | None:
-    """Return what the same work costs over what it costs on the baseline, by the `cost_metric` of `cells`, or None."""
-    metric = cost_metric(cells)
-    own, other = cost_of(cell, metric), baseline and cost_of(baseline, metric)
+def cost_ratio(
+    setting: SettingFinding, baseline: SettingFinding | None, settings: Sequence[SettingFinding]
+) -> float | None:
+    """Return the cost of the same work relative to the baseline, by the `cost_metric` of `settings`, or None."""
+    metric = cost_metric(settings)
+    own, other = cost_of(setting, metric), baseline and cost_of(baseline, metric)
     return own / other if own is not None and other else None

@@ -14,7 +14,7 @@ from accelsweep.analysis.quality import QualityMeasure
 from accelsweep.config.setting import axes_in_words, words_of
 from accelsweep.config.versions import words_for
 from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.records.findings import CellFinding, Certainty, Choice, Recommendation
+from accelsweep.records.findings import Certainty, Choice, Recommendation, SettingFinding
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import doubt_in_words
 from accelsweep.significant_digits import UNKNOWN, format_ratio, interval_digits, is_uninformative, ratio_digits
@@ -66,29 +66,29 @@ class Situation:
     """
 
     manifest: Manifest
-    cells: Sequence[CellFinding]
+    settings: Sequence[SettingFinding]
     rules: Rules
     quality: QualityMeasure
     noise: float | None
     front: Sequence[str]
-    rivals: Callable[[CellFinding], Sequence[CellFinding]]
+    rivals: Callable[[SettingFinding], Sequence[SettingFinding]]
     block_seconds: float | None = None
     metric: str = "samples_per_second"
 
     @property
     def repeats(self) -> int:
         """The repeats that the settings' ratios rest on."""
-        return planned_repeats(self.cells, self.manifest)
+        return planned_repeats(self.settings, self.manifest)
 
     @property
     def room(self) -> int:
         """The further blocks that may be recommended: up to `repeats_most` in all."""
-        return max(0, self.manifest.settings.repeats_most - self.repeats)
+        return max(0, self.manifest.options.repeats_most - self.repeats)
 
     @property
-    def baseline(self) -> CellFinding | None:
+    def baseline(self) -> SettingFinding | None:
         """The measured baseline, or None."""
-        return next((cell for cell in self.cells if cell.verdict is Verdict.baseline), None)
+        return next((setting for setting in self.settings if setting.verdict is Verdict.baseline), None)
 
     @property
     def baseline_name(self) -> str:
@@ -100,16 +100,16 @@ class Situation:
         """The phrases for the compared metric."""
         return LARGER if self.metric in SIZES else FASTER
 
-    def having(self, *verdicts: Verdict) -> list[CellFinding]:
+    def having(self, *verdicts: Verdict) -> list[SettingFinding]:
         """Return the settings with one of these verdicts."""
-        return [cell for cell in self.cells if cell.verdict in verdicts]
+        return [setting for setting in self.settings if setting.verdict in verdicts]
 
 
 def advice(
     headline: str,
     certainty: Certainty,
     *detail: str,
-    chosen: CellFinding | None = None,
+    chosen: SettingFinding | None = None,
     alternatives: tuple[Choice, ...] = (),
     settle: str | None = None,
     settle_blocks: int = 0,
@@ -120,7 +120,7 @@ def advice(
     parts = (f"{headline}.", details, f"Doubts: {'; '.join(doubts)}." if doubts else "")
     sentence, choice = " ".join(part for part in parts if part), None
     if chosen is not None:
-        choice = Choice(cell=chosen.cell, title="Recommended", sentence=sentence, hardware=chosen.hardware)
+        choice = Choice(setting=chosen.setting, title="Recommended", sentence=sentence, hardware=chosen.hardware)
     return Recommendation(
         choice=choice,
         sentence=sentence,
@@ -133,9 +133,9 @@ def advice(
     )
 
 
-def gain_headline(cell: CellFinding, baseline: CellFinding | None, wording: Wording = FASTER) -> str:
+def gain_headline(setting: SettingFinding, baseline: SettingFinding | None, wording: Wording = FASTER) -> str:
     """Return `32-bit, 1 process, batch 128 is 1.8x faster`; no number if the interval is uninformative."""
-    ratio = cell.ratio
+    ratio = setting.ratio
     assert ratio is not None
     if ratio.low is None or ratio.high is None:
         claim = wording.gain.format(f"{ratio.value:.3g}x")
@@ -143,10 +143,10 @@ def gain_headline(cell: CellFinding, baseline: CellFinding | None, wording: Word
         claim = wording.unknown_gain
     else:
         claim = wording.gain.format(f"{ratio_digits(ratio.value, ratio.low, ratio.high)[0]}x")
-    return f"{short_name(cell, baseline, MOST_WORDS - len(claim.split()))} {claim}"
+    return f"{short_name(setting, baseline, MOST_WORDS - len(claim.split()))} {claim}"
 
 
-def interval_sentence(ratio: Estimate, baseline: CellFinding | None, wording: Wording = FASTER) -> str:
+def interval_sentence(ratio: Estimate, baseline: SettingFinding | None, wording: Wording = FASTER) -> str:
     """Return `Between 1.4x and 2.4x, against 32-bit, 1 process, batch 32.`."""
     against = f"against {setting_text(baseline)}" if baseline is not None else "against the baseline"
     if ratio.low is None or ratio.high is None:
@@ -175,13 +175,13 @@ def percent_change(ratio: Estimate) -> tuple[str, str]:
     return middle, f" [{low}, {high}]"
 
 
-def memory_text(cell: CellFinding) -> str | None:
+def memory_text(setting: SettingFinding) -> str | None:
     """Return the memory of a setting, with its share if the inventory has it: `233 MiB, 1 % of the machine`."""
-    name = common_memory_metric([cell])
-    used = median_of(cell, name) if name is not None else None
+    name = common_memory_metric([setting])
+    used = median_of(setting, name) if name is not None else None
     if used is None:
         return None
-    return ", ".join(part for part in (f"{used / 2**20:,.0f} MiB", cell.memory_words) if part)
+    return ", ".join(part for part in (f"{used / 2**20:,.0f} MiB", setting.memory_words) if part)
 
 
 def with_full_stop(text: str) -> str:
@@ -189,18 +189,18 @@ def with_full_stop(text: str) -> str:
     return text.rstrip(".") + "."
 
 
-def setting_text(cell: CellFinding) -> str:
+def setting_text(setting: SettingFinding) -> str:
     """Return a setting's name as prose."""
-    return axes_in_words(cell.axes)
+    return axes_in_words(setting.axes)
 
 
-def short_name(cell: CellFinding, other: CellFinding | None, most: int) -> str:
+def short_name(setting: SettingFinding, other: SettingFinding | None, most: int) -> str:
     """Return a setting's name in at most `most` words: all of it, what differs from `other`, or the first parts."""
 
     def count(parts: Iterable[str]) -> int:
         return sum(len(part.split()) for part in parts)
 
-    parts = words_of(cell.axes)
+    parts = words_of(setting.axes)
     if count(parts) > most and other is not None:
         parts = tuple(part for part in parts if part not in words_of(other.axes)) or parts
     first = list(parts)
@@ -217,7 +217,7 @@ def add_blocks_command(manifest: Manifest, added: int) -> str | None:
     """
     if not added:
         return None
-    command, options = sweep_command(manifest), manifest.settings
+    command, options = sweep_command(manifest), manifest.options
     if options.pilot or options.until_decided:
         return command
     return (
@@ -232,7 +232,7 @@ def sweep_command(manifest: Manifest) -> str:
     name = manifest.searches_for or manifest.sweep
     is_default = name == kind + (manifest.experiment or "").replace("/", "-")
     options = [] if is_default else ["--name", name]
-    options += ["--until-decided"] if manifest.settings.until_decided else []
+    options += ["--until-decided"] if manifest.options.until_decided else []
     words = [*words_for(manifest.compared), *manifest.overrides, *options, *manifest.submitted_with]
     if part is not None:
         words = [part.command, *words[1:], *part.words]

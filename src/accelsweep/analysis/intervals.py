@@ -71,13 +71,13 @@ def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) ->
     return float(special.stdtrit(degrees_of_freedom, 1.0 - (1.0 - confidence) / (2.0 * max(family, 1))))
 
 
-def prior_degrees(cells: int) -> float:
-    """Return the cap on the degrees of freedom that the prior variance of `cells` settings may contribute to one.
+def prior_degrees(settings: int) -> float:
+    """Return the cap on the degrees of freedom that the prior variance of `settings` settings may contribute to one.
 
     The comparisons share the baseline, which makes their variances look more alike than they are. Half the number of
     settings, at most 8, keeps the coverage in the simulations of benchmarks/coverage.py.
     """
-    return min(8.0, cells / 2.0)
+    return min(8.0, settings / 2.0)
 
 
 def mean(values: Sequence[float]) -> float:

@@ -21,7 +21,7 @@ from accelsweep.config.prices import Price, Prices
 from accelsweep.devices.kinds import Accelerator
 from accelsweep.plain_json import MISSING, canonical_json, look_up
 from accelsweep.records.findings import Findings
-from accelsweep.records.plan import Excluded, Manifest, MergedName, PlannedCell
+from accelsweep.records.plan import Excluded, Manifest, MergedName, PlannedSetting
 from accelsweep.results import Outcome
 from accelsweep.run_environment import HardwareKind
 
@@ -47,7 +47,9 @@ def analyse_together(name: str, parts: Sequence[Part], home: Path | None = None)
     if advice.settle is not None:
         # each sweep adds blocks to all settings that it shares with the others
         sharing = (
-            len({MergedName.of(run.block or "").sweep for run in cell.runs}) for cell in findings.cells if cell.runs
+            len({MergedName.of(run.block or "").sweep for run in setting.runs})
+            for setting in findings.settings
+            if setting.runs
         )
         each = math.ceil(advice.settle_blocks / min(sharing, default=1))
         plans = [part.manifest.model_copy(update={"sweep": part.name}) for part in parts]
@@ -60,8 +62,10 @@ def analyse_together(name: str, parts: Sequence[Part], home: Path | None = None)
         )
     names = tuple(part.name for part in parts)
     reproduce = " ".join(("accelsweep report", *names))
-    cells = tuple(cell.model_copy(update={"again": None}) for cell in findings.cells)  # each sweep has its own command
-    changes = {"command": reproduce, "recommendation": advice, "merged": names, "cells": cells}
+    settings = tuple(
+        setting.model_copy(update={"again": None}) for setting in findings.settings
+    )  # each sweep has its own command
+    changes = {"command": reproduce, "recommendation": advice, "merged": names, "settings": settings}
     return findings.model_copy(update=changes)
 
 
@@ -69,16 +73,16 @@ def merge(name: str, parts: Sequence[Part]) -> tuple[list[RunRow], Manifest]:
     """Return the runs and the plan of all `parts` together, in their order."""
     runs = _mark_hardware([_renamed(part.name, run) for part in parts for run in part.runs])
     axes = tuple(dict.fromkeys(axis for part in parts for axis in part.manifest.axes))
-    cells = _cells(parts, axes, {run.cell: run.config.raw for run in runs if run.config is not None})
+    settings = _settings(parts, axes, {run.setting: run.config.raw for run in runs if run.config is not None})
     # an unsupported setting has no row if another sweep supports it, or already says the same
-    merged, seen = [], {cell.name for cell in cells if cell.unsupported is None}
+    merged, seen = [], {setting.name for setting in settings if setting.unsupported is None}
     for run in runs:
         if run.run is None and run.outcome is Outcome.unsupported:
-            if run.cell in seen:
+            if run.setting in seen:
                 continue
-            seen.add(run.cell)
+            seen.add(run.setting)
         merged.append(run)
-    return merged, _manifest(name, parts, axes, cells)
+    return merged, _manifest(name, parts, axes, settings)
 
 
 def _renamed(sweep: str, row: RunRow) -> RunRow:
@@ -114,19 +118,19 @@ def _marks(variants: Mapping[str, RunRow]) -> dict[str, dict[str, str]]:
     return {key: {"sweep": run.sweep} for key, run in variants.items()}
 
 
-def _cells(
+def _settings(
     parts: Sequence[Part], axes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
-) -> tuple[PlannedCell, ...]:
+) -> tuple[PlannedSetting, ...]:
     """Return every planned setting once, with the value on each axis of any sweep that its plan or config states."""
-    merged: dict[str, PlannedCell] = {}
-    for cell in (cell for part in parts for cell in part.manifest.cells):
-        known = merged.get(cell.name, cell)
-        planned = {**cell.axes, **known.axes}
-        values = {axis: planned.get(axis, _plain_value(configs.get(cell.name, {}), axis)) for axis in axes}
-        merged[cell.name] = PlannedCell(
-            name=cell.name,
+    merged: dict[str, PlannedSetting] = {}
+    for setting in (setting for part in parts for setting in part.manifest.settings):
+        known = merged.get(setting.name, setting)
+        planned = {**setting.axes, **known.axes}
+        values = {axis: planned.get(axis, _plain_value(configs.get(setting.name, {}), axis)) for axis in axes}
+        merged[setting.name] = PlannedSetting(
+            name=setting.name,
             axes={axis: value for axis, value in values.items() if value is not None},
-            unsupported=known.unsupported if cell.unsupported is not None else None,
+            unsupported=known.unsupported if setting.unsupported is not None else None,
         )
     return tuple(merged.values())
 
@@ -137,7 +141,9 @@ def _plain_value(config: Mapping[str, Any], axis: str) -> Any:
     return None if value is MISSING or isinstance(value, Mapping | list) else value
 
 
-def _manifest(name: str, parts: Sequence[Part], axes: tuple[str, ...], cells: tuple[PlannedCell, ...]) -> Manifest:
+def _manifest(
+    name: str, parts: Sequence[Part], axes: tuple[str, ...], settings: tuple[PlannedSetting, ...]
+) -> Manifest:
     """Return the first plan with everything of the others, each plan's prices for the hardware of its own runs."""
     plans = [part.manifest for part in parts]
     experiments = {plan.experiment for plan in plans}
@@ -153,7 +159,7 @@ def _manifest(name: str, parts: Sequence[Part], axes: tuple[str, ...], cells: tu
         for block in part.manifest.blocks:
             runs = tuple(str(MergedName(part.name, run)) for run in block.runs)
             blocks.append(block.model_copy(update={"name": str(MergedName(part.name, block.name)), "runs": runs}))
-    reports = [plan.settings.report for plan in plans]
+    reports = [plan.options.report for plan in plans]
     report = dict(reports[0])
     for merge_options in registry.loaded("merge_options"):
         report |= merge_options(reports)
@@ -163,11 +169,11 @@ def _manifest(name: str, parts: Sequence[Part], axes: tuple[str, ...], cells: tu
             "revision": max(plan.revision for plan in plans),
             "experiment": plans[0].experiment if len(experiments) == 1 else None,
             "axes": axes,
-            "cells": cells,
+            "settings": settings,
             "excluded": tuple(excluded),
             "baseline": next((plan.baseline for plan in plans if plan.baseline is not None), None),
             "blocks": tuple(blocks),
-            "settings": plans[0].settings.model_copy(update={"prices": _prices(parts), "report": report}),
+            "options": plans[0].options.model_copy(update={"prices": _prices(parts), "report": report}),
             "site": plans[0].site.model_copy(update={"inventory": tuple(inventory), "kinds": ()}),
             "versions": {package: " and ".join(sorted(found)) for package, found in versions.items()},
         }
@@ -179,7 +185,7 @@ def _prices(parts: Sequence[Part]) -> Prices:
 
     A price for all CPUs holds for the CPUs of its own sweep only.
     """
-    given = [part.manifest.settings.prices for part in parts]
+    given = [part.manifest.options.prices for part in parts]
     if unusable := next((prices for prices in given if prices.unusable is not None), None):
         return unusable
     devices: dict[str, Price] = {}

@@ -10,7 +10,7 @@ from accelsweep.analysis.costs import common_memory_metric, cost_metric, same_en
 from accelsweep.analysis.quality import QualityMeasure
 from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.estimates import Estimate, Summary, Verdict
-from accelsweep.records.findings import CellFinding
+from accelsweep.records.findings import SettingFinding
 
 _Ends = tuple[float, float]
 
@@ -36,31 +36,35 @@ class Objective:
         return self.ends[index][1] < self.ends[other][0]
 
 
-def candidates(cells: Sequence[CellFinding]) -> list[CellFinding]:
+def candidates(settings: Sequence[SettingFinding]) -> list[SettingFinding]:
     """Return the settings that can be chosen: measured, and comparable with the baseline."""
-    return [cell for cell in cells if cell.measured and cell.verdict not in (Verdict.refused, Verdict.not_measured)]
+    return [
+        setting
+        for setting in settings
+        if setting.measured and setting.verdict not in (Verdict.refused, Verdict.not_measured)
+    ]
 
 
-def objectives(cells: Sequence[CellFinding], quality: QualityMeasure, threshold: float) -> dict[str, Objective]:
-    """Return the objectives in which all `cells` have a value: time per sample, money, energy, memory, quality.
+def objectives(settings: Sequence[SettingFinding], quality: QualityMeasure, threshold: float) -> dict[str, Objective]:
+    """Return the objectives in which all `settings` have a value: time per sample, money, energy, memory, quality.
 
     `threshold` is the share of a rate, a cost or memory that does not matter; quality has its own margin. Energy and
     memory count only where all readings are of one scope or kind.
     """
-    memory, money = common_memory_metric(cells) or MEMORY_METRICS[0], cost_metric(cells)
+    memory, money = common_memory_metric(settings) or MEMORY_METRICS[0], cost_metric(settings)
     ends = {
-        "rate": [_inverse(_interval(cell.rate)) for cell in cells],
-        money: [_interval(cell.costs.get(money)) for cell in cells],
-        "joules_per_sample": [_interval(cell.costs.get("joules_per_sample")) for cell in cells],
-        memory: [_range(cell.metrics.get(memory)) for cell in cells],
-        "quality": [_interval(cell.quality, negated=quality.better != "min") for cell in cells],
+        "rate": [_inverse(_interval(setting.rate)) for setting in settings],
+        money: [_interval(setting.costs.get(money)) for setting in settings],
+        "joules_per_sample": [_interval(setting.costs.get("joules_per_sample")) for setting in settings],
+        memory: [_range(setting.metrics.get(memory)) for setting in settings],
+        "quality": [_interval(setting.quality, negated=quality.better != "min") for setting in settings],
     }
-    if not same_energy_scope(cells):
+    if not same_energy_scope(settings):
         del ends["joules_per_sample"]
     result = {}
     for name, values in ends.items():
         known = tuple(value for value in values if value is not None)
-        if known and len(known) == len(cells):
+        if known and len(known) == len(settings):
             limits = {"margin": quality.margin} if name == "quality" else {"share": threshold}
             result[name] = Objective(known, **limits)
     return result

@@ -17,7 +17,7 @@ from statistics import fmean
 from accelsweep.analysis.intervals import critical_t, prior_degrees
 from accelsweep.config.sweep_options import CONFIDENCE, REPEATS_MOST, RESOLUTION, THRESHOLD
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.findings import CellFinding
+from accelsweep.records.findings import SettingFinding
 from accelsweep.records.plan import Manifest
 
 MAX_REPEATS = 100
@@ -105,18 +105,18 @@ def degrees_of_freedom(repeats: int, family: int = 1) -> float:
     return min(prior_degrees(family + 1) + repeats - 1, max(family, 1) * (repeats - 1.0))
 
 
-def planned_repeats(cells: Sequence[CellFinding], manifest: Manifest) -> int:
+def planned_repeats(settings: Sequence[SettingFinding], manifest: Manifest) -> int:
     """Return the planned blocks of the compared setting that has the fewest: the units of its interval.
 
     The baseline is in every block, also in those of settings added later, so it counts only if nothing else is planned.
     Findings on different hardware count separately, refused ones only if all are refused. If nothing is planned to run,
     this is the number of repeats that the plan asks for.
     """
-    counts = [(cell, len({run.block for run in cell.runs})) for cell in cells]
-    planned = [(cell, count) for cell, count in counts if count]
-    others = [(cell, count) for cell, count in planned if cell.cell != manifest.baseline]
-    compared = [(cell, count) for cell, count in others if cell.verdict is not Verdict.refused]
-    return min((count for _, count in compared or others or planned), default=manifest.settings.repeats)
+    counts = [(setting, len({run.block for run in setting.runs})) for setting in settings]
+    planned = [(setting, count) for setting, count in counts if count]
+    others = [(setting, count) for setting, count in planned if setting.setting != manifest.baseline]
+    compared = [(setting, count) for setting, count in others if setting.verdict is not Verdict.refused]
+    return min((count for _, count in compared or others or planned), default=manifest.options.repeats)
 
 
 # `repeats: auto`: the number of blocks follows from the variances in a pilot of 3 blocks, never from an effect.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from accelsweep.analysis.baseline_comparison import Comparison, make_pair
 from accelsweep.analysis.intervals import Family, Interval, linear_estimate, mean, paired_interval, t_interval
-from accelsweep.analysis.run_results import CellRuns
+from accelsweep.analysis.run_results import SettingRuns
 from accelsweep.analysis.simultaneous_intervals import simultaneous_intervals
 from accelsweep.records.estimates import Estimate, Verdict
 
@@ -25,7 +25,7 @@ _SHARES = ("acc", "f1", "auc", "auroc", "precision", "recall", "dice", "iou", "j
 
 
 @dataclass(frozen=True)
-class CellQuality:
+class SettingQuality:
     """A setting's quality: the mean over its repeats, the difference from the baseline, and the verdict's wording."""
 
     mean: Estimate | None
@@ -47,7 +47,7 @@ def is_not_worse(verdict: str) -> bool:
     return verdict.startswith(("quality: same", "quality: not worse", "quality: better"))
 
 
-def quality_measure(groups: Sequence[CellRuns], margin: float) -> QualityMeasure:
+def quality_measure(groups: Sequence[SettingRuns], margin: float) -> QualityMeasure:
     """Return the quality metric of the settings' configs (`measure.quality_metric`, `measure.quality_better`)."""
     measure = next((group.config.measure for group in groups if group.config is not None), None)
     if measure is None or measure.quality_metric is None:
@@ -56,8 +56,8 @@ def quality_measure(groups: Sequence[CellRuns], margin: float) -> QualityMeasure
 
 
 def compare_quality(
-    groups: Sequence[CellRuns], comparisons: Sequence[Comparison], family: Family, measure: QualityMeasure
-) -> list[CellQuality]:
+    groups: Sequence[SettingRuns], comparisons: Sequence[Comparison], family: Family, measure: QualityMeasure
+) -> list[SettingQuality]:
     """Return the quality of each setting, compared with the partner that its rate is compared with.
 
     The differences are paired by seed; their variances have pools of their own, one for each kind of hardware.
@@ -65,7 +65,7 @@ def compare_quality(
     pairs = []
     for group, comparison in zip(groups, comparisons, strict=True):
         partner, pair = comparison.partner, None
-        if partner is not None and partner.cell != group.cell:
+        if partner is not None and partner.setting != group.setting:
             own, other = quality_by_seed(group), quality_by_seed(partner)
             pair = make_pair(group, partner, own, other) if own.keys() & other.keys() else None
         pairs.append(pair)
@@ -77,29 +77,29 @@ def compare_quality(
 
 
 def _quality(
-    group: CellRuns, comparison: Comparison, interval: Interval | None, family: Family, measure: QualityMeasure
-) -> CellQuality:
+    group: SettingRuns, comparison: Comparison, interval: Interval | None, family: Family, measure: QualityMeasure
+) -> SettingQuality:
     own, partner = quality_by_seed(group), comparison.partner
     if not own:
-        return CellQuality(None, None, NOT_MEASURED)
+        return SettingQuality(None, None, NOT_MEASURED)
     unit = measure.metric or next(
         run.metrics["quality"].unit for run in group.measured if run.value("quality") is not None
     )
     single = Family(1, family.confidence)
     average = _clip_share(linear_estimate(t_interval(list(own.values()), single), unit, single), measure.metric)
-    if partner is None or partner.cell == group.cell:
-        return CellQuality(average, None, "quality: baseline" if partner is not None else UNDECIDED)
+    if partner is None or partner.setting == group.setting:
+        return SettingQuality(average, None, "quality: baseline" if partner is not None else UNDECIDED)
     if interval is None:
-        return CellQuality(average, None, f"{UNDECIDED} (no seed in common with the baseline)")
+        return SettingQuality(average, None, f"{UNDECIDED} (no seed in common with the baseline)")
     difference = linear_estimate(interval, unit, family)
     other = quality_by_seed(partner)
     shared = own.keys() & other.keys()
     if len(shared) >= 3 and all(own[seed] == other[seed] for seed in shared):  # deterministic training, unchanged
-        return CellQuality(average, difference, f"quality: same (identical for {len(shared)} seeds)")
+        return SettingQuality(average, difference, f"quality: same (identical for {len(shared)} seeds)")
     wording = _wording(difference, measure)
     if comparison.verdict is Verdict.faster and wording == WORSE:
         wording = FASTER_BUT_WORSE
-    return CellQuality(average, difference, wording)
+    return SettingQuality(average, difference, wording)
 
 
 def _clip_share(average: Estimate, metric: str | None) -> Estimate:
@@ -111,7 +111,7 @@ def _clip_share(average: Estimate, metric: str | None) -> Estimate:
     return average.model_copy(update={"low": max(0.0, average.low), "high": min(1.0, average.high)})
 
 
-def quality_by_seed(group: CellRuns) -> dict[int, float]:
+def quality_by_seed(group: SettingRuns) -> dict[int, float]:
     """Return the mean quality per seed."""
     values: dict[int, list[float]] = {}
     for run in group.measured:

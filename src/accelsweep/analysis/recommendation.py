@@ -39,9 +39,9 @@ from accelsweep.analysis.intervals import round_significant
 from accelsweep.analysis.pareto import candidates, objectives, pareto_front
 from accelsweep.analysis.power import planned_repeats, repeats_needed, smallest_visible_effect
 from accelsweep.analysis.quality import FASTER_BUT_WORSE, NOT_MEASURED, QualityMeasure, is_not_worse
-from accelsweep.analysis.run_results import CellRuns, RunRow
+from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.records.estimates import LESS, MORE, Verdict
-from accelsweep.records.findings import CellFinding, Certainty, Recommendation
+from accelsweep.records.findings import Certainty, Recommendation, SettingFinding
 from accelsweep.records.plan import Manifest
 from accelsweep.run_environment import HardwareKind
 from accelsweep.significant_digits import count_of
@@ -66,32 +66,33 @@ class Assessment:
 
 def assess(
     manifest: Manifest,
-    groups: Sequence[CellRuns],
+    groups: Sequence[SettingRuns],
     comparisons: Sequence[Comparison],
-    cells: tuple[CellFinding, ...],
+    settings: tuple[SettingFinding, ...],
     rules: Rules,
     measure: QualityMeasure,
     names: Mapping[HardwareKind, str],
 ) -> Assessment:
     """Assess all settings together: repeats, noise, Pareto front, recommendation."""
-    noise, repeats = comparison_noise(groups, comparisons), planned_repeats(cells, manifest)
-    chosen = candidates(cells)
+    noise, repeats = comparison_noise(groups, comparisons), planned_repeats(settings, manifest)
+    chosen = candidates(settings)
     goals = objectives(chosen, measure, rules.threshold)
-    pareto = tuple(chosen[index].cell for index in pareto_front(goals, len(chosen)))
+    pareto = tuple(chosen[index].setting for index in pareto_front(goals, len(chosen)))
     seconds = block_seconds(groups, manifest)
 
-    def rivals(best: CellFinding) -> list[CellFinding]:
-        findings = {id(group): cell for group, cell in zip(groups, cells, strict=True)}
+    def rivals(best: SettingFinding) -> list[SettingFinding]:
+        findings = {id(group): setting for group, setting in zip(groups, settings, strict=True)}
         group = next(group for group in groups if findings[id(group)] is best)
         return [findings[id(rival)] for rival in indistinguishable_from(group, groups, rules)]
 
     # ratios to baselines on different hardware cannot be compared
     partners = (comparison.partner for comparison in comparisons)
     kinds = [names.get(partner.hardware) if partner else None for partner in partners]
-    by_baseline = {"": cells}
+    by_baseline = {"": settings}
     if len(several := sorted({kind for kind in kinds if kind is not None})) > 1:
         by_baseline = {
-            kind: tuple(cell for cell, own in zip(cells, kinds, strict=True) if own == kind) for kind in several
+            kind: tuple(setting for setting, own in zip(settings, kinds, strict=True) if own == kind)
+            for kind in several
         }
     situations = {
         hardware: Situation(
@@ -130,11 +131,15 @@ def _recommend(situation: Situation) -> Recommendation:
         result: Recommendation | None = recommend_feature(situation, more)
         if result is not None:
             return result
-    faster = sorted(situation.having(*MORE), key=lambda cell: (-_ratio(cell), cell.cell))
-    sound = [cell for cell in faster if is_not_worse(cell.quality_verdict) or cell.quality_verdict == NOT_MEASURED]
+    faster = sorted(situation.having(*MORE), key=lambda setting: (-_ratio(setting), setting.setting))
+    sound = [
+        setting
+        for setting in faster
+        if is_not_worse(setting.quality_verdict) or setting.quality_verdict == NOT_MEASURED
+    ]
     if sound:
-        return _choose(situation, sound[0], [cell for cell in faster if _ratio(cell) > _ratio(sound[0])])
-    if any(cell.quality_verdict != FASTER_BUT_WORSE for cell in faster):
+        return _choose(situation, sound[0], [setting for setting in faster if _ratio(setting) > _ratio(sound[0])])
+    if any(setting.quality_verdict != FASTER_BUT_WORSE for setting in faster):
         return no_sound_setting(situation, faster)
     if situation.baseline is None:
         return no_baseline(situation)
@@ -145,13 +150,13 @@ def _recommend(situation: Situation) -> Recommendation:
     return _keep_baseline(situation, situation.baseline, faster)
 
 
-def _choose(situation: Situation, best: CellFinding, faster_but_unsound: Sequence[CellFinding]) -> Recommendation:
+def _choose(situation: Situation, best: SettingFinding, faster_but_unsound: Sequence[SettingFinding]) -> Recommendation:
     assert best.ratio is not None
     rivals = situation.rivals(best)
-    unsettled = [_ratio(best) / _ratio(cell) for cell in rivals if _ratio(cell) > 0.0]
-    unsettled += [_ratio(cell) for cell in situation.having(Verdict.undecided)]
+    unsettled = [_ratio(best) / _ratio(setting) for setting in rivals if _ratio(setting) > 0.0]
+    unsettled += [_ratio(setting) for setting in situation.having(Verdict.undecided)]
     more = _more_repeats(situation, unsettled)
-    cost = cost_ratio(best, situation.baseline, situation.cells)
+    cost = cost_ratio(best, situation.baseline, situation.settings)
     names = "; ".join(map(setting_text, rivals[:3]))
     if len(rivals) > 3:
         names += f"; and {count_of(len(rivals) - 3, 'other setting')}"
@@ -170,8 +175,8 @@ def _choose(situation: Situation, best: CellFinding, faster_but_unsound: Sequenc
     )
 
 
-def _disturbed(situation: Situation, disturbed: Sequence[CellFinding]) -> Recommendation:
-    total = sum(cell.ratio is not None for cell in situation.cells)
+def _disturbed(situation: Situation, disturbed: Sequence[SettingFinding]) -> Recommendation:
+    total = sum(setting.ratio is not None for setting in situation.settings)
     were = "was" if total == 1 else "were"
     retry = shlex.join(["accelsweep", "retry", situation.manifest.sweep, "--outcome", "disturbed"])
     return advice(
@@ -183,7 +188,7 @@ def _disturbed(situation: Situation, disturbed: Sequence[CellFinding]) -> Recomm
     )
 
 
-def _keep_baseline(situation: Situation, baseline: CellFinding, worse: Sequence[CellFinding]) -> Recommendation:
+def _keep_baseline(situation: Situation, baseline: SettingFinding, worse: Sequence[SettingFinding]) -> Recommendation:
     """Recommend the baseline; `worse` are the settings that are faster but lose quality, fastest first."""
     others = len(situation.having(*LESS, Verdict.same)) + len(worse)
     if not others:
@@ -202,9 +207,11 @@ def _keep_baseline(situation: Situation, baseline: CellFinding, worse: Sequence[
     )
 
 
-def _not_yet(situation: Situation, undecided: Sequence[CellFinding], worse: Sequence[CellFinding]) -> Recommendation:
+def _not_yet(
+    situation: Situation, undecided: Sequence[SettingFinding], worse: Sequence[SettingFinding]
+) -> Recommendation:
     total = len(situation.having(*LESS, Verdict.same)) + len(worse) + len(undecided)
-    more = _more_repeats(situation, [_ratio(cell) for cell in undecided])
+    more = _more_repeats(situation, [_ratio(setting) for setting in undecided])
     repeats = count_of(situation.repeats, "repeat")
     return advice(
         f"Nothing can be recommended yet: {len(undecided)} of {count_of(total, 'comparison')} undecided",
@@ -231,16 +238,16 @@ def _more_repeats(situation: Situation, ratios: Sequence[float]) -> int:
         for ratio in ratios
         if ratio > 0.0
     ]
-    most = situation.manifest.settings.repeats_most
+    most = situation.manifest.options.repeats_most
     enough = max((repeats for repeats in needed if repeats is not None and repeats <= most), default=None)
     return 0 if enough is None else min(max(enough - situation.repeats, 2), situation.room)
 
 
-def _ratio(cell: CellFinding) -> float:
-    return 0.0 if cell.ratio is None else cell.ratio.value
+def _ratio(setting: SettingFinding) -> float:
+    return 0.0 if setting.ratio is None else setting.ratio.value
 
 
-def block_seconds(groups: Sequence[CellRuns], manifest: Manifest) -> float | None:
+def block_seconds(groups: Sequence[SettingRuns], manifest: Manifest) -> float | None:
     """Return the wall seconds of one more block: its start, and the mean of each setting's runs.
 
     The baseline counts as often as a new block holds it. Runs that failed count as well, because a new block repeats
@@ -250,12 +257,14 @@ def block_seconds(groups: Sequence[CellRuns], manifest: Manifest) -> float | Non
     walls: dict[str, list[float]] = {}
     for run in runs:
         if run.wall_seconds is not None:
-            walls.setdefault(run.cell, []).append(run.wall_seconds)
+            walls.setdefault(run.setting, []).append(run.wall_seconds)
     if not walls:
         return None
-    others = sum(cell != manifest.baseline for cell in walls)
-    times = max(1, min(manifest.settings.block.baseline_runs, others))
-    measuring = sum(fmean(seconds) * (times if cell == manifest.baseline else 1) for cell, seconds in walls.items())
+    others = sum(setting != manifest.baseline for setting in walls)
+    times = max(1, min(manifest.options.block.baseline_runs, others))
+    measuring = sum(
+        fmean(seconds) * (times if setting == manifest.baseline else 1) for setting, seconds in walls.items()
+    )
     return _start_seconds(runs) + measuring
 
 

@@ -12,9 +12,9 @@ from accelsweep.config.setting import label
 from accelsweep.metrics import rate_unit
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.findings import Origin
-from accelsweep.records.plan import Manifest, PlannedCell
+from accelsweep.records.plan import Manifest, PlannedSetting
 from accelsweep.results import Doubt, Effective, Outcome, Traits
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.run_environment import Checkout, HardwareKind, Surroundings
 from accelsweep.tasks import compared_rate
 
@@ -38,7 +38,7 @@ class RunRow:
     """
 
     sweep: str
-    cell: str
+    setting: str
     outcome: Outcome
     axes: Mapping[str, Any]
     run: str | None = None
@@ -51,7 +51,7 @@ class RunRow:
     started_at: str | None = None
     finished_at: str | None = None
     wall_seconds: float | None = None
-    config: CellConfig | None = None
+    config: SettingConfig | None = None
     effective: Effective | None = None
     metrics: Mapping[str, Reading] = field(default_factory=dict)
     hardware: HardwareKind = field(default_factory=HardwareKind)
@@ -106,23 +106,23 @@ class RunRow:
 
 def sorted_runs(runs: Iterable[RunRow]) -> list[RunRow]:
     """Return the rows by setting, repeat and block, so that the findings do not depend on their order."""
-    return sorted(runs, key=lambda run: (run.cell, -1 if run.repeat is None else run.repeat, run.block or ""))
+    return sorted(runs, key=lambda run: (run.setting, -1 if run.repeat is None else run.repeat, run.block or ""))
 
 
 @dataclass(frozen=True)
-class CellRuns:
+class SettingRuns:
     """The runs of one setting on one kind of hardware (`hardware` is empty where nothing ran).
 
     `rate_metric` is the metric that the settings of this sweep are compared by.
     """
 
-    planned: PlannedCell
+    planned: PlannedSetting
     hardware: HardwareKind
     runs: tuple[RunRow, ...]
     rate_metric: str = "samples_per_second"
 
     @property
-    def cell(self) -> str:
+    def setting(self) -> str:
         """The setting's name."""
         return self.planned.name
 
@@ -142,7 +142,7 @@ class CellRuns:
         return tuple(run for run in self.runs if self.rate(run))
 
     @cached_property
-    def config(self) -> CellConfig | None:
+    def config(self) -> SettingConfig | None:
         """The frozen config; None where neither a record nor a block holds it, as for unsupported settings."""
         return next((run.config for run in self.runs if run.config is not None), None)
 
@@ -199,27 +199,29 @@ class CellRuns:
 
 def rate_metric_of(manifest: Manifest, runs: Sequence[RunRow]) -> str:
     """Return the metric that the sweep compares: `analysis.rate`, or that of the baseline's (else the first) task."""
-    first = sorted(runs, key=lambda run: run.cell != manifest.baseline)
-    return compared_rate(manifest.settings.analysis.rate, (run.config.work for run in first if run.config is not None))
+    first = sorted(runs, key=lambda run: run.setting != manifest.baseline)
+    return compared_rate(manifest.options.analysis.rate, (run.config.work for run in first if run.config is not None))
 
 
-def group_runs(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | None = None) -> list[CellRuns]:
+def group_runs(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | None = None) -> list[SettingRuns]:
     """Return the runs per setting and kind of hardware, in grid order; runs without a record join the first kind.
 
     `rate_metric` overrides the metric that follows from this sweep alone.
     """
     metric = rate_metric or rate_metric_of(manifest, runs)
-    by_kind: dict[str, dict[HardwareKind, list[RunRow]]] = {cell.name: {} for cell in manifest.cells}
+    by_kind: dict[str, dict[HardwareKind, list[RunRow]]] = {setting.name: {} for setting in manifest.settings}
     for run in runs:
-        if run.cell in by_kind:
-            by_kind[run.cell].setdefault(run.hardware, []).append(run)
+        if run.setting in by_kind:
+            by_kind[run.setting].setdefault(run.hardware, []).append(run)
     groups = []
-    for cell in manifest.cells:
-        rows = by_kind[cell.name]
+    for setting in manifest.settings:
+        rows = by_kind[setting.name]
         without_record = rows.pop(HardwareKind(), [])
         first = min(rows, key=lambda kind: kind.key, default=HardwareKind())
         rows[first] = without_record + rows.get(first, [])
-        groups += [CellRuns(cell, kind, tuple(rows[kind]), metric) for kind in sorted(rows, key=lambda kind: kind.key)]
+        groups += [
+            SettingRuns(setting, kind, tuple(rows[kind]), metric) for kind in sorted(rows, key=lambda kind: kind.key)
+        ]
     return groups
 
 
@@ -240,7 +242,7 @@ def environment_summary(manifest: Manifest, runs: Iterable[RunRow]) -> dict[str,
 
 def records_digest(runs: Iterable[RunRow]) -> str:
     """Return the SHA-256 over the names of all runs and the SHA-256 of each one's record file."""
-    return sha256_text(canonical_json(sorted([run.run or run.cell, run.record_sha256 or ""] for run in runs)))
+    return sha256_text(canonical_json(sorted([run.run or run.setting, run.record_sha256 or ""] for run in runs)))
 
 
 def origin_of(runs: Sequence[RunRow]) -> Origin:
@@ -265,13 +267,13 @@ def _class_names(targets: Iterable[str]) -> tuple[str, ...]:
 
 
 def setting_series(
-    groups: Iterable[CellRuns], free: Collection[str], same: Callable[[CellRuns], Any] = lambda _: None
-) -> list[list[CellRuns]]:
+    groups: Iterable[SettingRuns], free: Collection[str], same: Callable[[SettingRuns], Any] = lambda _: None
+) -> list[list[SettingRuns]]:
     """Return sets of two or more settings on one kind of hardware whose configs differ in the `free` keys only.
 
     Settings of a set also agree in the value of `same`. Settings that have not run are left out.
     """
-    found: dict[tuple[HardwareKind, str], list[CellRuns]] = {}
+    found: dict[tuple[HardwareKind, str], list[SettingRuns]] = {}
     for group in groups:
         if group.hardware and group.config is not None:
             rest = {key: value for key, value in group.config.raw.items() if key not in free}

@@ -29,7 +29,7 @@ from accelsweep.analysis.intervals import (
     t_interval,
     variance,
 )
-from accelsweep.analysis.run_results import CellRuns, series_label, setting_series
+from accelsweep.analysis.run_results import SettingRuns, series_label, setting_series
 from accelsweep.analysis.simultaneous_intervals import simultaneous_intervals
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import BatchCurve, DeviceCount, LawForm, ScalingLaw, ScalingPoint
@@ -65,14 +65,14 @@ class ScalingCurve:
     """Settings of the same work on several numbers of devices, fewest first; `kind` is `strong` or `weak`."""
 
     kind: str
-    members: tuple[CellRuns, ...]
+    members: tuple[SettingRuns, ...]
 
     @property
-    def base(self) -> CellRuns:
+    def base(self) -> SettingRuns:
         """The setting on the fewest devices, which the others are compared with."""
         return self.members[0]
 
-    def label(self, group: CellRuns) -> str:
+    def label(self, group: SettingRuns) -> str:
         """Return the axes of one of the settings that do not vary, and what stays constant: per device or in total."""
         strong = self.kind == "strong"
         batch = f"global batch {_global_batch(group)}" if strong else f"batch {group.batch_size} per device"
@@ -88,25 +88,25 @@ class ScalingCurve:
         shared = all(config.accelerator == "cpu" and config.threads is None for config in configs)
         return shared and len({config.devices for config in configs}) > 1
 
-    def comparable(self, across: Collection[str]) -> list[CellRuns]:
+    def comparable(self, across: Collection[str]) -> list[SettingRuns]:
         """Return the settings that may be compared with the base, the base included."""
         return [group for group in self.members if incompatibility(group, self.base, _FREE, across) is None]
 
 
-def scaling_curves(groups: Sequence[CellRuns]) -> list[ScalingCurve]:
+def scaling_curves(groups: Sequence[SettingRuns]) -> list[ScalingCurve]:
     """Return the curves of strong scaling, then those of weak scaling. Sizes, such as the largest batch, have none."""
     curves = []
     for kind, batch in (("strong", _global_batch), ("weak", lambda group: group.batch_size)):
         measured = [one for one in groups if one.rated and one.world_size and batch(one)]
         rates = [group for group in measured if group.rate_metric not in SIZES]
         for members in setting_series(rates, _FREE, batch):
-            curve = sorted(members, key=lambda group: (group.world_size or 0, group.cell))
+            curve = sorted(members, key=lambda group: (group.world_size or 0, group.setting))
             if curve[0].world_size != curve[-1].world_size:
                 curves.append(ScalingCurve(kind, tuple(curve)))
     return curves
 
 
-def _global_batch(group: CellRuns) -> int | None:
+def _global_batch(group: SettingRuns) -> int | None:
     """Return the samples of one optimiser step over all devices and accumulated steps."""
     return group.effective.global_batch_size if group.effective else None
 
@@ -138,7 +138,7 @@ def scaling(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingPoint,
             ScalingPoint(
                 series=curve.label(group),
                 kind=curve.kind,
-                cell=group.cell,
+                setting=group.setting,
                 devices=group.world_size or 0,
                 speedup=exponential_estimate(interval, "1", family),
                 efficiency=None if curve.shares_cores else exponential_estimate(interval, "1", family, 1.0 / factor),
@@ -147,23 +147,23 @@ def scaling(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingPoint,
     return tuple(result)
 
 
-def batch_curves(groups: Sequence[CellRuns], hardware: Mapping[HardwareKind, str]) -> tuple[BatchCurve, ...]:
+def batch_curves(groups: Sequence[SettingRuns], hardware: Mapping[HardwareKind, str]) -> tuple[BatchCurve, ...]:
     """Return the curves of settings that differ in `batch_size` only; `hardware` names the kinds of hardware."""
     return tuple(_batch_curve(members, hardware) for members in setting_series(groups, ("batch_size",)))
 
 
-def _batch_curve(members: Sequence[CellRuns], hardware: Mapping[HardwareKind, str]) -> BatchCurve:
+def _batch_curve(members: Sequence[SettingRuns], hardware: Mapping[HardwareKind, str]) -> BatchCurve:
     curve = sorted(members, key=lambda group: group.batch_size)
-    rates = {group.cell: mean(list(group.log_rates.values())) for group in curve if group.rated}
+    rates = {group.setting: mean(list(group.log_rates.values())) for group in curve if group.rated}
     exhausted = [group.batch_size for group in curve if any(run.outcome is Outcome.out_of_memory for run in group.runs)]
     knee = None
     if len(rates) > 1:
         enough = max(rates.values()) + math.log(KNEE_SHARE)
-        knee = next(group.cell for group in curve if rates.get(group.cell, -math.inf) >= enough)
+        knee = next(group.setting for group in curve if rates.get(group.setting, -math.inf) >= enough)
     return BatchCurve(
         series=series_label(curve[0].planned.axes, ("batch_size",)),
         hardware=hardware.get(curve[0].hardware),
-        cells=tuple(group.cell for group in curve),
+        settings=tuple(group.setting for group in curve),
         knee=knee,
         largest_measured=max((group.batch_size for group in curve if group.measured), default=None),
         smallest_out_of_memory=min(exhausted, default=None),
@@ -275,7 +275,7 @@ def scaling_laws(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingL
     """
     fitted = []
     for curve in (curve for curve in curves if not curve.shares_cores):
-        members: dict[int, CellRuns] = {}
+        members: dict[int, SettingRuns] = {}
         for group in curve.comparable(rules.across):
             members.setdefault(group.world_size or 0, group)
         if len(members) >= MIN_DEVICE_COUNTS:
@@ -284,7 +284,7 @@ def scaling_laws(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingL
     return tuple(_scaling_law(curve, members, family) for curve, members in fitted)
 
 
-def _scaling_law(curve: ScalingCurve, members: dict[int, CellRuns], family: Family) -> ScalingLaw:
+def _scaling_law(curve: ScalingCurve, members: dict[int, SettingRuns], family: Family) -> ScalingLaw:
     law = fit_law({count: group.log_rates for count, group in members.items()}, family)
     form, reason = _form(members, law.intervals)
     contention = _clip(law.contention, law.intervals[0], family, 1.0)
@@ -305,7 +305,7 @@ def _scaling_law(curve: ScalingCurve, members: dict[int, CellRuns], family: Fami
     )
 
 
-def _form(members: dict[int, CellRuns], intervals: Sequence[Interval]) -> tuple[LawForm, str]:
+def _form(members: dict[int, SettingRuns], intervals: Sequence[Interval]) -> tuple[LawForm, str]:
     """Return the form of the law that the intervals support, and the reason if they support none."""
     for count, group in members.items():
         if (disturbed := disturbance(group)) is not None:

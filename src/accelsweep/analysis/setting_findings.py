@@ -13,18 +13,18 @@ from typing import Any
 from accelsweep.analysis.baseline_comparison import Comparison, rate_estimate, ratio_in_block
 from accelsweep.analysis.costs import time_to_target
 from accelsweep.analysis.intervals import Family, mean, round_significant
-from accelsweep.analysis.quality import CellQuality
-from accelsweep.analysis.run_results import CellRuns, Reading, RunRow
-from accelsweep.analysis.sweep_doubts import cell_doubts
+from accelsweep.analysis.quality import SettingQuality
+from accelsweep.analysis.run_results import Reading, RunRow, SettingRuns
+from accelsweep.analysis.sweep_doubts import setting_doubts
 from accelsweep.config.setting import as_typed
 from accelsweep.config.site import Site
 from accelsweep.config.versions import without_version, words_for
 from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.estimates import Estimate, Summary
-from accelsweep.records.findings import CellFinding, RunPoint, StepBottleneck
-from accelsweep.records.plan import Manifest, PlannedCell
+from accelsweep.records.findings import RunPoint, SettingFinding, StepBottleneck
+from accelsweep.records.plan import Manifest, PlannedSetting
 from accelsweep.results import PARTS, Doubt, Effective, Outcome, bottleneck
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.run_environment import HardwareKind
 from accelsweep.tasks import task_of
 from accelsweep.trainer_arguments import DEFAULTS
@@ -47,18 +47,18 @@ class Context:
 
 
 def build_finding(
-    group: CellRuns,
+    group: SettingRuns,
     comparison: Comparison,
     costs: dict[str, Estimate],
-    quality: CellQuality,
+    quality: SettingQuality,
     levels: Doubt | None,
     context: Context,
-) -> CellFinding:
+) -> SettingFinding:
     """Return the finding of a setting; `levels` is the doubt that its rates lie at two levels."""
-    doubts = [*comparison.doubts, *cell_doubts(group, context.outlying, context.overlapping), levels]
+    doubts = [*comparison.doubts, *setting_doubts(group, context.outlying, context.overlapping), levels]
     metrics = summaries(group)
-    return CellFinding(
-        cell=group.cell,
+    return SettingFinding(
+        setting=group.setting,
         label=group.label,
         axes=group.planned.axes,
         hardware=context.hardware.get(group.hardware),
@@ -86,7 +86,7 @@ def build_finding(
     )
 
 
-def _point(run: RunRow, group: CellRuns, partner: CellRuns | None) -> RunPoint:
+def _point(run: RunRow, group: SettingRuns, partner: SettingRuns | None) -> RunPoint:
     rate, quality = group.rate(run), run.value("quality")
     ratio = ratio_in_block(partner, rate, run.block) if partner is not None and rate else None
     return RunPoint(
@@ -110,7 +110,7 @@ def count_outcomes(runs: Iterable[RunRow]) -> dict[Outcome, int]:
     return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
 
-def summaries(group: CellRuns) -> dict[str, Summary]:
+def summaries(group: SettingRuns) -> dict[str, Summary]:
     """Return the median and range of each metric over the measured runs, by name in alphabetical order."""
     names = sorted({name for run in group.measured for name in run.metrics})
     return {name: _summary([run.metrics[name] for run in group.measured if name in run.metrics]) for name in names}
@@ -151,7 +151,7 @@ def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, si
     return round_significant(used / fitting[0].memory_bytes)
 
 
-def bottleneck_of(group: CellRuns) -> StepBottleneck | None:
+def bottleneck_of(group: SettingRuns) -> StepBottleneck | None:
     """Return the bottleneck by the mean shares of a step's parts, judged as for one run; None without a breakdown.
 
     A part that some run could not measure is left out.
@@ -170,7 +170,7 @@ def bottleneck_of(group: CellRuns) -> StepBottleneck | None:
     return StepBottleneck(verdict=verdict, evidence=evidence, shares=rounded, count=len(runs))
 
 
-def rerun_command(manifest: Manifest, cell: PlannedCell) -> str:
+def rerun_command(manifest: Manifest, setting: PlannedSetting) -> str:
     """Return the command that measures this setting alone, in a new sweep; the setting's name stays the same.
 
     This setting's values replace the overrides of the axes. No baseline is named, because only one setting is left. If
@@ -183,9 +183,9 @@ def rerun_command(manifest: Manifest, cell: PlannedCell) -> str:
         if key not in manifest.axes and key.partition(".")[0] != "baseline"
     ]
     signs = {key: sign for sign, key in keys.values()}
-    values = [f"{signs.get(key, '')}{key}={_override(value)}" for key, value in without_version(cell.axes).items()]
+    values = [f"{signs.get(key, '')}{key}={_override(value)}" for key, value in without_version(setting.axes).items()]
     words, baseline = words_for(manifest.compared, exactly=True), [] if manifest.compared else ["baseline=null"]
-    name = f"{manifest.sweep}-{cell.name[:6]}"
+    name = f"{manifest.sweep}-{setting.name[:6]}"
     return shlex.join(["accelsweep", *words, *other, *values, *baseline, "--name", name, *manifest.submitted_with])
 
 
@@ -203,7 +203,7 @@ def _override(value: Any) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def trainer_call(config: CellConfig) -> str | None:
+def trainer_call(config: SettingConfig) -> str | None:
     """Return `Trainer(accelerator="cpu", devices=1, precision="32-true")`; None if the task uses no Trainer."""
     if config.loop != "lightning" or task_of(config.task, config.raw).model_trains:
         return None

@@ -56,11 +56,11 @@ class Moderated:
     prior_degrees: Array
 
 
-def moderate(variances: Array, degrees: Array, cells: int) -> Moderated:
+def moderate(variances: Array, degrees: Array, settings: int) -> Moderated:
     """Return sample variances, (..., pairs) with pairs >= 2 and each above 0, shrunk towards their common prior.
 
-    Leading axes are simulated sweeps. `degrees` are those of the variances, (pairs,) or the same shape; `cells` is the
-    number of settings in the pool, baseline included. Smyth 2004, section 6.2: after removing what chance alone
+    Leading axes are simulated sweeps. `degrees` are those of the variances, (pairs,) or the same shape; `settings` is
+    the number of settings in the pool, baseline included. Smyth 2004, section 6.2: after removing what chance alone
     contributes, the log variances have a mean (the prior variance) and a spread (the prior's degrees of freedom, here
     at most `analysis.intervals.prior_degrees`).
     """
@@ -68,7 +68,7 @@ def moderate(variances: Array, degrees: Array, cells: int) -> Moderated:
     logs = np.log(variances) - special.psi(half) + np.log(half)
     prior = np.exp(logs.mean(axis=-1))
     spread = logs.var(axis=-1, ddof=1) - trigamma(half).mean(axis=-1)
-    cap = prior_degrees(cells)
+    cap = prior_degrees(settings)
     least = float(trigamma(np.asarray(cap / 2.0)))
     worth = np.where(spread <= least, cap, 2.0 * inverse_trigamma(np.maximum(spread, least)))
     weight, own = worth[..., np.newaxis], 2.0 * half
@@ -76,14 +76,14 @@ def moderate(variances: Array, degrees: Array, cells: int) -> Moderated:
     return Moderated(shrunk, np.minimum(weight + own, own.sum(axis=-1, keepdims=True)), prior, worth)
 
 
-def half_widths(variances: Array, counts: Array, cells: int, each: float, plain: float) -> Array:
+def half_widths(variances: Array, counts: Array, settings: int, each: float, plain: float) -> Array:
     """Return the half widths, (..., pairs), of the mean differences of one pool, in units of the differences.
 
-    `variances` and `cells` as in `moderate`; `counts` are the differences behind each (3 or more). `each` is the
+    `variances` and `settings` as in `moderate`; `counts` are the differences behind each (3 or more). `each` is the
     confidence of an interval in its family, `plain` that of the setting's own interval, which is the floor.
     """
     counts = np.broadcast_to(np.asarray(counts, dtype=np.float64), variances.shape)
-    moderated = moderate(variances, counts - 1.0, cells)
+    moderated = moderate(variances, counts - 1.0, settings)
     shared = critical(moderated.degrees, each) * np.sqrt(moderated.variance / counts)
     return np.maximum(shared, critical(counts - 1.0, plain) * np.sqrt(variances / counts))
 
@@ -137,12 +137,12 @@ class Pool:
     members: tuple[int, ...]
     variances: tuple[float, ...]
     counts: tuple[int, ...]
-    cells: int
+    settings: int
 
     @property
     def moderated(self) -> Moderated:
         """The members' variances, shrunk towards each other."""
-        return moderate(np.array(self.variances), np.array(self.counts) - 1.0, self.cells)
+        return moderate(np.array(self.variances), np.array(self.counts) - 1.0, self.settings)
 
 
 def pools(pairs: Sequence[Pair]) -> list[Pool]:
@@ -155,9 +155,9 @@ def pools(pairs: Sequence[Pair]) -> list[Pool]:
     for members in kinds.values():
         if len(members) > 1:
             differences = [pairs[index].differences for index in members]
-            cells = {name for index in members for name in pairs[index].names}
+            settings = {name for index in members for name in pairs[index].names}
             variances = tuple(variance(values) for values in differences)
-            result.append(Pool(tuple(members), variances, tuple(map(len, differences)), len(cells)))
+            result.append(Pool(tuple(members), variances, tuple(map(len, differences)), len(settings)))
     return result
 
 
@@ -168,7 +168,7 @@ def simultaneous_intervals(
     result = [unpooled(pair.a, pair.b, family) for pair in pairs]
     for pool in pools(pairs):
         widths = half_widths(
-            np.array(pool.variances), np.array(pool.counts), pool.cells, family.each, family.confidence
+            np.array(pool.variances), np.array(pool.counts), pool.settings, family.each, family.confidence
         )
         for index, half_width in zip(pool.members, widths, strict=True):
             result[index] = Interval(result[index].center, float(half_width), result[index].count)

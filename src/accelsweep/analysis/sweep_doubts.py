@@ -16,7 +16,7 @@ from scipy import special
 
 from accelsweep import registry
 from accelsweep.analysis.intervals import MIN_PAIRS, mean
-from accelsweep.analysis.run_results import CellRuns, RunRow
+from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.analysis.simultaneous_intervals import Pair, pools
 from accelsweep.results import Doubt
 from accelsweep.run_environment import HardwareKind
@@ -39,7 +39,7 @@ OUTER_FENCE = 3.0
 """Tukey's fence for values that are "far out", in interquartile ranges ("Exploratory Data Analysis", 1977)."""
 
 
-def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collection[str]) -> list[Doubt]:
+def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: Collection[str]) -> list[Doubt]:
     """Return the doubts of one setting: those of its single runs, merged by code, then those of its runs together."""
     found = []
     run_doubts = sorted((doubt for run in group.measured for doubt in run.doubts), key=lambda doubt: doubt.code)
@@ -56,8 +56,8 @@ def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collect
         message = f"{rated} of {measured} measured repeats reached the target; the mean time leaves out the others"
         remedy = "raise measure.max_samples, or report that the setting often misses the target"
         found.append(Doubt(code="target_missed", message=message, remedy=remedy))
-    for setting_doubts in registry.loaded("setting_doubts"):
-        found += setting_doubts(group)
+    for feature_doubts in registry.loaded("setting_doubts"):
+        found += feature_doubts(group)
     threads = sorted({run.effective.threads_per_rank for run in group.measured if run.effective})
     if len(threads) > 1:
         counts = " and ".join(map(str, threads))
@@ -76,7 +76,7 @@ def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collect
 
 
 def sweep_doubts(
-    groups: Sequence[CellRuns], baseline: str | None, repeats: int, *, compares_nodes: bool = False
+    groups: Sequence[SettingRuns], baseline: str | None, repeats: int, *, compares_nodes: bool = False
 ) -> list[Doubt]:
     """Return the doubts that concern the whole sweep. With `compares_nodes` several machines are no reason for one."""
     found = []
@@ -86,7 +86,7 @@ def sweep_doubts(
         )
         remedy = f"raise repeats, or run the same command with --add-repeats {REPEATS_FOR_PUBLISHING - repeats}"
         found.append(Doubt(code="few_repeats", message=message, remedy=remedy))
-    drifts = [drift(group) for group in groups if group.cell == baseline]
+    drifts = [drift(group) for group in groups if group.setting == baseline]
     found += [doubt for doubt in drifts if doubt is not None]
     found += noisy_baseline(groups, baseline)
     hosts = sorted({host for group in groups for run in group.measured if (host := run.host)})
@@ -98,7 +98,7 @@ def sweep_doubts(
     return found
 
 
-def drift(baseline: CellRuns) -> Doubt | None:
+def drift(baseline: SettingRuns) -> Doubt | None:
     """Return the doubt that the baseline's rate drifted from block to block, or None.
 
     The t-test of the slope of log rate against the blocks' order in time (least squares), two-sided at `DRIFT_LEVEL`.
@@ -123,7 +123,7 @@ def drift(baseline: CellRuns) -> Doubt | None:
     )
 
 
-def outlying_runs(groups: Iterable[CellRuns]) -> frozenset[str]:
+def outlying_runs(groups: Iterable[SettingRuns]) -> frozenset[str]:
     """Return the names of runs far outside of Tukey's fences. They are flagged, never dropped.
 
     The fences are drawn around the log rates' distances from their settings' means, over all settings on equal devices
@@ -182,7 +182,7 @@ def uneven_noise(pairs: Sequence[Pair], family: int) -> list[Doubt | None]:
     return found
 
 
-def noisy_baseline(groups: Sequence[CellRuns], baseline: str | None) -> list[Doubt]:
+def noisy_baseline(groups: Sequence[SettingRuns], baseline: str | None) -> list[Doubt]:
     """Return the doubt that the baseline is noisier than the other settings, for each kind of hardware where it is.
 
     Fisher's F of two variances: that of the baseline's distance to the mean of the others in its block, and that of the
@@ -191,8 +191,8 @@ def noisy_baseline(groups: Sequence[CellRuns], baseline: str | None) -> list[Dou
     that runs several times in a block is judged by their mean, which every ratio uses; the test then fires less often.
     """
     found = []
-    for base in (group for group in groups if group.cell == baseline and group.rated):
-        others = [group for group in groups if group.cell != baseline and group.rated]
+    for base in (group for group in groups if group.setting == baseline and group.rated):
+        others = [group for group in groups if group.setting != baseline and group.rated]
         ratio, own, rest = _variance_ratio(base, [group for group in others if group.hardware == base.hardware])
         if rest and ratio > special.fdtri(own, rest, 1.0 - NOISE_TEST_LEVEL):
             message = (
@@ -207,18 +207,18 @@ def noisy_baseline(groups: Sequence[CellRuns], baseline: str | None) -> list[Dou
     return found
 
 
-def _variance_ratio(base: CellRuns, others: Sequence[CellRuns]) -> tuple[float, int, int]:
+def _variance_ratio(base: SettingRuns, others: Sequence[SettingRuns]) -> tuple[float, int, int]:
     """Return the ratio of the two variances, and the degrees of freedom of the upper and of the lower one."""
     above = below = 0.0
     own = rest = 0
-    for cells in _complete_tables(base, others):
-        blocks = sorted(cells[0].keys())
-        means = {block: mean([cell[block] for cell in cells[1:]]) for block in blocks}
-        distances = [cells[0][block] - means[block] for block in blocks]
-        above += _squares(distances) / (1.0 + 1.0 / (len(cells) - 1))
-        below += math.fsum(_squares([cell[block] - means[block] for block in blocks]) for cell in cells[1:])
+    for settings in _complete_tables(base, others):
+        blocks = sorted(settings[0].keys())
+        means = {block: mean([setting[block] for setting in settings[1:]]) for block in blocks}
+        distances = [settings[0][block] - means[block] for block in blocks]
+        above += _squares(distances) / (1.0 + 1.0 / (len(settings) - 1))
+        below += math.fsum(_squares([setting[block] - means[block] for block in blocks]) for setting in settings[1:])
         own += len(blocks) - 1
-        rest += (len(blocks) - 1) * (len(cells) - 2)
+        rest += (len(blocks) - 1) * (len(settings) - 2)
     return (above / own) / (below / rest) if below > 0.0 else 0.0, own, rest if below > 0.0 else 0
 
 
@@ -227,22 +227,22 @@ def _squares(values: Sequence[float]) -> float:
     return math.fsum((value - center) ** 2 for value in values)
 
 
-def _complete_tables(base: CellRuns, others: Sequence[CellRuns]) -> Iterator[list[Mapping[str, float]]]:
+def _complete_tables(base: SettingRuns, others: Sequence[SettingRuns]) -> Iterator[list[Mapping[str, float]]]:
     """Yield tables of log rates, the baseline's first, in which each setting has each block; no block is in two tables.
 
     If blocks hold chunks of the settings, each chunk makes one table. Settings that lack a block are left out.
     """
-    sharing: dict[frozenset[str], list[CellRuns]] = {}
+    sharing: dict[frozenset[str], list[SettingRuns]] = {}
     for group in others:
         sharing.setdefault(group.blocks & base.blocks, []).append(group)
     used: set[str] = set()
-    for blocks, cells in sorted(sharing.items(), key=lambda item: (-len(item[0]) * len(item[1]), sorted(item[0]))):
-        if len(blocks) >= MIN_PAIRS and len(cells) >= 2 and not blocks & used:
+    for blocks, settings in sorted(sharing.items(), key=lambda item: (-len(item[0]) * len(item[1]), sorted(item[0]))):
+        if len(blocks) >= MIN_PAIRS and len(settings) >= 2 and not blocks & used:
             used |= blocks
-            yield [{block: group.log_rates[block] for block in blocks} for group in (base, *cells)]
+            yield [{block: group.log_rates[block] for block in blocks} for group in (base, *settings)]
 
 
-def two_levels(groups: Sequence[CellRuns]) -> list[Doubt | None]:
+def two_levels(groups: Sequence[SettingRuns]) -> list[Doubt | None]:
     """Return, for each setting, the doubt that its rates lie at two levels far apart, or None.
 
     Each block's effect, the median over all settings of the block, is removed from the rates first.

@@ -81,9 +81,9 @@ def settings(sweep: str | None, incomplete: str) -> list[tuple[str, str]]:
 
     if sweep is None:
         return []
-    cells = Manifest.read(SweepFolder(Path.cwd(), sweep).manifest).cells
-    runnable = (cell for cell in cells if cell.unsupported is None)
-    return [(cell.name, label(cell.axes)) for cell in runnable if cell.name.startswith(incomplete)]
+    planned = Manifest.read(SweepFolder(Path.cwd(), sweep).manifest).settings
+    runnable = (setting for setting in planned if setting.unsupported is None)
+    return [(setting.name, label(setting.axes)) for setting in runnable if setting.name.startswith(incomplete)]
 
 
 @silent

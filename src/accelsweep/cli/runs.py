@@ -16,7 +16,7 @@ from accelsweep.driver.sweep_lock import refuse_while_run
 from accelsweep.errors import DamagedFile, InputError, nearest
 from accelsweep.metrics import rate_unit
 from accelsweep.records.layout import SweepFolder, existing_sweep
-from accelsweep.records.plan import Manifest, PlannedCell
+from accelsweep.records.plan import Manifest, PlannedSetting
 from accelsweep.records.run_files import RunFolder, readable_blocks
 from accelsweep.records.run_record import Record
 from accelsweep.records.stop_reasons import why_and_what_next
@@ -41,7 +41,7 @@ class ListedRun(AnswerPart):
     """A run, or a setting that the plan marks as unsupported. A field that a row does not have is null."""
 
     run: str | None = Field(None, description="the run's name")
-    cell: str = Field(description="its setting's name in files")
+    setting: str = Field(description="its setting's name in files")
     label: str = Field(description="its setting in words")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     repeat: int | None = Field(None, description="its number among the runs of its setting, from 0")
@@ -97,15 +97,15 @@ def outcome_named(name: str) -> Outcome:
 
 
 def listed(folder: SweepFolder) -> RunsAnswer:
-    """Return a row for each wanted run in plan order, then one for each cell that the plan marks as unsupported."""
+    """Return a row for each wanted run in plan order, then one for each setting that the plan marks as unsupported."""
     manifest = Manifest.read(folder.manifest)
     records: dict[str, Record | DamagedFile | None] = {run: _read(folder, run) for run in manifest.wanted_runs()}
     found = [record for record in records.values() if isinstance(record, Record)]
-    found.sort(key=lambda record: record.cell != manifest.baseline)
-    rate = compared_rate(manifest.settings.analysis.rate, [found[0].config.work]) if found else None
-    cells = {cell.name: cell for cell in manifest.cells}
+    found.sort(key=lambda record: record.setting != manifest.baseline)
+    rate = compared_rate(manifest.options.analysis.rate, [found[0].config.work]) if found else None
+    settings = {setting.name: setting for setting in manifest.settings}
     planned = [(block.name, run) for block in manifest.blocks for run in block.runs]
-    rows = [_row(folder, block, run, cells, records[run], rate) for block, run in planned]
+    rows = [_row(folder, block, run, settings, records[run], rate) for block, run in planned]
     return RunsAnswer(
         sweep=folder.name,
         rate_metric=rate,
@@ -130,16 +130,16 @@ def _row(
     folder: SweepFolder,
     block: str,
     run: str,
-    cells: dict[str, PlannedCell],
+    settings: dict[str, PlannedSetting],
     record: Record | DamagedFile | None,
     rate: str | None,
 ) -> ListedRun:
     name, repeat = Run.parse(run)
-    axes = cells[name].axes if name in cells else {}
+    axes = settings[name].axes if name in settings else {}
     row = partial(
         ListedRun,
-        cell=name,
-        label=label(axes) if name in cells else name,
+        setting=name,
+        label=label(axes) if name in settings else name,
         axes=axes,
         run=run,
         block=block,
@@ -168,14 +168,14 @@ def _why_absent(folder: SweepFolder, block: str, damaged: DamagedFile | None) ->
 
 
 def _unsupported(manifest: Manifest) -> Iterator[ListedRun]:
-    for cell in manifest.cells:
-        if cell.unsupported is not None:
+    for setting in manifest.settings:
+        if setting.unsupported is not None:
             yield ListedRun(
-                cell=cell.name,
-                label=label(cell.axes),
-                axes=cell.axes,
+                setting=setting.name,
+                label=label(setting.axes),
+                axes=setting.axes,
                 outcome=Outcome.unsupported,
-                reason=cell.unsupported,
+                reason=setting.unsupported,
             )
 
 
@@ -221,30 +221,32 @@ def full_name(folder: SweepFolder, typed: str) -> str:
 
     Raises InputError if there is none or several, with the nearest one.
     """
-    cells = Manifest.read(folder.manifest).cells
-    runnable = [cell for cell in cells if cell.unsupported is None]
-    matching = [cell for cell in runnable if cell.name.startswith(typed)]
-    matching = matching or [cell for cell in runnable if typed in _words(cell) or _has_values(cell, typed)]
+    settings = Manifest.read(folder.manifest).settings
+    runnable = [setting for setting in settings if setting.unsupported is None]
+    matching = [setting for setting in runnable if setting.name.startswith(typed)]
+    matching = matching or [setting for setting in runnable if typed in _words(setting) or _has_values(setting, typed)]
     if len(matching) == 1:
         return matching[0].name
-    ruled_out = [cell.unsupported for cell in cells if cell.unsupported is not None and cell.name == typed]
+    ruled_out = [
+        setting.unsupported for setting in settings if setting.unsupported is not None and setting.name == typed
+    ]
     if ruled_out:
         raise InputError(f"setting {typed!r} of {folder.name!r} is unsupported: {ruled_out[0]}")
     found = "is the beginning of several" if matching else "names no runnable setting"
-    words = [word for cell in runnable for word in (cell.name, *_words(cell))]
+    words = [word for setting in runnable for word in (setting.name, *_words(setting))]
     near = "" if matching else nearest(typed, words)
-    listed = "; ".join(f"{cell.name} ({label(cell.axes)})" for cell in matching or runnable)
+    listed = "; ".join(f"{setting.name} ({label(setting.axes)})" for setting in matching or runnable)
     raise InputError(f"{typed!r} {found}{near}; the runnable settings of {folder.name!r} are: {listed}")
 
 
-def _words(cell: PlannedCell) -> tuple[str, str]:
-    return label(cell.axes), axes_in_words(cell.axes)
+def _words(setting: PlannedSetting) -> tuple[str, str]:
+    return label(setting.axes), axes_in_words(setting.axes)
 
 
-def _has_values(cell: PlannedCell, typed: str) -> bool:
+def _has_values(setting: PlannedSetting, typed: str) -> bool:
     """Return whether `typed` is `KEY=VALUE`, or several with spaces or commas between, and the setting has them all."""
     wanted = [part.partition("=") for part in typed.replace(",", " ").split()]
-    axes = {key: as_typed(value) for key, value in cell.axes.items()}
+    axes = {key: as_typed(value) for key, value in setting.axes.items()}
     return bool(wanted) and all(axes.get(key) == value for key, _, value in wanted)
 
 

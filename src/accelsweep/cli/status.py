@@ -164,7 +164,7 @@ def _unplanned(home: Path, names: Sequence[str]) -> tuple[UnplannedHead, ...]:
 
 def _state(folder: SweepFolder) -> SweepState:
     state, manifest = status(folder), Manifest.read(folder.manifest)
-    labels = {cell.name: label(cell.axes) for cell in manifest.cells}
+    labels = {setting.name: label(setting.axes) for setting in manifest.settings}
     head = living_head(folder)
     engine = engine_of(manifest.site)
     jobs, jobs_reason = _jobs(folder, engine) if engine else (None, None)
@@ -218,8 +218,8 @@ def _jobs(folder: SweepFolder, engine: Engine) -> tuple[tuple[JobInQueue, ...] |
 
 
 def _doubt(run: str, doubt: Doubt, labels: dict[str, str]) -> RunDoubt:
-    cell, repeat = Run.parse(run)
-    return RunDoubt(run=run, label=labels.get(cell, cell), repeat=repeat, doubt=doubt)
+    setting, repeat = Run.parse(run)
+    return RunDoubt(run=run, label=labels.get(setting, setting), repeat=repeat, doubt=doubt)
 
 
 def _working(running: WorkedBlock, labels: dict[str, str]) -> BlockAtWork:
@@ -232,7 +232,7 @@ def _working(running: WorkedBlock, labels: dict[str, str]) -> BlockAtWork:
         job=hold.job,
         since=hold.since,
         run=hold.run,
-        label=labels.get(Run.parse(hold.run).cell, hold.run) if hold.run else None,
+        label=labels.get(Run.parse(hold.run).setting, hold.run) if hold.run else None,
         run_since=hold.run_since,
         step=running.step,
     )

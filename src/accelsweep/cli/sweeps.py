@@ -1,4 +1,4 @@
-"""`accelsweep compare`: two sweeps cell by cell, and a gate for continuous integration."""
+"""`accelsweep compare`: two sweeps setting by setting, and a gate for continuous integration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class ComparedSetting(AnswerPart):
     """A setting that both sweeps have."""
 
-    cell: str = Field(description="the setting's name in files")
+    setting: str = Field(description="the setting's name in files")
     label: str = Field(description="the setting in words")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     before: Estimate | None = Field(description="the rate in the earlier sweep")
@@ -90,7 +90,7 @@ def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, 
 def _answer(comparison: SweepComparison, fail_if: str | None, settings: Sequence[GateResult]) -> CompareAnswer:
     from accelsweep.analysis.compare_sweeps import GateState
 
-    failing = tuple(one.cell.cell for one in settings if one.state is GateState.regression)
+    failing = tuple(one.setting.setting for one in settings if one.state is GateState.regression)
     return CompareAnswer.made_of(comparison, fail_if=fail_if, failing=failing)
 
 

@@ -22,7 +22,7 @@ from accelsweep.config.interpolation import nodes, plain_data, referred_words, r
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.errors import InputError
 from accelsweep.plain_json import MISSING, look_up
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
@@ -39,7 +39,7 @@ _Sort = Literal["choice", "plain", "other"]
 class GridPoint:
     """One point of the grid: the values of its axes and its resolved config.
 
-    `science` is the part that names the cell, and `steering` the plan-level part. `choices` are the config groups'
+    `science` is the part that names the setting, and `steering` the plan-level part. `choices` are the config groups'
     choices, and `added` the top-level keys that the command line added with `+`. `lacks` is the reason why a point
     changes nothing that is measured. `with_batch` gives the scientific config with a batch in the place of `auto`,
     where that was asked for; until then `FIRST_TRY` stands there.
@@ -62,11 +62,11 @@ class CheckedPoint:
     """
 
     axes: dict[str, Any]
-    config: CellConfig
+    config: SettingConfig
     choices: Mapping[str, Any]
     added: frozenset[str]
     lacks: str | None = None
-    search: CellConfig | None = None
+    search: SettingConfig | None = None
 
 
 class GridPoints(NamedTuple):

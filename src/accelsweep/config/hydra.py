@@ -293,7 +293,7 @@ class Composer:
     def is_group_choice(self, override: Override) -> bool:
         """Return whether Hydra takes this override for a choice of a config group rather than for a value."""
         key = override.key_or_group
-        if key not in self._groups:  # Hydra looks into every folder each time, and a grid asks for each of its cells
+        if key not in self._groups:  # Hydra looks into every folder each time, and a grid asks for each of its settings
             self._groups[key] = self.loader.repository.group_exists(key)
         return self._groups[key] and not isinstance(override.value(), dict)
 

@@ -32,7 +32,7 @@ from accelsweep.devices.datasheets import datasheet_of
 from accelsweep.errors import InputError, nearest
 from accelsweep.installation import config_folders
 from accelsweep.json_documents import Amount, Frozen, Positive, first_error
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 
 HOURS_OF_A_YEAR = 8766.0
 
@@ -267,11 +267,11 @@ def _read(home: Path, given: str) -> Prices:
     return parsed(Prices, given_prices, "prices", lambda _key: str(path))
 
 
-# The price of an hour of a cell on devices that are known by name, and the prices that it was computed with.
+# The price of an hour of a setting on devices that are known by name, and the prices that it was computed with.
 
 
-def usd_per_hour_on(prices: Prices, config: CellConfig, models: Sequence[str]) -> float | None:
-    """Return the price of an hour of a cell with this config on devices of one of these `models`; None if unpriced."""
+def usd_per_hour_on(prices: Prices, config: SettingConfig, models: Sequence[str]) -> float | None:
+    """Return the hourly price of a setting with this config on devices of one of these `models`; None if unpriced."""
     found = price_on(prices, config, models)
     if found is None:
         return None
@@ -279,8 +279,8 @@ def usd_per_hour_on(prices: Prices, config: CellConfig, models: Sequence[str]) -
     return float(found[1].usd_per_hour * units)
 
 
-def price_on(prices: Prices, config: CellConfig, models: Sequence[str]) -> tuple[str, Price] | None:
-    """Return the priced name of the devices that a cell with this config uses, and the price; None if unpriced.
+def price_on(prices: Prices, config: SettingConfig, models: Sequence[str]) -> tuple[str, Price] | None:
+    """Return the priced name of the devices that a setting with this config uses, and the price; None if unpriced.
 
     A device's own name goes before the key of its datasheet, such as `h100-sxm`, and that before its accelerator.
     """

@@ -1,4 +1,4 @@
-"""Validation of a setting's config: mappings from YAML, blocks and records become a `CellConfig`.
+"""Validation of a setting's config: mappings from YAML, blocks and records become a `SettingConfig`.
 
 `run_config` declares keys, types, bounds and defaults. The pydantic model here is made from that declaration, and adds
 only what needs code to check. Unknown keys are ignored, because a config holds the user's own; the plan is strict where
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, TypeVar, get_type_hints
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -22,9 +23,10 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from accelsweep import registry
 from accelsweep.devices.kinds import Accelerator
 from accelsweep.errors import nearest
-from accelsweep.run_config import CellConfig, Count, LearningRate, Measure, Node, Text
+from accelsweep.run_config import Count, LearningRate, Measure, Node, SettingConfig, Text
 from accelsweep.tasks import tasks
 
 PRECISIONS = (
@@ -113,28 +115,28 @@ def _model_of(declared: type) -> type[BaseModel]:
     return create_model(declared.__name__, **made)  # type: ignore[call-overload, no-any-return]
 
 
-_Declared = TypeVar("_Declared", CellConfig, Measure, LearningRate)
+_Declared = TypeVar("_Declared", SettingConfig, Measure, LearningRate)
 
-MODELS: Mapping[type, type[BaseModel]] = {one: _model_of(one) for one in (CellConfig, Measure, LearningRate)}
+MODELS: Mapping[type, type[BaseModel]] = {one: _model_of(one) for one in (SettingConfig, Measure, LearningRate)}
 """Declaration -> the model that validates it."""
 
-CONFIG_KEYS = tuple(MODELS[CellConfig].model_fields)
+CONFIG_KEYS = tuple(MODELS[SettingConfig].model_fields)
 """The top-level keys of a setting's config that accelsweep itself reads."""
 
 
 def declared(shape: type[_Declared], valid: BaseModel, raw: Mapping[str, Any]) -> _Declared:
     """Return a validated value as its dataclass; `raw` is the mapping that it was read from."""
     values: dict[str, Any] = {name: getattr(valid, name) for name in MODELS[shape].model_fields}
-    if shape is CellConfig:
+    if shape is SettingConfig:
         values["raw"] = dict(raw)
     return shape(**values)
 
 
-def checked_config(value: Any) -> CellConfig:
-    """Return a mapping as a `CellConfig`, which stays as it is. Raises pydantic's ValidationError."""
-    if isinstance(value, CellConfig):
+def checked_config(value: Any) -> SettingConfig:
+    """Return a mapping as a `SettingConfig`, which stays as it is. Raises pydantic's ValidationError."""
+    if isinstance(value, SettingConfig):
         return value
-    return declared(CellConfig, MODELS[CellConfig].model_validate(value), value)
+    return declared(SettingConfig, MODELS[SettingConfig].model_validate(value), value)
 
 
 def checked_measure(value: Any) -> Measure:
@@ -142,21 +144,58 @@ def checked_measure(value: Any) -> Measure:
     return declared(Measure, MODELS[Measure].model_validate(value), value)
 
 
-def changed(config: CellConfig, **values: Any) -> CellConfig:
+def without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a setting's config without the keys, ours and the features', that stand at their schema default."""
+    kept = dict(config)
+    for keys in (MODELS[SettingConfig], *registry.config_models("")):
+        kept = _without_defaults(kept, keys)
+    for name, keys in (("measure", MODELS[Measure]), ("optimizer", MODELS[LearningRate])):
+        if isinstance(kept.get(name), Mapping):
+            kept[name] = _without_defaults(kept[name], keys)
+    return kept
+
+
+def _without_defaults(values: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    kept = dict(values)
+    for name, default in _defaults_of(model).items():
+        if name not in values:
+            continue
+        if values[name] == default and isinstance(values[name], bool) == isinstance(default, bool):
+            del kept[name]
+        elif isinstance(values[name], Mapping) and (nested := _nested_model(model, name)) is not None:
+            kept[name] = _without_defaults(values[name], nested)
+    return kept
+
+
+@cache
+def _defaults_of(model: type[BaseModel]) -> dict[str, Any]:
+    optional = {name: field for name, field in model.model_fields.items() if not field.is_required()}
+    return {name: field.get_default(call_default_factory=True) for name, field in optional.items()}
+
+
+@cache
+def _nested_model(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """Return the model of a field that holds one, or one or None."""
+    annotation = model.model_fields[name].annotation
+    found = (one for one in (annotation, *get_args(annotation)) if isinstance(one, type) and issubclass(one, BaseModel))
+    return next(found, None)
+
+
+def changed(config: SettingConfig, **values: Any) -> SettingConfig:
     """Return a config with other values of these keys, or with additional keys, validated again."""
     return checked_config({**config.raw, **values})
 
 
 def _config_schema(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    def read(value: Any, validate: Callable[[Any], BaseModel]) -> CellConfig:
-        return value if isinstance(value, CellConfig) else declared(CellConfig, validate(value), value)
+    def read(value: Any, validate: Callable[[Any], BaseModel]) -> SettingConfig:
+        return value if isinstance(value, SettingConfig) else declared(SettingConfig, validate(value), value)
 
     return core_schema.no_info_wrap_validator_function(
         read,
-        handler(MODELS[CellConfig]),
+        handler(MODELS[SettingConfig]),
         serialization=core_schema.plain_serializer_function_ser_schema(lambda config: config.raw),
     )
 
 
-Config = Annotated[CellConfig, GetPydanticSchema(_config_schema)]
+Config = Annotated[SettingConfig, GetPydanticSchema(_config_schema)]
 """A config as a field of a model: validated on read, and written back exactly as it was read."""

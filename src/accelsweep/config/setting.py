@@ -1,4 +1,4 @@
-"""A cell: one point of the grid, named by the hash of the keys that decide the measurement."""
+"""A setting: one point of the grid, named by the hash of the keys that decide the measurement."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelsweep.config.schema import Config, checked_config
+from accelsweep.config.schema import Config, checked_config, without_defaults
 from accelsweep.devices.kinds import kind_or_unknown
 from accelsweep.json_documents import Frozen
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.redaction import masked
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 
 PLAN_KEYS = frozenset(
     {
@@ -31,7 +31,7 @@ PLAN_KEYS = frozenset(
         "analysis",
     }
 )
-"""Top-level config keys that steer the sweep but not the measurement of a run; they are no part of a cell's name."""
+"""Top-level config keys that steer the sweep but not the measurement of a run; they are no part of a setting's name."""
 
 
 def scientific(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,13 +39,14 @@ def scientific(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in PLAN_KEYS}
 
 
-def cell_name(config: Mapping[str, Any]) -> str:
-    """Return the 12 hexadecimal digits that name the cell with this frozen config.
+def setting_name(config: Mapping[str, Any]) -> str:
+    """Return the 12 hexadecimal digits that name the setting with this frozen config.
 
+    Keys at their schema default are left out, so a key that is added later, with a default, renames no setting.
     Every path counts in full: another path may be another disk. One below the working folder is frozen as `HOME_MARK`
-    and the rest, so that a project that was moved as a whole has the same cells.
+    and the rest, so that a project that was moved as a whole has the same settings.
     """
-    return sha256_text(canonical_json(scientific(config)))[:12]
+    return sha256_text(canonical_json(without_defaults(scientific(config))))[:12]
 
 
 HOME_MARK = "{home}"
@@ -65,7 +66,7 @@ def placed_paths(config: Any, home: Path) -> Any:
     return _each_text(config, lambda text: f"{home}{text.removeprefix(HOME_MARK)}" if _is_marked(text) else text)
 
 
-def placed(config: CellConfig, home: Path) -> CellConfig:
+def placed(config: SettingConfig, home: Path) -> SettingConfig:
     """Return the config that a run in the working folder `home` gets: its paths in full."""
     found = placed_paths(config.raw, home)
     return config if found is config.raw else checked_config(found)
@@ -101,11 +102,11 @@ def _real(folder: str) -> str:
     return os.path.realpath(folder)
 
 
-class Cell(Frozen):
+class Setting(Frozen):
     """One point of the grid.
 
     `config` is the scientific part of the resolved config. `axes` holds the swept keys, in sweep order, with this
-    cell's values. `unsupported` is the reason why the cell cannot run, if the plan finds one, else None.
+    setting's values. `unsupported` is the reason why the setting cannot run, if the plan finds one, else None.
     """
 
     name: str
@@ -145,7 +146,7 @@ def _told(before: str, value: Any) -> list[str]:
 
 
 def label(axes: Mapping[str, Any]) -> str:
-    """Return a short text for a cell: `cuda x2 | bf16-mixed | batch 256 | model.width=64`."""
+    """Return a short text for a setting: `cuda x2 | bf16-mixed | batch 256 | model.width=64`."""
     one = _parts(axes)
     kind = "devices" if one.accelerator is None else one.accelerator
     parts = [*_told(f"{kind} x", one.count), *_told("", one.precision), *_told("batch ", one.batch_size)]
@@ -197,7 +198,7 @@ def in_short(axes: Mapping[str, Any]) -> str:
     return masked(", ".join(parts)) or "the only setting"
 
 
-def shared_devices(axes: Collection[str], configs: Iterable[CellConfig]) -> str:
+def shared_devices(axes: Collection[str], configs: Iterable[SettingConfig]) -> str:
     """Return the kind and number of devices that no axis sweeps: ` on cpu x1`, ` on cpu`, ` on 2 devices`, or nothing.
 
     Settings' labels leave them out, so a heading tells them once. Values that differ between the `configs` are left out

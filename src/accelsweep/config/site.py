@@ -16,7 +16,7 @@ from accelsweep.json_documents import AtLeast0, AtLeast1, Frozen, JobMemory
 # The words on a site's jobs for every engine: their size, their limits, and how a node is prepared for a block.
 
 
-class JobSettings(Frozen):
+class JobOptions(Frozen):
     """The form in which blocks become jobs, on any engine. Where a value is None, the cluster's default holds.
 
     `gpu_model` is the cluster's name of the GPU type. `mem_mb` is per node. `max_minutes` bounds a job's time limit,
@@ -24,7 +24,7 @@ class JobSettings(Frozen):
     node-local folder that becomes TMPDIR. `modules` are loaded before a block. `container` is the command that starts a
     program in the blocks' container, and `container_python` the Python in it. `interface` is the network interface
     between nodes. `exclusive` keeps other jobs off the nodes of a block, and `extra` is handed to the command that
-    submits. `fake_gpus` is for tests alone: a CPU cell asks for so many GPUs per node and uses none of them.
+    submits. `fake_gpus` is for tests alone: a CPU setting asks for so many GPUs per node and uses none of them.
     """
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
@@ -53,7 +53,7 @@ class JobSettings(Frozen):
 # The words of a site on its jobs, as Slurm has them.
 
 
-class Slurm(JobSettings):
+class Slurm(JobOptions):
     """The form in which blocks become Slurm jobs at a site.
 
     `partition` takes every block, or those with GPUs where `cpu_partition` takes the others. `gpu_request` is the
@@ -101,13 +101,13 @@ class _Engines(Frozen):
             words[name] = registry.load(models[name]).model_validate(given or {})
         return self
 
-    def words_for(self, scheduler: str) -> JobSettings:
+    def words_for(self, scheduler: str) -> JobOptions:
         """Return the words of the engine that a scheduler's name means; the defaults where none are given."""
         if scheduler in ("slurm", "local"):
             return self.slurm
-        given: JobSettings | None = (self.__pydantic_extra__ or {}).get(scheduler)
+        given: JobOptions | None = (self.__pydantic_extra__ or {}).get(scheduler)
         models = {one.name: one.options for one in registry.schedulers()}
-        words: JobSettings = given or registry.load(models[scheduler])()
+        words: JobOptions = given or registry.load(models[scheduler])()
         return words
 
 
@@ -157,7 +157,7 @@ class Site(_Engines):
         return {**value, "kinds": kinds}
 
     @property
-    def jobs(self) -> JobSettings:
+    def jobs(self) -> JobOptions:
         """The site's words on its jobs, for its engine."""
         return self.words_for(self.scheduler)
 

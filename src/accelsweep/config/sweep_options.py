@@ -61,7 +61,7 @@ def _rate(value: str) -> str:
 class Analysis(Frozen):
     """The bounds of verdicts: the practical threshold, the family's confidence and the quality margin.
 
-    `rate` names the metric that cells are compared by; None takes that of the task (`tasks`). `resolution`
+    `rate` names the metric that settings are compared by; None takes that of the task (`tasks`). `resolution`
     is the half width, as a share of the ratio, that the intervals are to have on average where `repeats` is `auto`.
     """
 
@@ -73,11 +73,11 @@ class Analysis(Frozen):
     resolution: Positive = RESOLUTION
 
 
-class BlockSettings(Frozen):
+class BlockOptions(Frozen):
     """The cut of runs into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound.
 
     Without a `size`, blocks on a cluster are so small that all nodes of its site have work.
-    `baseline_runs` is the number of runs of the baseline in each block that has as many other cells.
+    `baseline_runs` is the number of runs of the baseline in each block that has as many other settings.
     """
 
     size: AtLeast1 | None = None
@@ -85,10 +85,10 @@ class BlockSettings(Frozen):
     baseline_runs: AtLeast1 = 2
 
 
-class Settings(Frozen):
+class Options(Frozen):
     """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement.
 
-    `repeats` is how many blocks the plan wants of each cell; `added_repeats` says how many of them `--add-repeats`
+    `repeats` is how many blocks the plan wants of each setting; `added_repeats` says how many of them `--add-repeats`
     added. More than `repeats_most` are never advised. With `auto_repeats` the config says `auto`: `repeats` is that of
     the pilot at first, then the number that its noise asks for. With `until_decided` it is that of the present look,
     and `decided_at` holds the settings that were decided, each with the number of its blocks. `report` holds keys of
@@ -102,7 +102,7 @@ class Settings(Frozen):
     until_decided: bool = False
     decided_at: dict[str, int] = Field(default_factory=dict)
     baseline: dict[str, Any] = Field(default_factory=dict)
-    block: BlockSettings = BlockSettings()
+    block: BlockOptions = BlockOptions()
     limits: Limits = Limits()
     analysis: Analysis = Analysis()
     prices: PlannedPrices = Prices()
@@ -113,9 +113,9 @@ class Settings(Frozen):
         """The numbers of blocks after which a sweep until it is decided is looked at, within `repeats_most`."""
         return tuple(look for look in LOOKS if look <= self.repeats_most)
 
-    def repeats_of(self, cell: str) -> int:
+    def repeats_of(self, setting: str) -> int:
         """Return how many blocks the plan wants of this setting."""
-        return min(self.repeats, self.decided_at.get(cell, self.repeats))
+        return min(self.repeats, self.decided_at.get(setting, self.repeats))
 
     @property
     def pilot(self) -> bool:

@@ -12,7 +12,7 @@ from accelsweep.driver.console import say
 from accelsweep.driver.plan_preview import what_is_left
 from accelsweep.errors import InputError
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.findings import CellFinding
+from accelsweep.records.findings import SettingFinding
 from accelsweep.records.layout import SweepFolder
 from accelsweep.significant_digits import count_of
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) -> None:
     """Raise InputError where the time budget is shorter than the least time that the rest of the pilot takes."""
-    settings = plan.manifest.settings
-    if budget_seconds is None or not settings.pilot:
+    options = plan.manifest.options
+    if budget_seconds is None or not options.pilot:
         return
     left = what_is_left(home, plan)
     if left.runs_left and (least := 60.0 * left.minutes.least) > budget_seconds:
@@ -42,24 +42,24 @@ def plan_after_pilot(
     Effects do not enter, and the answer stays the same when it is asked again. So resuming chooses nothing anew. With
     `seconds_left` there are as many blocks as fit by the wall times of the runs so far.
     """
-    manifest, settings = plan.manifest, plan.manifest.settings
-    if not settings.auto_repeats:
+    manifest, options = plan.manifest, plan.manifest.options
+    if not options.auto_repeats:
         return None
     from accelsweep.analysis.analyse_sweep import repeats_from_pilot
     from accelsweep.analysis.collect import collect
     from accelsweep.planning.plan import make_plan
 
     records = collect(SweepFolder(home, manifest.sweep))
-    needed = repeats_from_pilot(records, manifest, settings.analysis.resolution, settings.repeats_most)
+    needed = repeats_from_pilot(records, manifest, options.analysis.resolution, options.repeats_most)
     if needed is None:
         say("repeats=auto: the pilot shows no noise by which a number could be chosen; see its report")
         return None
-    if needed.repeats <= settings.repeats:
+    if needed.repeats <= options.repeats:
         return None
     further = make_plan(home, overrides, name=name, decided=needed.repeats, versioned=plan.versioned)
-    affordable = affordable_blocks(home, further, settings.repeats, seconds_left)
-    say(_in_words(needed, settings.repeats, affordable))
-    if affordable <= settings.repeats:
+    affordable = affordable_blocks(home, further, options.repeats, seconds_left)
+    say(_in_words(needed, options.repeats, affordable))
+    if affordable <= options.repeats:
         return None
     if affordable >= needed.repeats:
         return further
@@ -68,7 +68,7 @@ def plan_after_pilot(
 
 def affordable_blocks(home: Path, further: Plan, measured: int, seconds_left: float | None) -> int:
     """Return how many blocks in all the seconds that are left allow, no more than `further` has."""
-    repeats = further.manifest.settings.repeats
+    repeats = further.manifest.options.repeats
     seconds = 60.0 * what_is_left(home, further).minutes.expected
     if seconds_left is None or seconds <= seconds_left:
         return repeats
@@ -96,26 +96,26 @@ def plan_after_look(
 
     The same runs give the same answer, so resuming decides nothing anew. A setting that was decided once stays so.
     """
-    manifest, settings = plan.manifest, plan.manifest.settings
-    if not settings.until_decided:
+    manifest, options = plan.manifest, plan.manifest.options
+    if not options.until_decided:
         return None
     from accelsweep.analysis.analyse_sweep import analyse
     from accelsweep.analysis.collect import collect
     from accelsweep.planning.plan import make_plan
 
-    found = analyse(collect(SweepFolder(home, manifest.sweep)), manifest).cells
-    compared = [cell for cell in found if cell.cell not in manifest.baselines]
-    undecided = _undecided(compared, settings.decided_at)
-    upcoming = next((look for look in settings.looks if look > settings.repeats), None)
-    if not undecided or upcoming is None or _all_disturbed(compared, undecided, settings.repeats):
+    found = analyse(collect(SweepFolder(home, manifest.sweep)), manifest).settings
+    compared = [setting for setting in found if setting.setting not in manifest.baselines]
+    undecided = _undecided(compared, options.decided_at)
+    upcoming = next((look for look in options.looks if look > options.repeats), None)
+    if not undecided or upcoming is None or _all_disturbed(compared, undecided, options.repeats):
         left = f"{count_of(len(undecided), 'setting')} without a verdict" if undecided else "everything decided"
         why = "" if not undecided or upcoming is None else ", because others disturb all of them"
-        say(f"until decided: after {count_of(settings.repeats, 'block')}, {left}; no further look follows{why}")
+        say(f"until decided: after {count_of(options.repeats, 'block')}, {left}; no further look follows{why}")
         return None
-    decided_at = dict(settings.decided_at)
-    for cell in compared:
-        if cell.cell not in undecided:
-            decided_at.setdefault(cell.cell, settings.repeats)
+    decided_at = dict(options.decided_at)
+    for setting in compared:
+        if setting.setting not in undecided:
+            decided_at.setdefault(setting.setting, options.repeats)
     further = make_plan(
         home,
         overrides,
@@ -125,19 +125,19 @@ def plan_after_look(
         decided_at=decided_at,
         versioned=plan.versioned,
     )
-    fits = affordable_blocks(home, further, settings.repeats, seconds_left) >= upcoming
+    fits = affordable_blocks(home, further, options.repeats, seconds_left) >= upcoming
     goes_on = f"the next look is after {upcoming}" if fits else f"the time budget has no room for {upcoming}"
-    open_ones = f"{len(undecided)} of {count_of(len({cell.cell for cell in compared}), 'setting')} undecided"
-    say(f"until decided: after {count_of(settings.repeats, 'block')}, {open_ones}; {goes_on}")
+    open_ones = f"{len(undecided)} of {count_of(len({setting.setting for setting in compared}), 'setting')} undecided"
+    say(f"until decided: after {count_of(options.repeats, 'block')}, {open_ones}; {goes_on}")
     return further if fits else None
 
 
-def _all_disturbed(compared: Sequence[CellFinding], undecided: set[str], repeats: int) -> bool:
+def _all_disturbed(compared: Sequence[SettingFinding], undecided: set[str], repeats: int) -> bool:
     """Return whether two looks or more have found nothing but disturbed settings left: more of the same is no help."""
-    left = [cell.verdict for cell in compared if cell.cell in undecided]
+    left = [setting.verdict for setting in compared if setting.setting in undecided]
     return repeats > LOOKS[0] and all(verdict is Verdict.disturbed for verdict in left)
 
 
-def _undecided(compared: Sequence[CellFinding], decided_at: dict[str, int]) -> set[str]:
+def _undecided(compared: Sequence[SettingFinding], decided_at: dict[str, int]) -> set[str]:
     """Return the settings that more blocks may decide. One that cannot be measured or compared is none of them."""
-    return {cell.cell for cell in compared if cell.verdict in _OPEN and cell.cell not in decided_at}
+    return {setting.setting for setting in compared if setting.verdict in _OPEN and setting.setting not in decided_at}

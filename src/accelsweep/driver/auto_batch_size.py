@@ -31,7 +31,7 @@ def found_batches(home: Path, sweep: str) -> Batches:
     if not folder.manifest.exists():
         return {}
     found: dict[str, FoundBatch | str] = {}
-    for planned in Manifest.read(folder.manifest).cells:
+    for planned in Manifest.read(folder.manifest).settings:
         if (record := record_or_none(folder, Run.of(planned.name, 0, 0).name)) is not None:
             found[planned.name] = _answer(folder, record)
     return found
@@ -45,7 +45,7 @@ def _answer(folder: SweepFolder, record: Record) -> FoundBatch | str:
     if not rows:
         return f"batch_size=auto: the data has {frontier.rows} rows, fewer than the {record.config.world_size} ranks"
     return FoundBatch(
-        search=record.cell,
+        search=record.setting,
         batch_size=min(frontier.largest, rows),
         largest=frontier.largest,
         headroom=frontier.headroom,
@@ -80,8 +80,8 @@ def tell_of_searches(wanted: Unsearched, first: Plan, say: Callable[[str], None]
 def tell_of_batches(home: Path, wanted: Unsearched) -> None:
     """Say what each search found, or why it found nothing."""
     found = found_batches(home, wanted.sweep)
-    for name, cell in wanted.searches.items():
+    for name, setting in wanted.searches.items():
         if name in wanted.left:
             one = found.get(name, "batch_size=auto: its search has not ended")
             words = one if isinstance(one, str) else f"batch_size=auto: {one.batch_size} per rank"
-            say(f"{label(cell.axes)}: {words}")
+            say(f"{label(setting.axes)}: {words}")

@@ -239,7 +239,7 @@ def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
 
 
 def _forks_here(plan: Plan) -> bool:
-    forked = any(cell.config.launcher == "fork" for cell in plan.cells)
+    forked = any(setting.config.launcher == "fork" for setting in plan.settings)
     return forked and plan.manifest.site.scheduler == "local"
 
 

@@ -12,7 +12,7 @@ from accelsweep import registry
 from accelsweep.driver.background_processes import last_line
 from accelsweep.driver.console import Listing, Marked, say, show, tone_of
 from accelsweep.driver.job_queue import note_failed_jobs
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import SweepFolder, existing_sweep, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_records
@@ -48,7 +48,7 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
     `tracking_uri` is the store of MLflow that was asked for, None for the usual one.
     """
     findings = Findings.read(folder.findings)
-    if any(map(_was_tried, findings.cells)):
+    if any(map(_was_tried, findings.settings)):
         show(_table(findings))
     for line in _stalls(findings):
         say(line)
@@ -91,8 +91,10 @@ def _print_unsettled(folder: SweepFolder, findings: Findings, *, copied: bool) -
 
 def _lines_of_failures(folder: SweepFolder, manifest: Manifest, findings: Findings) -> list[str]:
     """Return a line for each of the commonest reasons for which runs ended without an answer, the commonest last."""
-    failed = {cell.cell for cell in findings.cells if any(not outcome.settled for outcome in cell.outcomes)}
-    runs = [run for run in manifest.wanted_runs() if Run.parse(run).cell in failed]
+    failed = {
+        setting.setting for setting in findings.settings if any(not outcome.settled for outcome in setting.outcomes)
+    }
+    runs = [run for run in manifest.wanted_runs() if Run.parse(run).setting in failed]
     counts: Counter[tuple[Outcome, str]] = Counter()
     told: dict[str, str] = {}
     for record in readable_records(folder, runs):
@@ -118,7 +120,7 @@ def _table(findings: Findings) -> Listing:
     rate = TITLES.get(findings.rate_metric, unit_word(findings.rate_unit))
     ratio, quality = fmt.ratio_title(findings.rate_metric), findings.quality_metric or "quality"
     headings = ("setting", rate, ratio, "verdict", quality, "doubts")
-    rows = tuple(_row(cell) for cell in filter(_was_tried, findings.cells))
+    rows = tuple(_row(setting) for setting in filter(_was_tried, findings.settings))
     title = f"{findings.sweep}: {findings.repeats} repeats"
     return Listing(title, headings, rows, numbers=headings[1:3])
 
@@ -126,7 +128,12 @@ def _table(findings: Findings) -> Listing:
 def _stalls(findings: Findings) -> list[str]:
     """Return a line for each setting whose rate a stall has changed, with the rate that it has without."""
     codes = ("processes_stopped", "stall")
-    return [f"{cell.label}: {doubt.message}" for cell in findings.cells for doubt in cell.doubts if doubt.code in codes]
+    return [
+        f"{setting.label}: {doubt.message}"
+        for setting in findings.settings
+        for doubt in setting.doubts
+        if doubt.code in codes
+    ]
 
 
 def _listing(table: ReportTable) -> Listing:
@@ -136,20 +143,20 @@ def _listing(table: ReportTable) -> Listing:
     return Listing(table.title, tuple(column.title for column in table.columns), rows, numbers)
 
 
-def _was_tried(cell: CellFinding) -> bool:
-    return set(cell.outcomes) != {Outcome.unsupported}
+def _was_tried(setting: SettingFinding) -> bool:
+    return set(setting.outcomes) != {Outcome.unsupported}
 
 
-def _row(cell: CellFinding) -> tuple[str | Marked, ...]:
-    speedup = ratio_text(cell.speedup.ratio) if cell.speedup else "-"
-    quality = bare_text(cell.quality) if cell.quality else "-"
-    doubts = ", ".join(sorted({doubt.code for doubt in cell.doubts})) or "-"
-    rate = bare_text(cell.rate) if cell.rate else _failure(cell)
-    return cell.label, rate, speedup, Marked(cell.verdict, tone_of(cell.verdict)), quality, doubts
+def _row(setting: SettingFinding) -> tuple[str | Marked, ...]:
+    speedup = ratio_text(setting.speedup.ratio) if setting.speedup else "-"
+    quality = bare_text(setting.quality) if setting.quality else "-"
+    doubts = ", ".join(sorted({doubt.code for doubt in setting.doubts})) or "-"
+    rate = bare_text(setting.rate) if setting.rate else _failure(setting)
+    return setting.label, rate, speedup, Marked(setting.verdict, tone_of(setting.verdict)), quality, doubts
 
 
-def _failure(cell: CellFinding) -> str:
-    return ", ".join(f"{count} {outcome}" for outcome, count in cell.outcomes.items())
+def _failure(setting: SettingFinding) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in setting.outcomes.items())
 
 
 # The last steps of a sweep: collect, analyse, report. Missing runs become `not_run` rows.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class PlannedSetting(AnswerPart):
     """A setting that can run."""
 
-    cell: str = Field(description="the setting's name in files")
+    setting: str = Field(description="the setting's name in files")
     label: str = Field(description="the setting in words")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     baseline: bool = Field(description="whether speed-ups are relative to it")
@@ -49,7 +49,7 @@ class PlannedSetting(AnswerPart):
 class NotPlanned(AnswerPart):
     """A setting that is not going to run."""
 
-    cell: str | None = Field(description="the setting's name in files, null for one that a rule dropped")
+    setting: str | None = Field(description="the setting's name in files, null for one that a rule dropped")
     label: str = Field(description="the setting in words")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     reason: str = Field(description="why it does not run")
@@ -99,7 +99,7 @@ class PlanAnswer(Answer):
 
     sweep: str = Field(description="the sweep's name")
     revision: int = Field(description="the number that this plan has, or would get")
-    cells: tuple[PlannedSetting, ...] = Field(description="the settings that can run, in grid order")
+    settings: tuple[PlannedSetting, ...] = Field(description="the settings that can run, in grid order")
     unsupported: tuple[NotPlanned, ...] = Field(description="settings that cannot run here")
     excluded: tuple[NotPlanned, ...] = Field(description="settings that a rule of the experiment drops")
     blocks: tuple[BlockInPlan, ...] = Field(description="the blocks, in the order in which they were planned")
@@ -203,7 +203,7 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
     if as_json:
         say(_answer(table, _others_now(plan.manifest, table)).text())
         return
-    _print(table, shared_devices(plan.manifest.axes, (cell.config for cell in plan.cells)))
+    _print(table, shared_devices(plan.manifest.axes, (setting.config for setting in plan.settings)))
     for sentence in _others_now(plan.manifest, table):
         say(f"warning: {sentence}")
     for line in _jobs(home, plan.manifest):
@@ -246,8 +246,8 @@ def _jobs(home: Path, manifest: Manifest) -> list[str]:
 
 
 def _print(table: PlanTable, devices: str) -> None:
-    if table.cells:
-        show(_cells(table, devices))
+    if table.settings:
+        show(_settings(table, devices))
     else:
         say(f"{table.sweep}, revision {table.revision}: no setting can run{devices}")
     for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
@@ -257,15 +257,15 @@ def _print(table: PlanTable, devices: str) -> None:
         say(line)
 
 
-def _cells(table: PlanTable, devices: str) -> Listing:
+def _settings(table: PlanTable, devices: str) -> Listing:
     rows = [
         (row.label, "baseline" if row.baseline else "", str(row.wanted), str(row.settled))
-        for row in table.cells[:_MOST_ROWS]
+        for row in table.settings[:_MOST_ROWS]
     ]
-    if len(table.cells) > _MOST_ROWS:
-        rows.append((f"... and {len(table.cells) - _MOST_ROWS} more", "", "", ""))
+    if len(table.settings) > _MOST_ROWS:
+        rows.append((f"... and {len(table.settings) - _MOST_ROWS} more", "", "", ""))
     headings = ("setting", "", "runs", "measured already")
-    title = f"{table.sweep}, revision {table.revision}: {len(table.cells)} settings{devices}"
+    title = f"{table.sweep}, revision {table.revision}: {len(table.settings)} settings{devices}"
     return Listing(title, headings, tuple(rows), numbers=headings[2:])
 
 
@@ -281,7 +281,7 @@ def _by_reason(rows: Sequence[ReasonRow]) -> list[str]:
 def in_short(table: PlanTable) -> list[str]:
     """Return the lines below the table of settings: blocks, runs, time, cost, the smallest visible difference."""
     notes = [f"note: {note}" for note in table.notes]
-    if not table.cells:
+    if not table.settings:
         return notes
     estimate, effect = table.estimate, table.visible_effect
     new = sum(block.new for block in table.blocks)

@@ -30,13 +30,13 @@ from accelsweep.measure.window import WindowRules
 from accelsweep.planning.cost_estimate import RunTime, Took
 from accelsweep.records.file_lock import read_hold
 from accelsweep.records.layout import SweepFolder, known_sweeps
-from accelsweep.records.plan import Hold, Manifest, PlannedCell
+from accelsweep.records.plan import Hold, Manifest, PlannedSetting
 from accelsweep.records.run_files import RunFolder, read_rank_result, readable_configs, readable_records, record_or_none
 from accelsweep.records.run_record import Record
 from accelsweep.records.sweep_progress import signs_of, steps_done
 from accelsweep.report.units import number
 from accelsweep.results import Outcome, RankResult
-from accelsweep.run_config import CellConfig, Measure, Run
+from accelsweep.run_config import Measure, Run, SettingConfig
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import approximate_duration, escaped, format_duration
 from accelsweep.tasks import compared_rate
@@ -86,7 +86,7 @@ class Forecast:
     steps: Mapping[str, int]
 
     @classmethod
-    def of(cls, config: CellConfig, measure: Measure, step_seconds: float) -> Forecast:
+    def of(cls, config: SettingConfig, measure: Measure, step_seconds: float) -> Forecast:
         """Foretell a run of `config` that is measured by the rules of `measure`."""
         rules = WindowRules.from_config(measure)
         steps = {"warm-up": rules.warmup, "window": rules.window_steps([step_seconds])}
@@ -104,7 +104,7 @@ class Forecast:
         return self.step_seconds * sum(self.steps.values())
 
 
-def announcement(config: CellConfig, found: Forecast, runs: int, options: Mapping[str, Measure]) -> str:
+def announcement(config: SettingConfig, found: Forecast, runs: int, options: Mapping[str, Measure]) -> str:
     """Say what a run and all `runs` that are left will take, and which of the `options` takes much less.
 
     `options` are the ways to measure by name, as `measure_options` tells them.
@@ -148,7 +148,7 @@ def _elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
 class Remaining:
     """Foretells how long the runs that are left take. `add` tells it of each run that has ended."""
 
-    def __init__(self, folder: SweepFolder, configs: Mapping[str, CellConfig]) -> None:
+    def __init__(self, folder: SweepFolder, configs: Mapping[str, SettingConfig]) -> None:
         """`configs` are those of the sweep's settings by name; one that is not there is left out of the estimate."""
         self._folder, self.configs = folder, configs
         self._times: dict[str, RunTime | None] = {}
@@ -168,8 +168,8 @@ class Remaining:
         """Return the seconds that these runs take one after another, with the breaks before `blocks` blocks."""
         if self._took is None:
             self._took = time_taken(self._folder, self._times.values())
-        cells = (Run.parse(run).cell for run in runs)
-        each = (self._took.seconds(cell, self.configs[cell]) for cell in cells if cell in self.configs)
+        settings = (Run.parse(run).setting for run in runs)
+        each = (self._took.seconds(setting, self.configs[setting]) for setting in settings if setting in self.configs)
         return sum(each) + blocks * self._took.between_blocks
 
 
@@ -233,7 +233,7 @@ class FirstFailures:
         for result in self._results(record):
             origin = Raised.of(result.traceback or "", self.folder.home)
             if result.error_kind == "user_exception" and origin is not None:
-                self._ended.setdefault(record.run if by_run else record.cell, origin)
+                self._ended.setdefault(record.run if by_run else record.setting, origin)
                 if len(self._ended) == _FIRST and len(set(self._ended.values())) == 1:
                     file = Path(origin.file)
                     named = file.relative_to(self.folder.home) if file.is_relative_to(self.folder.home) else file
@@ -286,18 +286,18 @@ class SweepProgress:
         manifest = Manifest.read(folder.manifest)
         runs = manifest.wanted_runs()
         configs = readable_configs(folder, manifest)
-        cells = {cell.name: _label(cell, configs.get(cell.name)) for cell in manifest.cells}
+        settings = {setting.name: _label(setting, configs.get(setting.name)) for setting in manifest.settings}
         names = {run: Run.parse(run) for run in runs}
         progress = cls(
             folder=folder,
             site=manifest.site,
-            labels={run: repeat_label(cells[name.cell], name.repeat) for run, name in names.items()},
+            labels={run: repeat_label(settings[name.setting], name.repeat) for run, name in names.items()},
             remaining=Remaining(folder, configs),
             finished={block.name: block.runs for block in manifest.blocks},
             total=len(runs),
             done=len(runs),
             first=first or FirstFailures(folder),
-            wanted_rate=manifest.settings.analysis.rate,
+            wanted_rate=manifest.options.analysis.rate,
             overrides=manifest.overrides,
         )
         progress._look_for_open_blocks()
@@ -361,7 +361,7 @@ class SweepProgress:
             return
         self.fresh += 1
         self.remaining.add([record])
-        self.first.look(record, by_run=len({Run.parse(name).cell for name in self.labels}) == 1)
+        self.first.look(record, by_run=len({Run.parse(name).setting for name in self.labels}) == 1)
         rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.work]))
         if record.outcome is Outcome.measured and rate is not None and rate.value is not None:
             self.last = number(rate.value, rate.unit)
@@ -385,7 +385,7 @@ class SweepProgress:
                 continue
             if (seconds := self.pace.look(hold.run, steps_done(self.folder, hold.run))) is None:
                 return
-            if (config := self.remaining.configs.get(Run.parse(hold.run).cell)) is None:
+            if (config := self.remaining.configs.get(Run.parse(hold.run).setting)) is None:
                 return
             self.forecast = Forecast.of(config, config.measure, seconds)
             if self.forecast.seconds > LONG_SECONDS:
@@ -446,10 +446,10 @@ class SweepProgress:
         return min(max(0.0, since), self.remaining.seconds([hold.run], 0))
 
 
-def _label(cell: PlannedCell, config: CellConfig | None) -> str:
+def _label(setting: PlannedSetting, config: SettingConfig | None) -> str:
     """Return a setting's label with its kind and number of devices, swept or not."""
     devices = {} if config is None else {"accelerator": config.accelerator, "devices": config.devices}
-    return label({**devices, **cell.axes})
+    return label({**devices, **setting.axes})
 
 
 def _columns(shown: Console) -> tuple[ProgressColumn, ...]:

@@ -112,7 +112,7 @@ def measured(
             head.beat()
             listeners.progressed(progress)
 
-        queue = Queue(folder, engine_of(site), say, plan.manifest.settings.limits.queue_minutes)
+        queue = Queue(folder, engine_of(site), say, plan.manifest.options.limits.queue_minutes)
         driving = Driving(
             folder,
             queue,

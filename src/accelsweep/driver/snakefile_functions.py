@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelsweep import registry
-from accelsweep.config.site import JobSettings, Site
+from accelsweep.config.site import JobOptions, Site
 from accelsweep.config.sweep_options import PILOT
 from accelsweep.driver import job_retries
 from accelsweep.driver.job_queue import refuse_before_submission
@@ -72,7 +72,7 @@ class _OfKind(NamedTuple):
     """A kind of node that has limits of its own, and the names of its resources."""
 
     kind: str
-    jobs: JobSettings
+    jobs: JobOptions
     gpus_held: str
     jobs_at_once: str
 
@@ -102,8 +102,8 @@ def _limited_kinds(site: Site) -> Iterator[_OfKind]:
             yield _OfKind(kind.name, jobs, f"kind_{number}_{GPUS_HELD}", f"kind_{number}_jobs")
 
 
-def _within(held: int, jobs: JobSettings) -> int:
-    """Return how many of the `held` GPUs count: no more than the limit, or a job of a CPU cell might never run."""
+def _within(held: int, jobs: JobOptions) -> int:
+    """Return how many of the `held` GPUs count: no more than the limit, or a job of a CPU setting might never run."""
     return held if jobs.max_gpus is None else min(held, jobs.max_gpus)
 
 
@@ -371,7 +371,7 @@ def sweep_of_config(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
 
 def _tell_of_pilot(manifest: Manifest) -> None:
     """Say how `repeats: auto` continues. Snakemake has one fixed graph, so later blocks need another command."""
-    if manifest.settings.pilot:
+    if manifest.options.pilot:
         from accelsweep.analysis.headline import sweep_command
 
         go_on = f"repeats=auto: Snakemake alone measures the {PILOT} blocks of the pilot. Then go on with:"

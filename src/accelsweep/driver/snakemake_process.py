@@ -50,7 +50,7 @@ def options_for(plan: Plan, profile: str, jobs: int | None) -> list[str]:
     jobs = jobs or (site.jobs.max_jobs if engine else None)
     options += ["--jobs", str(jobs)] if jobs else []
     options += engine.options(plan.manifest.sweep) if engine else []
-    slots = max((cell.config.measure.concurrency for cell in plan.cells), default=1)
+    slots = max((setting.config.measure.concurrency for setting in plan.settings), default=1)
     if site.scheduler == "local" and slots > 1:
         options += ["--resources", f"timing={slots}"]
     return options
@@ -145,7 +145,7 @@ class Driving:
     def _leave_if_all_fall(self, marks: set[Path]) -> None:
         """Leave the rest where runs of two settings ended their supervisors, and no run was measured."""
         runs = sorted({mark.parents[2].name for mark in marks})
-        if not self.keep_going and not self._first.measured and len({Run.parse(run).cell for run in runs}) > 1:
+        if not self.keep_going and not self._first.measured and len({Run.parse(run).setting for run in runs}) > 1:
             self.ended_early = self.ended_early or Why.brought_down.format(runs=", ".join(runs[:_NAMED]))
 
     def _conclude_early(self, why: str) -> None:

@@ -40,7 +40,7 @@ from accelsweep.records.plan import Block, Manifest
 from accelsweep.records.run_files import RunFolder, block_of
 from accelsweep.records.run_record import now
 from accelsweep.results import Doubt, Outcome, RankResult
-from accelsweep.run_config import CellConfig, Run
+from accelsweep.run_config import Run, SettingConfig
 from accelsweep.schedulers.select import this_job
 from accelsweep.worker.run_spec import RunSpec
 
@@ -104,7 +104,7 @@ class AttemptRunner:
 
     @property
     def _limits(self) -> Limits:
-        return self.manifest.settings.limits
+        return self.manifest.options.limits
 
     def run_folder(self, run: Run) -> RunFolder:
         """Return the folder of `run`."""
@@ -112,7 +112,7 @@ class AttemptRunner:
 
     def attempt(self, run: Run) -> Conclusion | None:
         """Make one attempt at `run` and write its record; None if it was interrupted before its end."""
-        config, site = self.block.configs[run.cell], self.manifest.site
+        config, site = self.block.configs[run.setting], self.manifest.site
         try:
             if config.num_nodes > 1:
                 check_multi_node(config, site.of_kind(self.block.resources.node_kind).jobs.container)
@@ -129,7 +129,7 @@ class AttemptRunner:
         """Record a conclusion that was reached without starting anything."""
         spec = self._spec(run, self._begin(run))
         self.lock.confirm()
-        config, provenance = self.block.configs[run.cell], self._provenance(spec, "none")
+        config, provenance = self.block.configs[run.setting], self._provenance(spec, "none")
         write_record(self.run_folder(run), spec, config, conclusion, {}, provenance)
         self.say(f"{run.name}: {conclusion.outcome}: {conclusion.reason}")
         return conclusion
@@ -138,7 +138,7 @@ class AttemptRunner:
         self.lock.beat()
         return self.signals.pause(seconds)
 
-    def _launch_method(self, config: CellConfig) -> LaunchMethod:
+    def _launch_method(self, config: SettingConfig) -> LaunchMethod:
         version = self.current.versions.require(config)
         if version is not None and version.needs_spawn:
             return "spawn"
@@ -189,7 +189,7 @@ class AttemptRunner:
             check_disk_space(self.folder.root, self._limits)  # a full disk is not the run's fault
         doubts += source_doubts(provenance.fingerprint, self.current.read_fingerprint(spec.config))
         self.lock.confirm()
-        run_folder, config = self.run_folder(spec.run), self.block.configs[spec.run.cell]
+        run_folder, config = self.run_folder(spec.run), self.block.configs[spec.run.setting]
         write_record(run_folder, spec, config, conclusion, results, provenance, wall_seconds, doubts, frontier)
         because = f": {conclusion.reason}" if conclusion.reason else ""
         self.say(f"{spec.run.name}: {conclusion.outcome} after {wall_seconds:.1f} s{note}{because}")
@@ -215,7 +215,7 @@ class AttemptRunner:
 
 
 def standalone_spec(
-    folder: SweepFolder, cell: str, attempt: Path, command: str, instead: str | None = None, steps: int = 0
+    folder: SweepFolder, setting: str, attempt: Path, command: str, instead: str | None = None, steps: int = 0
 ) -> RunSpec:
     """Return the spec of the first repeat of a setting for a run outside the sweep, with its files in `attempt`.
 
@@ -223,16 +223,16 @@ def standalone_spec(
     as `block_of` does.
     """
     manifest = Manifest.read(folder.manifest)
-    block = block_of(folder, manifest, cell)
-    config = block.configs[cell]
+    block = block_of(folder, manifest, setting)
+    config = block.configs[setting]
     if config.num_nodes > 1:
-        raise InputError(f"setting {cell!r} takes {config.num_nodes} nodes; {command} has this one alone")
-    run = Run.of(cell, 0, config.seed)
+        raise InputError(f"setting {setting!r} takes {config.num_nodes} nodes; {command} has this one alone")
+    run = Run.of(setting, 0, config.seed)
     return replace(_run_spec(folder, manifest, block, run, attempt), instead=instead, steps=steps)
 
 
 def _run_spec(folder: SweepFolder, manifest: Manifest, block: Block, run: Run, attempt_folder: Path) -> RunSpec:
-    config = block.configs[run.cell]
+    config = block.configs[run.setting]
     return RunSpec(
         sweep=folder.name,
         block=block.name,
@@ -240,7 +240,7 @@ def _run_spec(folder: SweepFolder, manifest: Manifest, block: Block, run: Run, a
         position=0,
         attempt=1,
         config=placed(config, folder.home),
-        axes=block.axes[run.cell],
+        axes=block.axes[run.setting],
         world_size=config.world_size,
         attempt_folder=str(attempt_folder),
         threads=threads_per_rank(config, manifest.site),

@@ -25,7 +25,7 @@ from accelsweep.metrics import MEMORY_METRICS, Metric
 from accelsweep.records.layout import LOG_FILE
 from accelsweep.records.run_record import SEARCH_CONFIDENCE, Coefficient, Frontier, Try
 from accelsweep.results import Outcome, RankResult
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.worker.run_spec import RunSpec
 
 _TRIAL_STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds": 0.0}
@@ -234,7 +234,7 @@ def _value(result: RankResult, name: str) -> float | None:
     return None if metric is None else metric.value
 
 
-def _frontier_metrics(frontier: Frontier, config: CellConfig) -> dict[str, Metric]:
+def _frontier_metrics(frontier: Frontier, config: SettingConfig) -> dict[str, Metric]:
     """Return the metrics of a search: the largest batch, the first that is too large, and the line's coefficients."""
     peak = max((trial.peak_bytes or 0 for trial in frontier.tries if trial.batch_size == frontier.largest), default=0)
     at_least = (

@@ -73,7 +73,7 @@ def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> 
     folder, signals = SweepFolder.of_block(block_file), Signals()
     with _errors_as_stop_reasons(folder, block_file.stem):
         block, manifest = _read_plan(block_file)
-        check_disk_space(folder.root, manifest.settings.limits)
+        check_disk_space(folder.root, manifest.options.limits)
         check_temporary_folder()
         with signals.caught():
             try:
@@ -126,7 +126,7 @@ class _BlockExecutor:
     def __init__(self, runner: AttemptRunner) -> None:
         self._runner = runner
         self._folder, self._block, self._say = runner.folder, runner.block.name, runner.say
-        self._limits = runner.manifest.settings.limits
+        self._limits = runner.manifest.options.limits
         (planned,) = (planned for planned in runner.manifest.blocks if planned.name == self._block)
         self._wanted = [run for run in runner.block.runs if run.name in planned.runs]
 

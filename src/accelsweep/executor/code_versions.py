@@ -13,7 +13,7 @@ from accelsweep.errors import AccelsweepError, DamagedFile
 from accelsweep.plain_json import canonical_json
 from accelsweep.planning.source_digests import ImportPath, path_of_version
 from accelsweep.records.layout import SweepFolder
-from accelsweep.run_config import TREES_VARIABLE, CellConfig
+from accelsweep.run_config import TREES_VARIABLE, SettingConfig
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class CodeVersions:
         self._folder = folder
         self._cache: dict[str, CodeVersion] = {}
 
-    def get(self, config: CellConfig) -> CodeVersion | None:
+    def get(self, config: SettingConfig) -> CodeVersion | None:
         """Return the version that a config names; None if it names none, or if its tree does not exist."""
         name = config.version_id
         if name is None:
@@ -68,7 +68,7 @@ class CodeVersions:
             self._cache[name] = version
         return self._cache.get(name)
 
-    def require(self, config: CellConfig) -> CodeVersion | None:
+    def require(self, config: SettingConfig) -> CodeVersion | None:
         """Return the version that a config names, or None. Raises AccelsweepError if its tree does not exist."""
         version, name = self.get(config), config.version_id
         if version is None and name is not None:

@@ -19,7 +19,7 @@ from accelsweep.devices.datasheets import matches_model
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.ipc import Interrupted, Pause
 from accelsweep.files import lease_folder, lock
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 
 _RETRY_SECONDS = 0.05
 
@@ -48,7 +48,7 @@ NO_LEASE = Lease("cpu", (), ())
 
 @contextmanager
 def leased(
-    config: CellConfig, holder: str, pause: Pause, say: Callable[[str], None], models: Sequence[str] = ()
+    config: SettingConfig, holder: str, pause: Pause, say: Callable[[str], None], models: Sequence[str] = ()
 ) -> Iterator[Lease]:
     """Hold the machine and the devices that `config` asks for within the block.
 
@@ -86,7 +86,9 @@ def _candidates(accelerator: str, count: int, models: Sequence[str]) -> Mapping[
     return candidates
 
 
-def _try_lease(stack: ExitStack, config: CellConfig, candidates: Mapping[str, str] | None, holder: str) -> Lease | None:
+def _try_lease(
+    stack: ExitStack, config: SettingConfig, candidates: Mapping[str, str] | None, holder: str
+) -> Lease | None:
     # All or nothing: two runs that each keep some devices while they wait for more would deadlock.
     wanted = 0 if candidates is None else config.devices
     with ExitStack() as trial:

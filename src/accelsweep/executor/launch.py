@@ -26,7 +26,7 @@ from accelsweep.devices import linux
 from accelsweep.executor.ipc import Signals
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.stack_traces import dump_stacks
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.protocol import INTERFACE_VARIABLE
 from accelsweep.schedulers.slurm import node_name
 from accelsweep.worker.run_spec import RunSpec
@@ -177,7 +177,7 @@ class Launcher:
     preload: Callable[[], None] = preload
     safe: bool | None = None
 
-    def method_for(self, config: CellConfig, say: Callable[[str], None]) -> LaunchMethod:
+    def method_for(self, config: SettingConfig, say: Callable[[str], None]) -> LaunchMethod:
         """Return how to start a setting's ranks; `say` gets the reason if a fork was wanted but is not safe."""
         if config.launcher == "spawn" or config.env:
             return "spawn"  # variables such as OMP_NUM_THREADS are read at import: too late in a fork

@@ -23,7 +23,7 @@ from accelsweep.executor.launch import Launch
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.srun import SRUN_END_SECONDS, ProxiedSrun, Srun, SrunRequest, connect_to_proxy, start_srun
 from accelsweep.json_documents import Document
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.select import this_job
 from accelsweep.worker.run_spec import RunSpec
 
@@ -60,7 +60,7 @@ def stacks_request(spec: RunSpec) -> Path:
     return Path(spec.attempt_folder) / "stacks"
 
 
-def check_multi_node(config: CellConfig, container: str | None = None) -> None:
+def check_multi_node(config: SettingConfig, container: str | None = None) -> None:
     """Raise NotEnoughDevices unless this is a Slurm job in which srun can be called, from a `container` by proxy."""
     if container is not None:
         connect_to_proxy().close()

@@ -20,7 +20,7 @@ from accelsweep.plain_json import canonical_json, parse_json, sha256_text
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_blocks
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.worker.rank_setup import OwnTree
 
 GENERATED_DATA = frozenset(
@@ -45,9 +45,9 @@ def prepare(folder: SweepFolder) -> list[str]:
     return sorted(ready)
 
 
-def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConfig]:
+def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingConfig]:
     """Return one config for each distinct preparation, by the digest of what decides it."""
-    configs: dict[str, CellConfig] = {}
+    configs: dict[str, SettingConfig] = {}
     for block in readable_blocks(folder, manifest):
         for config in block.configs.values():
             key = [config.data, _module_key(config), manifest.sources]
@@ -57,14 +57,14 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConf
     return configs
 
 
-def _module_key(config: CellConfig) -> Any:
+def _module_key(config: SettingConfig) -> Any:
     """Return what of a user's module may decide the preparation: its class, or all of it if it brings the data."""
     if config.model_target.startswith("accelsweep."):
         return None
     return config.model if config.brings_own_data else config.model_target
 
 
-def _needs_no_preparation(config: CellConfig) -> bool:
+def _needs_no_preparation(config: SettingConfig) -> bool:
     generated = GENERATED_DATA.union(*(feature.generated_data for feature in registry.features()))
     return config.model_target.startswith("accelsweep.") and config.data_target in generated
 
@@ -77,9 +77,9 @@ def _read_prepared(folder: SweepFolder) -> list[str]:
     return digests if isinstance(digests, list) else []
 
 
-def _prepare_by_version(configs: Mapping[str, CellConfig], versions: CodeVersions) -> list[str]:
+def _prepare_by_version(configs: Mapping[str, SettingConfig], versions: CodeVersions) -> list[str]:
     """Prepare the data of each code version in its own process: modules of two versions have the same names."""
-    groups: dict[str | None, dict[str, CellConfig]] = {}
+    groups: dict[str | None, dict[str, SettingConfig]] = {}
     for digest, config in configs.items():
         groups.setdefault(config.version_id, {})[digest] = config
     done = _prepare_here(groups.pop(None, {}))
@@ -90,7 +90,7 @@ def _prepare_by_version(configs: Mapping[str, CellConfig], versions: CodeVersion
     return done
 
 
-def _prepare_in_fork(configs: Mapping[str, CellConfig], version: CodeVersion) -> list[str]:
+def _prepare_in_fork(configs: Mapping[str, SettingConfig], version: CodeVersion) -> list[str]:
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
@@ -110,7 +110,7 @@ def _prepare_in_fork(configs: Mapping[str, CellConfig], version: CodeVersion) ->
     return done
 
 
-def _prepare_here(configs: Mapping[str, CellConfig]) -> list[str]:
+def _prepare_here(configs: Mapping[str, SettingConfig]) -> list[str]:
     if not configs:
         return []
     from accelsweep.worker.rank_setup import add_working_directory_to_path

@@ -18,7 +18,7 @@ from accelsweep.records.run_files import RunFolder, read_rank_result
 from accelsweep.records.run_record import Frontier, Record, now
 from accelsweep.redaction import masked, without_secrets
 from accelsweep.results import Doubt, Fingerprint, Outcome, RankResult
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.worker.run_spec import RunSpec
 
 _NO_STEPS = Doubt(
@@ -85,7 +85,7 @@ def results_after_window(
 def write_record(
     run_folder: RunFolder,
     spec: RunSpec,
-    config: CellConfig,
+    config: SettingConfig,
     conclusion: Conclusion,
     results: Mapping[int, RankResult],
     provenance: Provenance,
@@ -108,7 +108,7 @@ def write_record(
         sweep=spec.sweep,
         block=spec.block,
         run=spec.run.name,
-        cell=spec.run.cell,
+        setting=spec.run.setting,
         repeat=spec.run.repeat,
         seed=spec.run.seed,
         position=spec.position,

@@ -29,7 +29,7 @@ from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Record, steps_damage
 from accelsweep.records.stop_reasons import why_not_run
 from accelsweep.results import Fingerprint, Outcome
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 
 
 class CurrentConditions:
@@ -49,14 +49,14 @@ class CurrentConditions:
         self.versions = CodeVersions(folder)
         self._cache: dict[str, Fingerprint] = {}
 
-    def fingerprint(self, config: CellConfig) -> Fingerprint:
+    def fingerprint(self, config: SettingConfig) -> Fingerprint:
         """Return the current fingerprint for a setting: its accelerator's hardware, its own packages' sources."""
         cached = self._cache.get(_cache_key(config))
         if cached is None:
             return self.read_fingerprint(config)
         return replace(cached, links=self._links(config))
 
-    def read_fingerprint(self, config: CellConfig) -> Fingerprint:
+    def read_fingerprint(self, config: SettingConfig) -> Fingerprint:
         """Return the fingerprint, read anew: the user may edit a source while a block runs."""
         version = self.versions.get(config)
         try:
@@ -78,11 +78,11 @@ class CurrentConditions:
             then, now = (self._visible_to_driver(one, record.config, self._cluster) for one in (then, now))
         return None if then.matches(now) else difference(then, now)
 
-    def _import_path(self, config: CellConfig) -> ImportPath:
+    def _import_path(self, config: SettingConfig) -> ImportPath:
         version = self.versions.get(config)
         return ImportPath.of_home(self._home) if version is None else version.path
 
-    def _visible_to_driver(self, node: Fingerprint, config: CellConfig, site: Site) -> Fingerprint:
+    def _visible_to_driver(self, node: Fingerprint, config: SettingConfig, site: Site) -> Fingerprint:
         """Return the part of a node's fingerprint that the cluster's driver can compare.
 
         A container has packages of its own, and an absolute path may lead elsewhere on a node.
@@ -100,7 +100,7 @@ class CurrentConditions:
         with os.scandir(self._home) as entries:
             return frozenset(entry.name for entry in entries if entry.is_symlink())
 
-    def _links(self, config: CellConfig) -> dict[str, str]:
+    def _links(self, config: SettingConfig) -> dict[str, str]:
         """Return the real path of each path in a config that goes through a symbolic link, by dotted key."""
         links = {}
         for key, text in _path_values(config.raw):
@@ -126,7 +126,7 @@ def reusable_runs(records: Iterable[Record], folder: SweepFolder, site: Site) ->
     return {record.run for record in records if current.why_rerun(record) is None}
 
 
-def _cache_key(config: CellConfig) -> str:
+def _cache_key(config: SettingConfig) -> str:
     return canonical_json([config.accelerator, sorted(targets(config)), config.version_id])
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from accelsweep.config.grid import AUTO_BATCH_SIZE, FIRST_TRY, CheckedPoint
 from accelsweep.config.schema import changed
-from accelsweep.config.setting import Cell, cell_name
+from accelsweep.config.setting import Setting, setting_name
 from accelsweep.errors import InputError
 from accelsweep.records.plan import FoundBatch
-from accelsweep.run_config import CellConfig, Measure
+from accelsweep.run_config import Measure, SettingConfig
 
 SEARCHED_TASKS = ("train_throughput", "time_to_accuracy")
 """The tasks whose steps a search does: training steps, with the optimiser's state."""
@@ -27,7 +27,7 @@ Batches = Mapping[str, FoundBatch | str]
 """The results of searches, by their names: the batch, or why there is none."""
 
 
-def search_of(config: CellConfig) -> CellConfig:
+def search_of(config: SettingConfig) -> SettingConfig:
     """Return the config of the search for the largest batch of a setting."""
     given = config.measure
     rules = Measure(
@@ -44,7 +44,7 @@ def search_of(config: CellConfig) -> CellConfig:
     return changed(config, task="memory_frontier", batch_size=FIRST_TRY, measure=asdict(rules))
 
 
-def refuse_unsearchable(config: CellConfig, option: str | None) -> None:
+def refuse_unsearchable(config: SettingConfig, option: str | None) -> None:
     """Raise InputError where no search can answer for a setting with `batch_size: auto`."""
     if config.task not in SEARCHED_TASKS:
         raise InputError(
@@ -57,10 +57,10 @@ def refuse_unsearchable(config: CellConfig, option: str | None) -> None:
         )
 
 
-def decided(point: CheckedPoint, batches: Batches, with_batch: Callable[[int], CellConfig]) -> CheckedPoint:
+def decided(point: CheckedPoint, batches: Batches, with_batch: Callable[[int], SettingConfig]) -> CheckedPoint:
     """Return a point with the batch that its search found, or with the reason why it has none."""
     search = search_of(point.config)
-    found = batches.get(cell_name(search.raw), UNSEARCHED)
+    found = batches.get(setting_name(search.raw), UNSEARCHED)
     if isinstance(found, FoundBatch):
         shown = {**point.axes, "batch_size": found.batch_size}
         return replace(point, config=with_batch(found.batch_size), axes=shown, search=search)
@@ -79,15 +79,15 @@ def with_batch_axis(points: Mapping[str, CheckedPoint]) -> dict[str, CheckedPoin
     }
 
 
-def searches_of(points: Mapping[str, CheckedPoint], cells: Iterable[Cell]) -> dict[str, Cell]:
-    """Return the searches that the cells of a grid rest on, by their names; none for a cell that cannot run anyway."""
-    found: dict[str, Cell] = {}
-    for cell in cells:
-        point = points[cell.name]
-        if point.search is not None and (cell.unsupported is None or cell.unsupported == point.lacks):
-            name = cell_name(point.search.raw)
-            axes = _axes_of_search(cell.axes)
-            found.setdefault(name, Cell(name=name, axes=axes, config=point.search, unsupported=None))
+def searches_of(points: Mapping[str, CheckedPoint], settings: Iterable[Setting]) -> dict[str, Setting]:
+    """Return the searches that the settings of a grid rest on, by name; unsupported settings need none."""
+    found: dict[str, Setting] = {}
+    for setting in settings:
+        point = points[setting.name]
+        if point.search is not None and (setting.unsupported is None or setting.unsupported == point.lacks):
+            name = setting_name(point.search.raw)
+            axes = _axes_of_search(setting.axes)
+            found.setdefault(name, Setting(name=name, axes=axes, config=point.search, unsupported=None))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The checked cells of a sweep, made of overrides: compose, expand, check, exclude, and mark those that cannot run."""
+"""From overrides to the checked settings of a sweep: compose, expand, check, exclude, mark what is unsupported."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from accelsweep.config.grid import CheckedPoint, GridPoint, GridPoints, expand, 
 from accelsweep.config.hydra import Composer, without_effect
 from accelsweep.config.hydra_errors import defining_file, dotted_keys, suggest
 from accelsweep.config.schema import CONFIG_KEYS
-from accelsweep.config.setting import PLAN_KEYS, Cell, cell_name, frozen_paths
+from accelsweep.config.setting import PLAN_KEYS, Setting, frozen_paths, setting_name
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Settings
+from accelsweep.config.sweep_options import Options
 from accelsweep.config.value_errors import FileOf
 from accelsweep.config.versions import Tree
 from accelsweep.devices import kinds
@@ -30,11 +30,11 @@ from accelsweep.planning.config_validation import Rule
 from accelsweep.planning.source_digests import ImportPath, source_digests, targets
 from accelsweep.planning.target_check import optimizer_notes, with_own_targets
 from accelsweep.records.plan import Excluded, FoundBatch
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.significant_digits import count_of
 from accelsweep.trainer_arguments import trainers_place
 
-# Pick cells by the values of their keys: `exclude:` rules and the choice of the baseline.
+# Pick settings by the values of their keys: `exclude:` rules and the choice of the baseline.
 
 
 def matches(wanted: Mapping[str, Any], point: CheckedPoint) -> bool:
@@ -82,16 +82,16 @@ def excluded_by(rules: Iterable[Rule], point: CheckedPoint) -> str | None:
 class CheckedGrid:
     """The grid after composing and checking.
 
-    `points` are the distinct points by cell name, in grid order; `cells` those that no `exclude:` rule dropped.
+    `points` are the distinct points by setting name, in grid order; `settings` those that no `exclude:` rule dropped.
     """
 
     experiment: str | None
     name: str | None
     axes: tuple[str, ...]
     points: dict[str, CheckedPoint]
-    cells: dict[str, Cell]
+    settings: dict[str, Setting]
     excluded: tuple[Excluded, ...]
-    settings: Settings
+    options: Options
     site: Site
     notes: tuple[str, ...]
 
@@ -108,7 +108,7 @@ class VersionedGrid:
 def checked_grid(
     composer: Composer, overrides: Sequence[str], home: Path, batches: auto_batch_size.Batches | None = None
 ) -> CheckedGrid:
-    """Return the cells of these Hydra overrides; raise InputError for anything that is wrong with them.
+    """Return the settings of these Hydra overrides; raise InputError for anything that is wrong with them.
 
     `home` is the folder in which the runs will work, and `batches` are those that searches have found for
     `batch_size: auto`.
@@ -133,26 +133,26 @@ def _checked_grid(
     compared: dict[str, Any] = {
         key: frozen_paths(steering[key], home) for key in ("baseline", "exclude") if key in steering
     }
-    settings, site, exclude = config_validation.steering({**steering, **compared}, file_of)
+    options, site, exclude = config_validation.steering({**steering, **compared}, file_of)
     site = site.model_copy(update={"inventory": kinds.inventory()}) if site.probe else site
     auto = unsupported.resolve_auto(site)
-    own = (points(composer, grid, auto, settings.report, file_of) for points in registry.loaded("grid_points"))
+    own = (points(composer, grid, auto, options.report, file_of) for points in registry.loaded("grid_points"))
     fitted = next(filter(None, own), None) or GridPoints(expand(composer, grid, auto), (), "")
     freeze = _Freezer(composer.loader.get_group_options("", results_filter=ObjectType.GROUP), file_of, home)
     points = _points(fitted, steering, freeze, batches or {})
     every = list(points.values())
     dropped = _dropped(points, exclude, file_of)
-    refuse_unknown_keys(settings.baseline, every, "baseline", file_of)
+    refuse_unknown_keys(options.baseline, every, "baseline", file_of)
     left = [point for name, point in points.items() if name not in dropped]
-    _refuse_what_measures_nothing(left, settings, file_of)
+    _refuse_what_measures_nothing(left, options, file_of)
     return CheckedGrid(
         experiment=choices.get("experiment"),
         name=None if steering.get("name") is None else str(steering["name"]),
         axes=tuple(every[0].axes),
         points=points,
-        cells={name: _cell(name, point, site) for name, point in points.items() if name not in dropped},
+        settings={name: _setting(name, point, site) for name, point in points.items() if name not in dropped},
         excluded=tuple(Excluded(axes=points[name].axes, because=because) for name, because in dropped.items()),
-        settings=settings,
+        options=options,
         site=site,
         notes=(
             *composer.files_named_twice().values(),
@@ -165,7 +165,7 @@ def _checked_grid(
 
 
 def site_of(composer: Composer, overrides: Sequence[str]) -> Site:
-    """Return the site of these Hydra overrides, without the cells; raise InputError for what is wrong with it."""
+    """Return the site of these Hydra overrides, without the settings; raise InputError for what is wrong with it."""
     master = composer.master(overrides)
     _refuse_foreign_config(composer, master)
     choices = dict(master.hydra.runtime.choices)
@@ -181,14 +181,14 @@ class _Freezer:
     file_of: FileOf
     home: Path
 
-    def __call__(self, science: dict[str, Any], added: frozenset[str]) -> CellConfig:
+    def __call__(self, science: dict[str, Any], added: frozenset[str]) -> SettingConfig:
         return config_validation.science(frozen_paths(science, self.home), added, self.groups, self.file_of)
 
 
 def _points(
     expanded: GridPoints, steering: dict[str, Any], freeze: _Freezer, batches: auto_batch_size.Batches
 ) -> dict[str, CheckedPoint]:
-    """Return the grid's distinct points, checked, by the names of their cells."""
+    """Return the grid's distinct points, checked, by the names of their settings."""
     points: dict[str, CheckedPoint] = {}
     for point in expanded.points:
         _refuse_other_steering(steering, point)
@@ -197,7 +197,7 @@ def _points(
         if point.with_batch is not None:
             auto_batch_size.refuse_unsearchable(config, expanded.option or None)
             checked = auto_batch_size.decided(checked, batches, partial(_with_batch, point, freeze))
-        points.setdefault(cell_name(checked.config.raw), checked)
+        points.setdefault(setting_name(checked.config.raw), checked)
     return auto_batch_size.with_batch_axis(points)
 
 
@@ -213,16 +213,16 @@ def _dropped(
     return dropped
 
 
-def _with_batch(point: GridPoint, freeze: _Freezer, batch: int) -> CellConfig:
+def _with_batch(point: GridPoint, freeze: _Freezer, batch: int) -> SettingConfig:
     assert point.with_batch is not None, "asked of a point with an automatic batch only"
     return freeze(point.with_batch(batch), point.added)
 
 
-def _refuse_what_measures_nothing(left: Sequence[CheckedPoint], settings: Settings, file_of: FileOf) -> None:
-    """Raise InputError for a cell that every run would fail, and for an axis whose cells would measure the same."""
+def _refuse_what_measures_nothing(left: Sequence[CheckedPoint], options: Options, file_of: FileOf) -> None:
+    """Raise InputError for a setting whose runs would all fail, and for an axis that changes nothing."""
     for point in left:
-        config_validation.refuse_unfit(point.config, settings.analysis.rate, file_of)
-        config_validation.refuse_conflicts(point.config, settings.limits, file_of)
+        config_validation.refuse_unfit(point.config, options.analysis.rate, file_of)
+        config_validation.refuse_conflicts(point.config, options.limits, file_of)
     config_validation.refuse_idle_axes([point.axes for point in left], [point.config for point in left])
     config_validation.refuse_unread_axes(left)
 
@@ -236,11 +236,11 @@ def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
         )
 
 
-def _cell(name: str, point: CheckedPoint, site: Site) -> Cell:
+def _setting(name: str, point: CheckedPoint, site: Site) -> Setting:
     searched = point.search is not None  # which is of no use where the setting cannot run anyway
     first = unsupported.why_unsupported(point.config, site) if searched else point.lacks
     reason = first or (point.lacks if searched else unsupported.why_unsupported(point.config, site))
-    return Cell(name=name, axes=point.axes, config=point.config, unsupported=reason)
+    return Setting(name=name, axes=point.axes, config=point.config, unsupported=reason)
 
 
 def _refuse_other_steering(steering: dict[str, Any], point: GridPoint) -> None:
@@ -281,9 +281,9 @@ class Unsearched(InputError):
 
     def __init__(self, sweep: str, overrides: tuple[str, ...], grid: CheckedGrid, sources: dict[str, str]) -> None:
         self.sweep, self.overrides, self.grid, self.sources = sweep, overrides, grid, sources
-        cells = list(grid.cells.values())
-        self.searches = auto_batch_size.searches_of(grid.points, cells)
-        waiting = [cell for cell in cells if cell.unsupported == auto_batch_size.UNSEARCHED]
+        settings = list(grid.settings.values())
+        self.searches = auto_batch_size.searches_of(grid.points, settings)
+        waiting = [setting for setting in settings if setting.unsupported == auto_batch_size.UNSEARCHED]
         self.left = frozenset(auto_batch_size.searches_of(grid.points, waiting))
         super().__init__(
             f"batch_size=auto: the largest batch of {count_of(len(waiting), 'setting')} of {sweep!r} is not known yet. "
@@ -300,9 +300,9 @@ def with_batches(
     """
     known = {**batches, **kept}
     grid, sources = grid_of(home, overrides, known)
-    if any(cell.unsupported == auto_batch_size.UNSEARCHED for cell in grid.cells.values()):
+    if any(setting.unsupported == auto_batch_size.UNSEARCHED for setting in grid.settings.values()):
         raise Unsearched(sweep, tuple(overrides), grid, sources)
-    names = auto_batch_size.searches_of(grid.points, grid.cells.values())
+    names = auto_batch_size.searches_of(grid.points, grid.settings.values())
     found = {name: one for name in names if isinstance(one := known.get(name), FoundBatch)}
     return grid, sources, {**kept, **found}
 
@@ -314,10 +314,10 @@ def grid_of(
     target_check.refuse_shadows(home)
     grid = checked_grid(Composer.of(home, overrides), overrides, home, batches)
     path = ImportPath.of_home(home)
-    configs = [cell.config for cell in grid.cells.values()]
+    configs = [setting.config for setting in grid.settings.values()]
     target_check.refuse_missing(configs, path)
     # A setting whose keys nothing takes may be a row that says so (`GridPoint.lacks`).
-    measured = [cell.config for cell in grid.cells.values() if cell.unsupported is None]
+    measured = [setting.config for setting in grid.settings.values() if setting.unsupported is None]
     target_check.refuse_wrong_arguments(measured, path)
     return grid, source_digests(sorted({pair for config in configs for pair in targets(config)}), path)
 

@@ -19,12 +19,12 @@ from accelsweep.config.prices import Prices
 from accelsweep.config.schema import CONFIG_KEYS, MODELS, changed, declared
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.config.site import NodeKind, Site
-from accelsweep.config.sweep_options import PILOT, Analysis, BlockSettings, Limits, Settings
+from accelsweep.config.sweep_options import PILOT, Analysis, BlockOptions, Limits, Options
 from accelsweep.config.value_errors import FileOf, parsed
 from accelsweep.errors import InputError, nearest
 from accelsweep.plain_json import canonical_json
 from accelsweep.registry import Task
-from accelsweep.run_config import CellConfig, LearningRate, Measure
+from accelsweep.run_config import LearningRate, Measure, SettingConfig
 from accelsweep.schedulers.slurm import refuse_unfit_slurm
 from accelsweep.tasks import task_of, tasks, unused_keys
 from accelsweep.trainer_arguments import (
@@ -46,7 +46,7 @@ class Rule(BaseModel):
     because: Annotated[StrictStr, Field(min_length=1)]
 
 
-def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> CellConfig:
+def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> SettingConfig:
     """Return the checked scientific config, environment values as text; raise InputError for any fault in it.
 
     Top-level keys beyond the known ones must have been added with `+key=` (`added`) or be config groups (`groups`).
@@ -59,7 +59,7 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
     for model in registry.config_models(""):
         given = {key: config[key] for key in model.model_fields if config.get(key) is not None}
         parsed(model, given, "", file_of, extra="forbid")
-    checked = declared(CellConfig, parsed(MODELS[CellConfig], config, "", file_of), config)
+    checked = declared(SettingConfig, parsed(MODELS[SettingConfig], config, "", file_of), config)
     parsed(MODELS[LearningRate], checked.optimizer or {}, "optimizer", file_of)
     refuse_unwritable(config)
     typed = {"precision": checked.precision, "env": checked.env}
@@ -105,7 +105,7 @@ def refuse_unwritable(value: Any, key: str = "") -> None:
         raise InputError(f"'{key[:-1]}' is {value}: a setting's values must be finite numbers")
 
 
-def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site, list[Rule]]:
+def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Options, Site, list[Rule]]:
     """Return the checked plan-level part of a config; raise InputError for any fault in it."""
     refuse_unwritable(values)
     _refuse_unknown_engines(values.get("site") or {}, file_of)
@@ -118,13 +118,13 @@ def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site
         "limits": parsed(Limits, values.get("limits") or {}, "limits", file_of),
         "analysis": parsed(Analysis, values.get("analysis") or {}, "analysis", file_of),
         "prices": parsed(Prices, values.get("prices") or {}, "prices", file_of),
-        "block": parsed(BlockSettings, values.get("block") or {}, "block", file_of),
+        "block": parsed(BlockOptions, values.get("block") or {}, "block", file_of),
     }
     rest = {key: values[key] for key in ("repeats", "repeats_most", "baseline") if values.get(key) is not None}
     rest |= {"report": feature_keys("report", values.get("report") or {}, file_of)}
-    settings = parsed(Settings, {**rest, **parts, **_repeats(rest, file_of)}, "", file_of)
+    options = parsed(Options, {**rest, **parts, **_repeats(rest, file_of)}, "", file_of)
     _refuse_unfit_site(site, file_of)
-    return settings, site, rules
+    return options, site, rules
 
 
 def _refuse_unknown_engines(site: Any, file_of: FileOf) -> None:
@@ -219,13 +219,13 @@ def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
         parsed(model, {"head": site.slurm.head}, "site.slurm", file_of, extra="forbid")
 
 
-# Settings that contradict each other, or that a run decides by itself: every run of such a cell would fail.
+# Settings that contradict each other, or that a run decides by itself: every run of such a setting would fail.
 
 LEAST_WARMUP_STEPS = 2
 """The window takes the pace from the second half of the warm-up, whose first step is apart (`measure.window`)."""
 
 
-def refuse_conflicts(config: CellConfig, limits: Limits, file_of: FileOf) -> None:
+def refuse_conflicts(config: SettingConfig, limits: Limits, file_of: FileOf) -> None:
     """Raise InputError where a checked scientific config, or it and the `limits`, cannot be measured by any run."""
     _refuse_impossible_window(config.measure, limits, file_of)
     for name in config.trainer:
@@ -267,7 +267,7 @@ def _refuse_trainer_key(name: str, file_of: FileOf) -> None:
         raise InputError(f"trainer.{name} is no argument of Lightning's Trainer{nearest(name, sorted(known))}; {where}")
 
 
-def _refuse_misspelt_strategy(config: CellConfig, file_of: FileOf) -> None:
+def _refuse_misspelt_strategy(config: SettingConfig, file_of: FileOf) -> None:
     """Refuse what is close to a strategy's name and is none; another package may have registered any other."""
     strategy, known = config.trainer.get("strategy"), strategy_names()
     if isinstance(strategy, str) and known and strategy not in known and (near := nearest(strategy, sorted(known))):
@@ -277,7 +277,7 @@ def _refuse_misspelt_strategy(config: CellConfig, file_of: FileOf) -> None:
 
 
 def refuse_unread_axes(points: Sequence[CheckedPoint]) -> None:
-    """Raise InputError for a swept key of the user's own that changes nothing else in any cell's config.
+    """Raise InputError for a swept key of the user's own that changes nothing else in any setting's config.
 
     `points` are those left of the grid. Only where two of them differ in nothing but that key is there an answer.
     """
@@ -298,7 +298,7 @@ def refuse_unread_axes(points: Sequence[CheckedPoint]) -> None:
             )
 
 
-def _read(config: CellConfig) -> str:
+def _read(config: SettingConfig) -> str:
     """Return the part of a config that a run reads, as text: a key of the user's counts if another key refers to it."""
     known = _known_keys()
     return canonical_json({key: value for key, value in config.raw.items() if key in known})
@@ -312,7 +312,7 @@ def _known_keys() -> set[str]:
 OUR_WORKLOADS = "accelsweep.workloads."
 
 
-def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
+def refuse_unfit(config: SettingConfig, rate: str | None, file_of: FileOf) -> None:
     """Raise InputError where the settings of a checked scientific config do not fit its `task`.
 
     `rate` is the plan's `analysis.rate`.
@@ -345,24 +345,24 @@ def _named(task: Task) -> str:
     return ", ".join([f"task={task.task}", *(f"{key}={value}" for key, value in task.when)])
 
 
-def refuse_idle_axes(axes: Sequence[Mapping[str, Any]], configs: Sequence[CellConfig]) -> None:
+def refuse_idle_axes(axes: Sequence[Mapping[str, Any]], configs: Sequence[SettingConfig]) -> None:
     """Raise InputError for a swept key that changes nothing in any of the sweep's tasks.
 
-    `axes` and `configs` are those of each cell that is left of the grid.
+    `axes` and `configs` are those of each setting that is left of the grid.
     """
     used = {config.work: task_of(config.task, config.raw) for config in configs}
     for key in axes[0]:
         idle = all(
             any(key == unused or key.startswith(f"{unused}.") for unused in unused_keys(task)) for task in used.values()
         )
-        if idle and len({canonical_json(cell[key]) for cell in axes}) > 1:
+        if idle and len({canonical_json(setting[key]) for setting in axes}) > 1:
             raise InputError(
                 f"{key} has several values, and {' and '.join(map(_named, used.values()))} does not use it: all "
                 "of its settings would measure the same. Give it one value"
             )
 
 
-def _refuse_folds_alone(config: CellConfig) -> None:
+def _refuse_folds_alone(config: SettingConfig) -> None:
     if config.task != "train_throughput" or config.measure.quality_samples is None:
         raise InputError(
             "data.fold=all trains and validates a module for each fold, on measure.quality_samples samples: set them, "

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from accelsweep.analysis.power import smallest_visible_effect
 from accelsweep.config.prices import Prices, usd_per_hour_on
-from accelsweep.config.setting import Cell, label
+from accelsweep.config.setting import Setting, label
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Limits, Settings
+from accelsweep.config.sweep_options import Limits, Options
 from accelsweep.planning.plan import Plan
 from accelsweep.planning.resources import held_gpus, serving, shortened
 from accelsweep.records.layout import SweepFolder
@@ -23,7 +23,7 @@ from accelsweep.records.plan import Manifest, PlannedBlock
 from accelsweep.records.run_files import readable_records
 from accelsweep.records.run_record import Record
 from accelsweep.results import Outcome
-from accelsweep.run_config import CellConfig, Run
+from accelsweep.run_config import Run, SettingConfig
 from accelsweep.schedulers.protocol import Resources
 
 # The time that earlier runs took, and what a further one will take by that.
@@ -60,7 +60,7 @@ class RunTime(NamedTuple):
     A record holds a hundred times as much, and a sweep may have thousands. `beside` is None for a run without a window.
     """
 
-    cell: str
+    setting: str
     block: tuple[str, str]
     kind: _Kind
     wall: float
@@ -77,7 +77,7 @@ class RunTime(NamedTuple):
         beside = over if record.outcome is Outcome.measured else None
         start, end = _time(record.started_at), _time(record.finished_at)
         block = record.sweep, record.block
-        return cls(record.cell, block, _kind(record.config), record.wall_seconds, beside, start, end)
+        return cls(record.setting, block, _kind(record.config), record.wall_seconds, beside, start, end)
 
 
 class TimeLimits:
@@ -88,21 +88,21 @@ class TimeLimits:
         self._folder = folder
         self._runs: dict[str, list[str]] = defaultdict(list)
         for run in manifest.wanted_runs():
-            self._runs[Run.parse(run).cell].append(run)
+            self._runs[Run.parse(run).setting].append(run)
         self._longest: dict[str, float | None] = {}
 
     def of(self, block: PlannedBlock) -> Resources:
         """Return what a block's job asks for, its time limit by what runs of its settings took."""
-        took = [self._longest_of(Run.parse(run).cell) for run in block.runs]
+        took = [self._longest_of(Run.parse(run).setting) for run in block.runs]
         known = [seconds for seconds in took if seconds is not None]
         return shortened(block.resources, known) if len(known) == len(took) else block.resources
 
-    def _longest_of(self, cell: str) -> float | None:
+    def _longest_of(self, setting: str) -> float | None:
         """Return the wall seconds of a setting's longest run so far."""
-        if cell not in self._longest:
-            walls = [record.wall_seconds for record in readable_records(self._folder, self._runs[cell])]
-            self._longest[cell] = max(walls, default=None)
-        return self._longest[cell]
+        if setting not in self._longest:
+            walls = [record.wall_seconds for record in readable_records(self._folder, self._runs[setting])]
+            self._longest[setting] = max(walls, default=None)
+        return self._longest[setting]
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,14 @@ class Took:
         beside: dict[_Kind, list[float]] = defaultdict(list)
         timed = [time for time in times if time is not None]
         for one in timed:
-            runs[one.cell].append(one.wall)
+            runs[one.setting].append(one.wall)
             if one.beside is not None:
                 beside[one.kind].append(one.beside)
         return cls(basis, runs, beside, _between(timed)) if timed else None
 
-    def seconds(self, cell: str, config: CellConfig) -> float:
-        """Return the seconds that a further run of the setting `cell` will take."""
-        if found := self.runs.get(cell):
+    def seconds(self, setting: str, config: SettingConfig) -> float:
+        """Return the seconds that a further run of the setting `setting` will take."""
+        if found := self.runs.get(setting):
             return fmean(found)
         beside = self.beside.get(_kind(config))
         return config.measure.min_seconds + (median(beside) if beside else _assumed_beside(config))
@@ -142,12 +142,12 @@ class Took:
         return median(self.between) if self.between else ASSUMED_BETWEEN_SECONDS
 
 
-def _assumed_beside(config: CellConfig) -> float:
+def _assumed_beside(config: SettingConfig) -> float:
     compiling = ASSUMED_COMPILING_SECONDS * config.compiles
     return ASSUMED_BESIDE_SECONDS + ASSUMED_PROCESS_SECONDS * (config.world_size - 1) + compiling
 
 
-def _kind(config: CellConfig) -> _Kind:
+def _kind(config: SettingConfig) -> _Kind:
     return config.accelerator, config.task
 
 
@@ -215,12 +215,12 @@ def estimate(plan: Plan, settled: Collection[str] = (), took: Took | None = None
 
     `took` is the time that earlier runs took, start and end included.
     """
-    cells, took = {cell.name: cell for cell in plan.cells}, took or Took()
+    settings, took = {setting.name: setting for setting in plan.settings}, took or Took()
     blocks = {
-        block: tuple(cells[Run.parse(run).cell] for run in block.runs if run not in settled)
+        block: tuple(settings[Run.parse(run).setting] for run in block.runs if run not in settled)
         for block in plan.manifest.blocks
     }
-    left = [cell for runs in blocks.values() for cell in runs]
+    left = [setting for runs in blocks.values() for setting in runs]
     begun = sum(map(bool, blocks.values()))
     breaks = Span(0.0, begun * took.between_blocks + ASSUMED_AROUND_SECONDS * bool(left), 0.0)
     held = [one for block, runs in blocks.items() if runs for one in _holdings(plan, block, runs, took)]
@@ -246,25 +246,25 @@ class _Holding(NamedTuple):
     usd_per_hour: float | None
 
 
-def _holdings(plan: Plan, block: PlannedBlock, runs: Sequence[Cell], took: Took) -> list[_Holding]:
+def _holdings(plan: Plan, block: PlannedBlock, runs: Sequence[Setting], took: Took) -> list[_Holding]:
     """Return what the `runs` that are left of a block hold. A job may last as long as its time limit says."""
     manifest = plan.manifest
-    limits, prices, site = manifest.settings.limits, manifest.settings.prices, manifest.site
-    each = [_seconds(cell, took, limits) for cell in runs]
+    limits, prices, site = manifest.options.limits, manifest.options.prices, manifest.site
+    each = [_seconds(setting, took, limits) for setting in runs]
     if site.scheduler == "local":
         return [
             _Holding(
                 seconds,
-                cell.config.accelerator,
-                cell.config.world_size * cell.config.on_gpu,
-                _usd_per_hour(prices, cell.config, site),
+                setting.config.accelerator,
+                setting.config.world_size * setting.config.on_gpu,
+                _usd_per_hour(prices, setting.config, site),
             )
-            for seconds, cell in zip(each, runs, strict=True)
+            for seconds, setting in zip(each, runs, strict=True)
         ]
     whole = _sum(each)
     limit = 60.0 * block.resources.minutes if block.resources.minutes else whole.most
     most = max(whole.expected, SUBMISSIONS * limit)
-    wide = max(runs, key=lambda cell: (cell.config.on_gpu, cell.config.world_size))
+    wide = max(runs, key=lambda setting: (setting.config.on_gpu, setting.config.world_size))
     gpus, usd = held_gpus(block.resources, site), _usd_per_hour(prices, wide.config, site)
     if usd is not None and wide.config.on_gpu:
         usd *= gpus / wide.config.world_size
@@ -275,11 +275,11 @@ def _sum(spans: Sequence[Span]) -> Span:
     return Span(*map(sum, zip(*spans, strict=True))) if spans else Span(0.0, 0.0, 0.0)
 
 
-def _seconds(cell: Cell, took: Took, limits: Limits) -> Span:
+def _seconds(setting: Setting, took: Took, limits: Limits) -> Span:
     """Return the seconds of one run. One that was seen to take less than its window takes no more at least."""
-    expected = took.seconds(cell.name, cell.config)
+    expected = took.seconds(setting.name, setting.config)
     most = max(expected, (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds))
-    return Span(min(expected, cell.config.measure.min_seconds), expected, most)
+    return Span(min(expected, setting.config.measure.min_seconds), expected, most)
 
 
 def _hours(seconds: Sequence[Span], weights: Sequence[float]) -> Span:
@@ -291,7 +291,7 @@ def _why_no_cost(plan: Plan, held: Sequence[_Holding]) -> str | None:
     unpriced = sorted({one.accelerator for one in held if one.usd_per_hour is None})
     if not unpriced:
         return None if held else "no run is left"
-    if not plan.manifest.settings.prices.raw:
+    if not plan.manifest.options.prices.raw:
         return "no prices are given"
     return f"no price is given for {' and '.join(unpriced)}"
 
@@ -302,9 +302,9 @@ def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
     `noise` is the standard deviation of a run's log rate as earlier runs showed it, pooled over pairs. None assumes
     `ASSUMED_NOISE`. Then the mean of several runs of the baseline in a block is quieter than one run.
     """
-    settings: Settings = plan.manifest.settings
+    options: Options = plan.manifest.options
     baselines = plan.manifest.baselines
-    family = sum(cell.unsupported is None and cell.name not in baselines for cell in plan.cells)
+    family = sum(setting.unsupported is None and setting.name not in baselines for setting in plan.settings)
     spread = ASSUMED_NOISE if noise is None else noise
     paired = spread if noise is not None else spread * math.sqrt((1.0 + 1.0 / _baseline_runs(plan)) / 2.0)
     source = "assumed" if noise is None else "seen in earlier runs"
@@ -313,38 +313,39 @@ def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
     if family < 1:
         return VisibleEffect(None, assumption, "there is no other setting to compare the baseline with")
     effect = smallest_visible_effect(
-        settings.repeats,
+        options.repeats,
         paired,
         family=family,
-        confidence=settings.analysis.confidence,
-        threshold=settings.analysis.threshold,
+        confidence=options.analysis.confidence,
+        threshold=options.analysis.threshold,
         power=POWER,
     )
     return VisibleEffect(effect, assumption, None if effect is not None else "one repeat gives no interval")
 
 
 def _baseline_runs(plan: Plan) -> int:
-    """Return how often the baseline runs in the blocks where it runs least often beside other cells; at least 1."""
-    cells = [[Run.parse(run).cell for run in block.runs] for block in plan.manifest.blocks]
+    """Return how often the baseline runs in the blocks where it runs least often beside other settings; at least 1."""
+    settings = [[Run.parse(run).setting for run in block.runs] for block in plan.manifest.blocks]
     return min(
-        (found for block in cells if 0 < (found := block.count(plan.manifest.baseline or "")) < len(block)), default=1
+        (found for block in settings if 0 < (found := block.count(plan.manifest.baseline or "")) < len(block)),
+        default=1,
     )
 
 
-def _usd_per_hour(prices: Prices, config: CellConfig, site: Site) -> float | None:
-    """Return the price of an hour of a cell with this config at `site` in USD, or None if no price is given for it."""
+def _usd_per_hour(prices: Prices, config: SettingConfig, site: Site) -> float | None:
+    """Return the hourly price of a setting with this config at `site` in USD, or None if no price is given."""
     models = [device.model for device in serving(config, site).inventory if device.accelerator == config.accelerator]
     return usd_per_hour_on(prices, config, models)
 
 
-# A plan as rows of plain data for printing: cells, those that cannot run and why, blocks, estimate, notes.
+# A plan as rows of plain data for printing: settings, those that cannot run and why, blocks, estimate, notes.
 
 
 @dataclass(frozen=True)
-class CellRow:
-    """A cell that can run: how many runs are wanted of it, and how many of those are settled already."""
+class SettingRow:
+    """A setting that can run: how many runs are wanted of it, and how many of those are settled already."""
 
-    cell: str
+    setting: str
     label: str
     axes: dict[str, Any]
     baseline: bool
@@ -354,9 +355,9 @@ class CellRow:
 
 @dataclass(frozen=True)
 class ReasonRow:
-    """A cell that is not going to run, with the reason; `cell` is None for one that an `exclude:` rule dropped."""
+    """A setting that will not run, with the reason; `setting` is None for one that an `exclude:` rule dropped."""
 
-    cell: str | None
+    setting: str | None
     label: str
     axes: dict[str, Any]
     reason: str
@@ -379,7 +380,7 @@ class PlanTable:
 
     sweep: str
     revision: int
-    cells: tuple[CellRow, ...]
+    settings: tuple[SettingRow, ...]
     unsupported: tuple[ReasonRow, ...]
     excluded: tuple[ReasonRow, ...]
     blocks: tuple[BlockRow, ...]
@@ -403,11 +404,11 @@ def plan_table(
     return PlanTable(
         sweep=manifest.sweep,
         revision=manifest.revision,
-        cells=tuple(_cell_rows(plan, done)),
+        settings=tuple(_setting_rows(plan, done)),
         unsupported=tuple(
-            ReasonRow(cell.name, label(cell.axes), cell.axes, cell.unsupported)
-            for cell in manifest.cells
-            if cell.unsupported
+            ReasonRow(setting.name, label(setting.axes), setting.axes, setting.unsupported)
+            for setting in manifest.settings
+            if setting.unsupported
         ),
         excluded=tuple(
             ReasonRow(None, label(dropped.axes), dropped.axes, dropped.because) for dropped in manifest.excluded
@@ -421,15 +422,17 @@ def plan_table(
     )
 
 
-def _cell_rows(plan: Plan, done: Collection[str]) -> Iterator[CellRow]:
+def _setting_rows(plan: Plan, done: Collection[str]) -> Iterator[SettingRow]:
     runs = plan.manifest.wanted_runs()
-    wanted = Counter(Run.parse(run).cell for run in runs)
-    settled = Counter(Run.parse(run).cell for run in runs if run in done)
+    wanted = Counter(Run.parse(run).setting for run in runs)
+    settled = Counter(Run.parse(run).setting for run in runs if run in done)
     baselines = plan.manifest.baselines
-    for cell in plan.manifest.cells:
-        if cell.unsupported is None:
-            baseline = cell.name in baselines
-            yield CellRow(cell.name, label(cell.axes), cell.axes, baseline, wanted[cell.name], settled[cell.name])
+    for setting in plan.manifest.settings:
+        if setting.unsupported is None:
+            baseline = setting.name in baselines
+            yield SettingRow(
+                setting.name, label(setting.axes), setting.axes, baseline, wanted[setting.name], settled[setting.name]
+            )
 
 
 def _block_rows(plan: Plan, done: Collection[str]) -> Iterator[BlockRow]:

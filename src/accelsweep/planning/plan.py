@@ -14,8 +14,8 @@ from pathlib import Path
 
 from accelsweep import registry
 from accelsweep.analysis.power import MIN_BLOCKS
-from accelsweep.config.setting import Cell
-from accelsweep.config.sweep_options import LOOKS, BlockSettings, Settings
+from accelsweep.config.setting import Setting
+from accelsweep.config.sweep_options import LOOKS, BlockOptions, Options
 from accelsweep.config.versions import Version
 from accelsweep.errors import InputError
 from accelsweep.files import set_aside, write_bytes_atomically
@@ -25,7 +25,7 @@ from accelsweep.planning.randomized_blocks import Cutting, Design, Past, design,
 from accelsweep.planning.source_digests import versions
 from accelsweep.records.cleanup import refuse_obstacles
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, FoundBatch, Manifest, PlannedCell, PlanPart
+from accelsweep.records.plan import Block, FoundBatch, Manifest, PlannedSetting, PlanPart
 from accelsweep.redaction import without_secrets
 from accelsweep.run_config import VERSION
 
@@ -44,64 +44,64 @@ class BlocksAsked:
     part: PlanPart | None = None
 
 
-def with_repeats(settings: Settings, before: Settings | None, asked: BlocksAsked) -> Settings:
-    """Return `settings` with the number of blocks that the sweep is to have."""
+def with_repeats(options: Options, before: Options | None, asked: BlocksAsked) -> Options:
+    """Return `options` with the number of blocks that the sweep is to have."""
     if asked.part is not None:
-        return settings.model_copy(update={"repeats": asked.part.repeats, "added_repeats": 0, "auto_repeats": False})
+        return options.model_copy(update={"repeats": asked.part.repeats, "added_repeats": 0, "auto_repeats": False})
     if asked.until_decided:
-        return _until_decided(settings, before, asked)
-    if not settings.auto_repeats:
-        return _with_added(settings, before, asked.add)
+        return _until_decided(options, before, asked)
+    if not options.auto_repeats:
+        return _with_added(options, before, asked.add)
     if asked.add:
         raise InputError(
             f"--add-repeats {asked.add} and repeats=auto are two answers to one question: leave one out, or give the "
             "number of repeats, as repeats=N"
         )
-    kept = before.repeats if before and before.auto_repeats else settings.repeats
-    return settings.model_copy(update={"repeats": asked.decided or kept})
+    kept = before.repeats if before and before.auto_repeats else options.repeats
+    return options.model_copy(update={"repeats": asked.decided or kept})
 
 
-def refuse_too_many(settings: Settings, cells: int) -> None:
+def refuse_too_many(options: Options, settings: int) -> None:
     """Raise InputError where a sweep of so many settings is larger than its limits: planning it would take minutes."""
-    limits, runs = settings.limits, cells * settings.repeats
+    limits, runs = options.limits, settings * options.repeats
     mended = "give fewer, or raise"
-    if settings.repeats > limits.max_repeats:
+    if options.repeats > limits.max_repeats:
         raise InputError(
-            f"{settings.repeats} repeats of each setting are more than limits.max_repeats={limits.max_repeats}: "
+            f"{options.repeats} repeats of each setting are more than limits.max_repeats={limits.max_repeats}: "
             f"{mended} it if you mean it"
         )
     if runs > limits.max_runs:
         raise InputError(
-            f"{cells} settings with {settings.repeats} repeats are {runs} runs, more than "
+            f"{settings} settings with {options.repeats} repeats are {runs} runs, more than "
             f"limits.max_runs={limits.max_runs}: {mended} it if you mean it"
         )
 
 
-def _until_decided(settings: Settings, before: Settings | None, asked: BlocksAsked) -> Settings:
-    """Return `settings` with the blocks of the present look: the first one, or that of the earlier plan."""
-    if settings.auto_repeats or asked.add:
-        other = "repeats=auto" if settings.auto_repeats else f"--add-repeats {asked.add}"
+def _until_decided(options: Options, before: Options | None, asked: BlocksAsked) -> Options:
+    """Return `options` with the blocks of the present look: the first one, or that of the earlier plan."""
+    if options.auto_repeats or asked.add:
+        other = "repeats=auto" if options.auto_repeats else f"--add-repeats {asked.add}"
         raise InputError(f"--until-decided and {other} are two answers to one question: leave one out")
-    if not settings.looks:
-        raise InputError(f"repeats_most={settings.repeats_most}: --until-decided takes {LOOKS[0]} blocks at least")
-    kept = before if before is not None and before.until_decided and before.repeats in settings.looks else None
-    return settings.model_copy(
+    if not options.looks:
+        raise InputError(f"repeats_most={options.repeats_most}: --until-decided takes {LOOKS[0]} blocks at least")
+    kept = before if before is not None and before.until_decided and before.repeats in options.looks else None
+    return options.model_copy(
         update={
             "until_decided": True,
-            "repeats": asked.decided or (kept.repeats if kept else settings.looks[0]),
+            "repeats": asked.decided or (kept.repeats if kept else options.looks[0]),
             "decided_at": dict(asked.decided_at if asked.decided_at is not None else kept.decided_at if kept else {}),
         }
     )
 
 
-def _with_added(settings: Settings, before: Settings | None, add: int) -> Settings:
-    """Return `settings` with the repeats that `--add-repeats` added, now and to the earlier plan.
+def _with_added(options: Options, before: Options | None, add: int) -> Options:
+    """Return `options` with the repeats that `--add-repeats` added, now and to the earlier plan.
 
     Earlier additions stay while the config asks for the same number as it did then. So repeating the command without
     `--add-repeats` resumes the larger sweep. A changed `repeats` states the wanted number anew.
     """
-    kept = before.added_repeats if before and before.repeats - before.added_repeats == settings.repeats else 0
-    return settings.model_copy(update={"repeats": settings.repeats + kept + add, "added_repeats": kept + add})
+    kept = before.added_repeats if before and before.repeats - before.added_repeats == options.repeats else 0
+    return options.model_copy(update={"repeats": options.repeats + kept + add, "added_repeats": kept + add})
 
 
 # The blocks of a checked grid, and the manifest that holds both.
@@ -111,7 +111,7 @@ def manifest_of(
     sweep: str,
     overrides: Sequence[str],
     grid: CheckedGrid,
-    settings: Settings,
+    options: Options,
     baseline: str | None,
     blocks: Design,
     sources: dict[str, str],
@@ -124,18 +124,21 @@ def manifest_of(
     part: PlanPart | None = None,
 ) -> Manifest:
     """Return the manifest of a grid and its blocks: the next revision, or that of the `past` where nothing changed."""
-    cells = grid.cells.values()
+    settings = grid.settings.values()
     manifest = Manifest(
         sweep=sweep,
         revision=past.revision + 1,
         experiment=grid.experiment,
         overrides=tuple(overrides),
         axes=grid.axes,
-        cells=tuple(PlannedCell(name=cell.name, axes=cell.axes, unsupported=cell.unsupported) for cell in cells),
+        settings=tuple(
+            PlannedSetting(name=setting.name, axes=setting.axes, unsupported=setting.unsupported)
+            for setting in settings
+        ),
         excluded=grid.excluded,
         baseline=baseline,
         blocks=blocks.planned,
-        settings=settings,
+        options=options,
         site=grid.site,
         sources=sources,
         versions=versions(),
@@ -152,7 +155,7 @@ def manifest_of(
     return manifest
 
 
-def once_each(block: BlockSettings) -> BlockSettings:
+def once_each(block: BlockOptions) -> BlockOptions:
     """Return the rules of blocks in which every setting runs once, those that others are compared with too."""
     return block.model_copy(update={"baseline_runs": 1})
 
@@ -160,16 +163,16 @@ def once_each(block: BlockSettings) -> BlockSettings:
 def planned_blocks(
     folder: SweepFolder,
     grid: CheckedGrid,
-    settings: Settings,
+    options: Options,
     baseline: str | None,
     existing: Sequence[Block],
     part: PlanPart | None,
 ) -> Design:
     """Return the blocks of a grid, which a feature may plan in its own way."""
     if part is None or baseline is None:
-        return blocks_of(folder.name, grid, settings, baseline, existing)
+        return blocks_of(folder.name, grid, options, baseline, existing)
     measured = frozenset(block.name for block in existing if folder.done(block.name).is_file())
-    task = _cutting(folder.name, grid, settings, baseline)
+    task = _cutting(folder.name, grid, options, baseline)
     return _planner_of(part)(task, part, existing, measured)
 
 
@@ -181,25 +184,25 @@ def _planner_of(part: PlanPart) -> Callable[..., Design]:
 
 
 def blocks_of(
-    sweep: str, grid: CheckedGrid, settings: Settings, baseline: str | None, existing: Sequence[Block]
+    sweep: str, grid: CheckedGrid, options: Options, baseline: str | None, existing: Sequence[Block]
 ) -> Design:
     """Return the blocks of a grid: the `existing` ones that it still wants some runs of, and new ones."""
     if baseline is None:
         return Design((), ())
-    task = _cutting(sweep, grid, settings, baseline)
+    task = _cutting(sweep, grid, options, baseline)
     if VERSION in grid.axes:
-        return paired_design(task, units(task.cells.values()), existing)
+        return paired_design(task, units(task.settings.values()), existing)
     return design(task, existing)
 
 
-def _cutting(sweep: str, grid: CheckedGrid, settings: Settings, baseline: str) -> Cutting:
-    supported = {cell.name: cell for cell in grid.cells.values() if cell.unsupported is None}
-    return Cutting(sweep, supported, baseline, settings, grid.site)
+def _cutting(sweep: str, grid: CheckedGrid, options: Options, baseline: str) -> Cutting:
+    supported = {setting.name: setting for setting in grid.settings.values() if setting.unsupported is None}
+    return Cutting(sweep, supported, baseline, options, grid.site)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan before it is written: the manifest, the blocks that no file holds yet, every cell with its config.
+    """A plan before it is written: the manifest, the blocks that no file holds yet, every setting with its config.
 
     `notes` are sentences for the user. `previous` is the revision that this one follows, None for the first. `damaged`
     are files of the earlier plan that cannot be read. They are set aside when this plan is written. `versioned`
@@ -208,7 +211,7 @@ class Plan:
 
     manifest: Manifest
     new_blocks: tuple[Block, ...]
-    cells: tuple[Cell, ...]
+    settings: tuple[Setting, ...]
     notes: tuple[str, ...] = ()
     previous: Manifest | None = None
     damaged: tuple[Path, ...] = ()
@@ -297,7 +300,7 @@ def _task(
             f"the name {folder.name!r} is taken: `accelsweep {folder.name}` writes there. Try --name my-{folder.name}"
         )
     kept = {one.search: one for one in past.manifest.found_batches} if past.manifest else {}
-    if auto_batch_size.searches_of(grid.points, grid.cells.values()):
+    if auto_batch_size.searches_of(grid.points, grid.settings.values()):
         if versioned:
             raise InputError("batch_size=auto could give each version another batch: give batch_size a number")
         grid, sources, kept = with_batches(home, overrides, folder.name, kept, batches)
@@ -306,19 +309,19 @@ def _task(
 
 def _made(home: Path, overrides: Sequence[str], task: _Task, asked: BlocksAsked) -> Plan:
     grid, past = task.grid, task.past
-    settings = with_repeats(grid.settings, past.manifest.settings if past.manifest else None, asked)
-    refuse_too_many(settings, len(grid.cells))
+    options = with_repeats(grid.options, past.manifest.options if past.manifest else None, asked)
+    refuse_too_many(options, len(grid.settings))
     for planned in registry.loaded("report_options"):
-        settings = settings.model_copy(update={"report": planned(settings.report, home)})
+        options = options.model_copy(update={"report": planned(options.report, home)})
     baseline, notes = choose_baseline(grid)
     if task.versioned:  # each setting has a baseline of its own, and none of them stands in every block
-        settings, notes = settings.model_copy(update={"block": once_each(settings.block)}), ()
-    blocks = planned_blocks(task.folder, grid, settings, baseline, past.blocks, asked.part)
+        options, notes = options.model_copy(update={"block": once_each(options.block)}), ()
+    blocks = planned_blocks(task.folder, grid, options, baseline, past.blocks, asked.part)
     manifest = manifest_of(
         task.folder.name,
         overrides,
         grid,
-        settings,
+        options,
         baseline,
         blocks,
         task.sources,
@@ -328,21 +331,21 @@ def _made(home: Path, overrides: Sequence[str], task: _Task, asked: BlocksAsked)
         found_batches=tuple(task.batches.values()),
         part=asked.part,
     )
-    notes = (*grid.notes, *notes, *_batch_notes(task), *_pilot_note(settings), *past.notes)
-    return Plan(manifest, blocks.new, tuple(grid.cells.values()), notes, past.manifest, past.damaged, task.versioned)
+    notes = (*grid.notes, *notes, *_batch_notes(task), *_pilot_note(options), *past.notes)
+    return Plan(manifest, blocks.new, tuple(grid.settings.values()), notes, past.manifest, past.damaged, task.versioned)
 
 
 def _batch_notes(task: _Task) -> tuple[str, ...]:
-    names = auto_batch_size.searches_of(task.grid.points, tuple(task.grid.cells.values()))
+    names = auto_batch_size.searches_of(task.grid.points, tuple(task.grid.settings.values()))
     return auto_batch_size.notes_on(task.batches[name] for name in names if name in task.batches)
 
 
-def _pilot_note(settings: Settings) -> tuple[str, ...]:
-    if not settings.pilot:
+def _pilot_note(options: Options) -> tuple[str, ...]:
+    if not options.pilot:
         return ()
     return (
         "repeats=auto: these blocks are the pilot; `accelsweep run` then measures what its noise asks for, "
-        f"{MIN_BLOCKS} to {settings.repeats_most} blocks in all",
+        f"{MIN_BLOCKS} to {options.repeats_most} blocks in all",
     )
 
 
@@ -372,12 +375,14 @@ def _profile(given: str | None, past: Manifest | None) -> str | None:
 
 
 def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
-    """Return the first supported cell that `baseline:` matches, else the first supported one, and notes about it."""
-    supported = [cell for cell in grid.cells.values() if cell.unsupported is None]
+    """Return the first supported setting that `baseline:` matches, else the first supported one, and notes about it."""
+    supported = [setting for setting in grid.settings.values() if setting.unsupported is None]
     if not supported:
         return None, ("nothing will be measured, because no setting of this grid can run here",)
-    wanted = grid.settings.baseline
-    matching = [cell.name for cell in supported if wanted and checked_grid.matches(wanted, grid.points[cell.name])]
+    wanted = grid.options.baseline
+    matching = [
+        setting.name for setting in supported if wanted and checked_grid.matches(wanted, grid.points[setting.name])
+    ]
     if matching:
         return matching[0], ()
     first = supported[0]
@@ -397,28 +402,28 @@ def search_plan(home: Path, wanted: Unsearched) -> Plan:
     """Return the plan of the first phase: the searches that are left, beside those that were planned before."""
     folder = search_folder(home, wanted.sweep)
     past = randomized_blocks.read(folder)
-    before = {cell.name for cell in past.manifest.cells} if past.manifest else set()
-    cells = {name: cell for name, cell in wanted.searches.items() if name in wanted.left or name in before}
-    axes = tuple(next(iter(cells.values())).axes)
-    settings = _settings(wanted.grid.settings)
-    grid = replace(wanted.grid, axes=axes, points={}, cells=cells, excluded=(), settings=settings)
-    baseline = next(iter(cells))
-    blocks = blocks_of(folder.name, grid, settings, baseline, past.blocks)
+    before = {setting.name for setting in past.manifest.settings} if past.manifest else set()
+    settings = {name: setting for name, setting in wanted.searches.items() if name in wanted.left or name in before}
+    axes = tuple(next(iter(settings.values())).axes)
+    options = _options(wanted.grid.options)
+    grid = replace(wanted.grid, axes=axes, points={}, settings=settings, excluded=(), options=options)
+    baseline = next(iter(settings))
+    blocks = blocks_of(folder.name, grid, options, baseline, past.blocks)
     manifest = manifest_of(
         folder.name,
         wanted.overrides,
         grid,
-        settings,
+        options,
         baseline,
         blocks,
         wanted.sources,
         past,
         searches_for=wanted.sweep,
     )
-    return Plan(manifest, blocks.new, tuple(cells.values()), past.notes, past.manifest, past.damaged)
+    return Plan(manifest, blocks.new, tuple(settings.values()), past.notes, past.manifest, past.damaged)
 
 
-def _settings(given: Settings) -> Settings:
+def _options(given: Options) -> Options:
     """Return the settings of the sweep with one search of each setting, and without what is said of its rates."""
     return given.model_copy(
         update={

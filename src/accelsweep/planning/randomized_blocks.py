@@ -1,8 +1,8 @@
 """Cut a sweep's runs into randomised complete blocks, and let existing blocks stand when the plan grows.
 
-Each block holds one repeat of each of its cells, and the baseline as often as `block.baseline_runs` says. The order is
-random, with a seed from the block's content, so the same plan gives the same blocks everywhere. Blocks are immutable. A
-larger plan puts its further runs into new blocks with fresh repeats of the baseline.
+Each block holds one repeat of each of its settings, and the baseline as often as `block.baseline_runs` says. The order
+is random, with a seed from the block's content, so the same plan gives the same blocks everywhere. Blocks are
+immutable. A larger plan puts its further runs into new blocks with fresh repeats of the baseline.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from accelsweep.config.setting import Cell
+from accelsweep.config.setting import Setting
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Settings
+from accelsweep.config.sweep_options import Options
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.planning.resources import fits, most_runs, needs, resource_class, together
@@ -25,32 +25,34 @@ from accelsweep.records.plan import Block, Manifest, PlannedBlock, in_any_versio
 from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
 
-# The numbers of a cell's repeats, and the seeds of its runs.
+# The numbers of a setting's repeats, and the seeds of its runs.
 
 
 class Numbers:
-    """Numbers the repeats of each cell, and deals out its seeds: each time the smallest that no block has used."""
+    """Numbers the repeats of each setting, and deals out its seeds: each time the smallest that no block has used."""
 
     def __init__(self, known: Iterable[Block]) -> None:
         self._repeats: dict[str, set[int]] = {}
         self._seeds: dict[str, set[int]] = {}
         for run in (run for block in known for run in block.runs):
-            self._repeats.setdefault(run.cell, set()).add(run.repeat)
-            self._seeds.setdefault(run.cell, set()).add(run.seed)
+            self._repeats.setdefault(run.setting, set()).add(run.repeat)
+            self._seeds.setdefault(run.setting, set()).add(run.seed)
 
-    def next_runs(self, cells: Sequence[Cell]) -> list[Run]:
-        """Return the runs of a new block. A cell that is there twice has two numbers and one seed.
+    def next_runs(self, settings: Sequence[Setting]) -> list[Run]:
+        """Return the runs of a new block. A setting that is there twice has two numbers and one seed.
 
-        So all cells of a block have one seed, unless the plan has grown. Then values that depend on the seed pair by
+        So all settings of a block have one seed, unless the plan has grown. Then values that depend on the seed pair by
         block too.
         """
-        each = {cell.name: cell for cell in cells}
-        seeds = {name: _unused(self._seeds.setdefault(name, set()), cell.config.seed) for name, cell in each.items()}
-        return [self._next_run(cell, seeds[cell.name]) for cell in cells]
+        each = {setting.name: setting for setting in settings}
+        seeds = {
+            name: _unused(self._seeds.setdefault(name, set()), setting.config.seed) for name, setting in each.items()
+        }
+        return [self._next_run(setting, seeds[setting.name]) for setting in settings]
 
-    def _next_run(self, cell: Cell, seed: int) -> Run:
-        number = _unused(self._repeats.setdefault(cell.name, set()), 0)
-        return Run.of(cell.name, number, seed - number)
+    def _next_run(self, setting: Setting, seed: int) -> Run:
+        number = _unused(self._repeats.setdefault(setting.name, set()), 0)
+        return Run.of(setting.name, number, seed - number)
 
 
 def _unused(used: set[int], first: int) -> int:
@@ -61,23 +63,23 @@ def _unused(used: set[int], first: int) -> int:
 
 
 FEWEST_TOGETHER = 6
-"""The cells beside which a job of its own is worth the baseline's two further runs, and another start-up."""
+"""The settings beside which a job of its own is worth the baseline's two further runs, and another start-up."""
 
 
 @dataclass(frozen=True)
 class Cutting:
-    """The cells that blocks are cut for: the supported ones by name in grid order, the baseline among them."""
+    """The settings that blocks are cut for: the supported ones by name in grid order, the baseline among them."""
 
     sweep: str
-    cells: Mapping[str, Cell]
+    settings: Mapping[str, Setting]
     baseline: str
-    settings: Settings
+    options: Options
     site: Site
     needs: dict[str, Resources] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Compute the needs of each cell."""
-        self.needs.update((name, needs(cell.config, self.site)) for name, cell in self.cells.items())
+        """Compute the needs of each setting."""
+        self.needs.update((name, needs(setting.config, self.site)) for name, setting in self.settings.items())
 
 
 @dataclass(frozen=True)
@@ -89,22 +91,22 @@ class Design:
 
 
 def design(task: Cutting, existing: Sequence[Block]) -> Design:
-    """Return blocks of which `settings.repeats` hold each supported cell; wanted runs of existing blocks count.
+    """Return blocks of which `settings.repeats` hold each supported setting; wanted runs of existing blocks count.
 
     Raises InputError if `block.minutes` is too short for a single run.
     """
-    for cell in task.cells:
-        most_runs_in_a_block(task, cell)
+    for setting in task.settings:
+        most_runs_in_a_block(task, setting)
     known = {block.name: block for block in existing}
     wanted = _wanted_of(list(known.values()), task)
     numbers = Numbers(known.values())
     layers = list(_layers(task, wanted, numbers))
-    most = max((task.settings.repeats_of(name) for name in task.cells if name != task.baseline), default=None)
-    repeats = task.settings.repeats if most is None else most
+    most = max((task.options.repeats_of(name) for name in task.settings if name != task.baseline), default=None)
+    repeats = task.options.repeats if most is None else most
     missing = repeats - _holding(task.baseline, [*wanted.values(), *(block.runs for block in layers)])
     spare = _spare_baselines(list(known.values()), wanted, task)[: max(0, missing)]
     wanted.update(spare)
-    alone = [new_block(numbers.next_runs([task.cells[task.baseline]]), task) for _ in range(missing - len(spare))]
+    alone = [new_block(numbers.next_runs([task.settings[task.baseline]]), task) for _ in range(missing - len(spare))]
     for block in [*layers, *alone]:
         known[block.name], wanted[block.name] = block, block.runs
     on_disk = {block.name for block in existing}
@@ -118,26 +120,30 @@ def design(task: Cutting, existing: Sequence[Block]) -> Design:
 def _wanted_of(known: Sequence[Block], task: Cutting) -> dict[str, tuple[Run, ...]]:
     """Return the wanted runs of each known block; the baseline is wanted where another run needs it.
 
-    A cell that was the baseline once may have several runs in a block: the first of them is its repeat there.
+    A setting that was the baseline once may have several runs in a block: the first of them is its repeat there.
     """
     wanted: dict[str, tuple[Run, ...]] = {}
-    count = dict.fromkeys(task.cells, 0)
+    count = dict.fromkeys(task.settings, 0)
     for block in known:
         first: dict[str, Run] = {}
         for run in sorted(block.runs, key=lambda run: run.repeat):
-            if run.cell in count and run.cell != task.baseline and count[run.cell] < task.settings.repeats_of(run.cell):
-                first.setdefault(run.cell, run)
-        count.update({cell: count[cell] + 1 for cell in first})
+            if (
+                run.setting in count
+                and run.setting != task.baseline
+                and count[run.setting] < task.options.repeats_of(run.setting)
+            ):
+                first.setdefault(run.setting, run)
+        count.update({setting: count[setting] + 1 for setting in first})
         wanted[block.name] = (*first.values(), *(_baselines(block, task) if first else ()))
     return wanted
 
 
 def _baselines(block: Block, task: Cutting) -> tuple[Run, ...]:
-    return tuple(run for run in block.runs if run.cell == task.baseline)
+    return tuple(run for run in block.runs if run.setting == task.baseline)
 
 
-def _holding(cell: str, blocks: Iterable[Sequence[Run]]) -> int:
-    return sum(any(run.cell == cell for run in runs) for runs in blocks)
+def _holding(setting: str, blocks: Iterable[Sequence[Run]]) -> int:
+    return sum(any(run.setting == setting for run in runs) for runs in blocks)
 
 
 def _spare_baselines(
@@ -149,28 +155,28 @@ def _spare_baselines(
 
 
 def _layers(task: Cutting, wanted: Mapping[str, tuple[Run, ...]], numbers: Numbers) -> Iterator[Block]:
-    """Yield new blocks until every cell but the baseline has its repeats."""
-    have = Counter(run.cell for runs in wanted.values() for run in runs)
-    repeats_of = task.settings.repeats_of
-    missing = {name: repeats_of(name) - have[name] for name in task.cells if name != task.baseline}
+    """Yield new blocks until every setting but the baseline has its repeats."""
+    have = Counter(run.setting for runs in wanted.values() for run in runs)
+    repeats_of = task.options.repeats_of
+    missing = {name: repeats_of(name) - have[name] for name in task.settings if name != task.baseline}
     for layer in range(max(missing.values(), default=0)):
-        cells = [name for name, count in missing.items() if count > layer]
-        for chunk in _chunks(cells, len(wanted) + layer, task):
-            yield new_block(numbers.next_runs([task.cells[name] for name in chunk]), task)
+        settings = [name for name, count in missing.items() if count > layer]
+        for chunk in _chunks(settings, len(wanted) + layer, task):
+            yield new_block(numbers.next_runs([task.settings[name] for name in chunk]), task)
 
 
-def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[str]]:
-    """Yield the cells of one block after the other: one repeat of all `cells`, by resource class, within the bounds.
+def _chunks(settings: Sequence[str], layer: int, task: Cutting) -> Iterator[list[str]]:
+    """Yield the settings of each block: one repeat of all `settings`, by resource class, within the bounds.
 
-    The baseline comes first, `block.baseline_runs` times but never more often than there are other cells. Beside a
-    single other cell, the time for its second run is better spent on more blocks.
+    The baseline comes first, `block.baseline_runs` times but never more often than there are other settings. Beside a
+    single other setting, the time for its second run is better spent on more blocks.
     """
     classes: dict[tuple[object, ...], list[str]] = {}
-    for name in cells:
-        classes.setdefault(resource_class(task.cells[name].config, task.site), []).append(name)
+    for name in settings:
+        classes.setdefault(resource_class(task.settings[name].config, task.site), []).append(name)
     for members in classes.values():
         most = most_runs_in_a_block(task, members[0])
-        baselines = int(min(task.settings.block.baseline_runs, most / 2)) if _takes_baseline(members, task) else 0
+        baselines = int(min(task.options.block.baseline_runs, most / 2)) if _takes_baseline(members, task) else 0
         room = int(min(most - baselines, _share(members, task)))
         shuffled = sorted(members, key=lambda name: sha256_text(f"{task.sweep}/{layer}/{name}"))
         count = math.ceil(len(members) / room)
@@ -180,42 +186,42 @@ def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[st
 
 
 def _takes_baseline(members: Sequence[str], task: Cutting) -> bool:
-    """Return whether the baseline has a place among these cells of one resource class.
+    """Return whether the baseline has a place among these settings of one resource class.
 
     One machine has what any run needs. A job of whole nodes has all of their cores, so it may ask for the baseline's.
     """
     if task.site.scheduler == "local":
         return True
     baseline = task.needs[task.baseline]
-    allocation = together([task.needs[name] for name in members], 1, task.settings.limits)
+    allocation = together([task.needs[name] for name in members], 1, task.options.limits)
     if task.site.of_kind(allocation.node_kind).jobs.exclusive:
         allocation = allocation.model_copy(update={"cpus": max(allocation.cpus, baseline.cpus)})
     return fits(baseline, allocation)
 
 
 def _share(members: Sequence[str], task: Cutting) -> int:
-    """Return how many of these cells a block has where nothing bounds it: so many that all nodes of a cluster work.
+    """Return how many of these settings a block has where nothing bounds it: so many that all nodes of a cluster work.
 
     The blocks of all repeats may run at once. Each has a fresh baseline, so a small share would cost more than it wins.
     """
-    if task.site.scheduler == "local" or task.settings.block.size is not None:
+    if task.site.scheduler == "local" or task.options.block.size is not None:
         return len(members)
     needs = task.needs[members[0]]
     at_once = task.site.of_kind(needs.node_kind).nodes // needs.nodes
-    jobs = max(1, math.ceil(at_once / task.settings.repeats))
+    jobs = max(1, math.ceil(at_once / task.options.repeats))
     return min(len(members), max(FEWEST_TOGETHER, math.ceil(len(members) / jobs)))
 
 
-def most_runs_in_a_block(task: Cutting, cell: str) -> float:
-    """Return how many runs a block may hold on nodes of the kind that this cell needs.
+def most_runs_in_a_block(task: Cutting, setting: str) -> float:
+    """Return how many runs a block may hold on nodes of the kind that this setting needs.
 
     Raises InputError where its time is too short for one.
     """
-    site = task.site.of_kind(task.needs[cell].node_kind)
-    size, limits = task.settings.block.size, task.settings.limits
+    site = task.site.of_kind(task.needs[setting].node_kind)
+    size, limits = task.options.block.size, task.options.limits
     most = size or math.inf
     for key, limit in {
-        "block.minutes": task.settings.block.minutes,
+        "block.minutes": task.options.block.minutes,
         f"{site.jobs_key}.max_minutes": _job_minutes(site),
     }.items():
         by_time = math.inf if limit is None else most_runs(limits, limit)
@@ -235,16 +241,16 @@ def _job_minutes(site: Site) -> int | None:
 def new_block(runs: Sequence[Run], task: Cutting) -> Block:
     """Return the block of these runs, in its random order and under the name of its content."""
     order_seed = int(sha256_text(canonical_json([task.sweep, sorted(run.name for run in runs)]))[:8], 16)
-    cells = [task.cells[run.cell] for run in runs]
+    settings = [task.settings[run.setting] for run in runs]
     return _named(
         Block(
             name="",
             sweep=task.sweep,
             order_seed=order_seed,
             runs=tuple(in_random_order(runs, order_seed)),
-            configs={cell.name: cell.config for cell in cells},
-            axes={cell.name: cell.axes for cell in cells},
-            resources=together([task.needs[cell.name] for cell in cells], len(runs), task.settings.limits),
+            configs={setting.name: setting.config for setting in settings},
+            axes={setting.name: setting.axes for setting in settings},
+            resources=together([task.needs[setting.name] for setting in settings], len(runs), task.options.limits),
         )
     )
 
@@ -257,7 +263,7 @@ def in_random_order(runs: Sequence[Run], order_seed: int) -> list[Run]:
 def _named(block: Block) -> Block:
     """Return the block under the name of its content. Resources are no part of it: limits may change, runs may not."""
     configs = {name: config.digest for name, config in block.configs.items()}
-    usual = {run.name: block.configs[run.cell].seed + run.repeat for run in block.runs}
+    usual = {run.name: block.configs[run.setting].seed + run.repeat for run in block.runs}
     runs = [run.name if run.seed == usual[run.name] else f"{run.name}/{run.seed}" for run in block.runs]
     content = canonical_json([block.sweep, block.order_seed, runs, configs])
     return block.model_copy(update={"name": f"b{sha256_text(content)[:12]}"})
@@ -267,8 +273,8 @@ def planned(block: Block, wanted: Sequence[Run], task: Cutting) -> PlannedBlock:
     """Return a block as the manifest lists it, with the `wanted` ones of its runs."""
     names = {run.name for run in wanted}
     runs = [run for run in block.runs if run.name in names]
-    each = list({run.cell: task.needs[run.cell] for run in runs}.values())
-    resources = together(each, len(runs), task.settings.limits).model_copy(update={"node": block.resources.node})
+    each = list({run.setting: task.needs[run.setting] for run in runs}.values())
+    resources = together(each, len(runs), task.options.limits).model_copy(update={"node": block.resources.node})
     return PlannedBlock(name=block.name, runs=tuple(run.name for run in runs), resources=resources)
 
 
@@ -318,7 +324,7 @@ def read(folder: SweepFolder) -> Past:
 # Blocks of a sweep that compares versions: one block holds all versions of a setting.
 
 Unit = tuple[str, ...]
-"""The names of the cells of one setting, one for each version."""
+"""The names of the settings of one setting, one for each version."""
 
 
 def paired_design(task: Cutting, units: Sequence[Unit], existing: Sequence[Block]) -> Design:
@@ -328,7 +334,7 @@ def paired_design(task: Cutting, units: Sequence[Unit], existing: Sequence[Block
     """
     known = {block.name: block for block in existing}
     have: Counter[Unit] = Counter()
-    repeats = {unit: max(map(task.settings.repeats_of, unit[1:] or unit)) for unit in units}
+    repeats = {unit: max(map(task.options.repeats_of, unit[1:] or unit)) for unit in units}
     wanted = {name: _complete_units(block, repeats, have) for name, block in known.items()}
     numbers, on_disk = Numbers(known.values()), {block.name for block in existing}
     missing = {unit: count - have[unit] for unit, count in repeats.items()}
@@ -343,10 +349,10 @@ def paired_design(task: Cutting, units: Sequence[Unit], existing: Sequence[Block
 
 def _complete_units(block: Block, repeats: Mapping[Unit, int], have: Counter[Unit]) -> tuple[Run, ...]:
     """Return the runs of a block whose settings still lack repeats, and count them in `have`."""
-    runs = {run.cell: run for run in sorted(block.runs, key=lambda run: -run.repeat)}
-    found = [unit for unit, count in repeats.items() if have[unit] < count and all(cell in runs for cell in unit)]
+    runs = {run.setting: run for run in sorted(block.runs, key=lambda run: -run.repeat)}
+    found = [unit for unit, count in repeats.items() if have[unit] < count and all(setting in runs for setting in unit)]
     have.update(found)
-    return tuple(runs[cell] for unit in found for cell in unit)
+    return tuple(runs[setting] for unit in found for setting in unit)
 
 
 def _paired_layers(task: Cutting, missing: Mapping[Unit, int], first: int, numbers: Numbers) -> Iterator[Block]:
@@ -354,14 +360,14 @@ def _paired_layers(task: Cutting, missing: Mapping[Unit, int], first: int, numbe
     for layer in range(max(missing.values(), default=0)):
         units = [unit for unit, count in missing.items() if count > layer]
         for chunk in _paired_chunks(task, units, first + layer):
-            yield new_block(numbers.next_runs([task.cells[cell] for unit in chunk for cell in unit]), task)
+            yield new_block(numbers.next_runs([task.settings[setting] for unit in chunk for setting in unit]), task)
 
 
 def _paired_chunks(task: Cutting, units: Sequence[Unit], layer: int) -> Iterator[list[Unit]]:
     """Yield the settings of one block after the other, by resource class and within the bounds of a block."""
     classes: dict[tuple[object, ...], list[Unit]] = {}
     for unit in units:
-        classes.setdefault(resource_class(task.cells[unit[0]].config, task.site), []).append(unit)
+        classes.setdefault(resource_class(task.settings[unit[0]].config, task.site), []).append(unit)
     for members in classes.values():
         most = most_runs_in_a_block(task, members[0][0])
         room = min(most / max(map(len, members)), len(members))
@@ -375,9 +381,9 @@ def _paired_chunks(task: Cutting, units: Sequence[Unit], layer: int) -> Iterator
         yield from (shuffled[index::count] for index in range(count))
 
 
-def units(cells: Iterable[Cell]) -> list[Unit]:
-    """Return the names of each setting's supported cells, one for each version."""
+def units(settings: Iterable[Setting]) -> list[Unit]:
+    """Return the names of each setting's supported settings, one for each version."""
     found: dict[str, list[str]] = {}
-    for cell in cells:
-        found.setdefault(in_any_version(cell.axes), []).append(cell.name)
+    for setting in settings:
+        found.setdefault(in_any_version(setting.axes), []).append(setting.name)
     return [tuple(names) for names in found.values()]

@@ -1,4 +1,4 @@
-"""The resources of a block's allocation, computed from its cells. The rules of the workflow only pass them on.
+"""The resources of a block's allocation, computed from its settings. The rules of the workflow only pass them on.
 
 `nodes` machines have one task each (a supervisor, or a launcher of ranks). `cpus` are per task, and `gpus` are the sum
 over all nodes. `minutes` are the time limits of all runs plus start-up.
@@ -16,15 +16,15 @@ from accelsweep.devices.datasheets import matches_model
 from accelsweep.devices.device_kind import Device
 from accelsweep.devices.kinds import KINDS, kind_of
 from accelsweep.errors import InputError, nearest
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.protocol import Resources
 from accelsweep.significant_digits import count_of
 
-# The kind of node that serves a cell, at a site that has several.
+# The kind of node that serves a setting, at a site that has several.
 
 
-def serving(config: CellConfig, site: Site) -> Site:
-    """Return `site` as this cell sees it: with the nodes of its kind alone, and of devices the model that it names.
+def serving(config: SettingConfig, site: Site) -> Site:
+    """Return `site` as this setting sees it: with the nodes of its kind alone, and of devices the model that it names.
 
     Raises InputError where none of the site's kinds of node is meant, or several are.
     """
@@ -36,8 +36,8 @@ def serving(config: CellConfig, site: Site) -> Site:
     return own if named else _of_model(config, own)
 
 
-def kind_for(config: CellConfig, site: Site) -> NodeKind:
-    """Return the kind of node of `site` that serves this cell; raise InputError where that is none, or not one."""
+def kind_for(config: SettingConfig, site: Site) -> NodeKind:
+    """Return the kind of node of `site` that serves this setting; raise InputError where that is none, or not one."""
     having = [kind for kind in site.kinds if any(one.accelerator == config.accelerator for one in kind.inventory)]
     if (model := config.device_model) is None:
         fitting = [kind for kind in having if _nothing_else(kind, config.accelerator)] or having
@@ -58,21 +58,21 @@ def kind_for(config: CellConfig, site: Site) -> NodeKind:
     )
 
 
-def is_model(config: CellConfig, device: Device) -> bool:
+def is_model(config: SettingConfig, device: Device) -> bool:
     """Return whether the config's accelerator, and the model that it names if any, mean this device."""
     if device.accelerator != config.accelerator:
         return False
     return config.device_model is None or matches_model(config.device_model, device.model)
 
 
-def models_for(config: CellConfig, site: Site) -> tuple[str, ...]:
-    """Return the models of the devices that may run this cell; empty where its config names none, and any will do."""
+def models_for(config: SettingConfig, site: Site) -> tuple[str, ...]:
+    """Return the device models that may run this setting; empty where its config names none and any will do."""
     if config.device_model is None:
         return ()
     return tuple(one.model for one in serving(config, site).inventory if one.accelerator == config.accelerator)
 
 
-def _of_model(config: CellConfig, site: Site) -> Site:
+def _of_model(config: SettingConfig, site: Site) -> Site:
     """Return the site without devices of other models than the config names."""
     if config.device_model is None:
         return site
@@ -94,11 +94,11 @@ FEWEST_MINUTES = 5
 """The time limit of a job whose settings were measured before: so many times as long as they took, so long at least."""
 
 
-def resource_class(config: CellConfig, site: Site) -> tuple[Any, ...]:
-    """Return the common feature of cells that may share a block: nothing on one machine, the same nodes on a cluster.
+def resource_class(config: SettingConfig, site: Site) -> tuple[Any, ...]:
+    """Return what settings must have in common to share a block: nothing on one machine, the nodes on a cluster.
 
-    A job that holds whole nodes has all their devices, so cells with fewer share it. On shared nodes a cell with one
-    device would keep the others' devices idle.
+    A job that holds whole nodes has all their devices, so settings with fewer share it. On shared nodes a setting with
+    one device would keep the others' devices idle.
     """
     if site.scheduler == "local":
         return ()
@@ -107,12 +107,12 @@ def resource_class(config: CellConfig, site: Site) -> tuple[Any, ...]:
     return (config.accelerator, kind, devices, config.num_nodes)
 
 
-def needs(config: CellConfig, site: Site) -> Resources:
-    """Return the needs of one run of this cell, its time apart.
+def needs(config: SettingConfig, site: Site) -> Resources:
+    """Return the needs of one run of this setting, its time apart.
 
     A rank takes `threads` CPU cores. Where that is open, a GPU's rank takes the site's `cpus_per_gpu`. Without that
     value it takes its share of all the node's cores, as on a machine of one's own. Against a single core every GPU
-    would look good. A CPU cell asks for `fake_gpus` of the site per node, in tests alone.
+    would look good. A CPU setting asks for `fake_gpus` of the site per node, in tests alone.
     """
     kind = kind_for(config, site).name if site.kinds else None
     return _asked(serving(config, site), kind, config.accelerator, config.devices, config.num_nodes, config.threads)
@@ -189,29 +189,29 @@ def held_in_words(needs: Resources, site: Site) -> str:
     return f"whole nodes: {', '.join(idle)}; site.{site.scheduler}.exclusive=false shares them" if idle else ""
 
 
-def threads_per_rank(config: CellConfig, site: Site) -> int | None:
-    """Return the CPU threads of each rank of this cell; None lets the ranks of a node share the available cores.
+def threads_per_rank(config: SettingConfig, site: Site) -> int | None:
+    """Return the CPU threads of each rank of this setting; None lets the ranks of a node share the available cores.
 
-    On a cluster they are the cell's own request, because a block may hold cells that ask for more.
+    On a cluster they are the setting's own request, because a block may hold settings that ask for more.
     """
     if config.threads is not None or site.scheduler == "local":
         return config.threads
     return max(1, needs(config, site).cpus // config.devices)
 
 
-def fits(cell: Resources, block: Resources) -> bool:
-    """Return whether a run with the needs of `cell` can be measured in an allocation that offers `block`.
+def fits(setting: Resources, block: Resources) -> bool:
+    """Return whether a run with the needs of `setting` can be measured in an allocation that offers `block`.
 
     It must not leave more than half of the nodes idle: a baseline of one node has no place among sixteen.
     """
-    gpus_fit = cell.gpus * block.nodes <= block.gpus * cell.nodes  # per node
-    if cell.node_kind != block.node_kind:
+    gpus_fit = setting.gpus * block.nodes <= block.gpus * setting.nodes  # per node
+    if setting.node_kind != block.node_kind:
         return False
-    return cell.nodes <= block.nodes <= 2 * cell.nodes and cell.cpus <= block.cpus and gpus_fit
+    return setting.nodes <= block.nodes <= 2 * setting.nodes and setting.cpus <= block.cpus and gpus_fit
 
 
 def together(each: Sequence[Resources], runs: int, limits: Limits) -> Resources:
-    """Return the allocation in which `runs` runs, of cells that need `each`, can be measured one after another."""
+    """Return the allocation in which `runs` runs, of settings that need `each`, can be measured one after another."""
     memory = [need.mem_mb for need in each if need.mem_mb is not None]
     return Resources(
         nodes=max(need.nodes for need in each),

@@ -25,7 +25,7 @@ from accelsweep.errors import InputError, nearest
 from accelsweep.installation import __version__, in_installed
 from accelsweep.plain_json import sha256_text
 from accelsweep.records.layout import SweepFolder
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.tasks import task_of
 
 # The origin of a run's modules: the working directory, or the tree of a version in the place of a checkout.
@@ -108,7 +108,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def targets(config: CellConfig) -> Iterator[tuple[str, str]]:
+def targets(config: SettingConfig) -> Iterator[tuple[str, str]]:
     """Yield the dotted key and the value of every text under `_target_`, and what else decides what is measured.
 
     That is the module of a task that a feature brings, and the library behind a class of ours.
@@ -122,7 +122,7 @@ def targets(config: CellConfig) -> Iterator[tuple[str, str]]:
         yield "model._target_", module
 
 
-def stated_targets(config: CellConfig) -> Iterator[tuple[str, Any]]:
+def stated_targets(config: SettingConfig) -> Iterator[tuple[str, Any]]:
     """Yield the dotted key and the value, whatever it is, of every `_target_` below what is a user's to state."""
     places = {"model": config.model, "data": config.data, "optimizer": config.optimizer, "trainer": config.trainer}
     for key, value in places.items():

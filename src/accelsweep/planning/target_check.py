@@ -23,7 +23,7 @@ from accelsweep.config.hydra import Composer
 from accelsweep.errors import InputError, nearest
 from accelsweep.installation import in_installed
 from accelsweep.planning.source_digests import ImportPath, find_package, places_of, stated_targets
-from accelsweep.run_config import LEARNING_RATE_KEYS, CellConfig
+from accelsweep.run_config import LEARNING_RATE_KEYS, SettingConfig
 from accelsweep.target_signature import OUR_PACKAGE, Arguments, refuse_arguments
 from accelsweep.tasks import task_of
 
@@ -32,7 +32,7 @@ _FORM = "`_target_` is package.module.Class"
 _OURS = OUR_PACKAGE.removesuffix(".")
 
 
-def refuse_missing(configs: Iterable[CellConfig], path: ImportPath) -> None:
+def refuse_missing(configs: Iterable[SettingConfig], path: ImportPath) -> None:
     """Raise InputError, naming the key, for a `_target_` that is no class's name, or whose class is not there.
 
     A grid has many settings and few classes: each is looked up once, because its sources are read for that.
@@ -44,7 +44,7 @@ def refuse_missing(configs: Iterable[CellConfig], path: ImportPath) -> None:
         _look_up(key, target, path)
 
 
-def refuse_wrong_arguments(configs: Iterable[CellConfig], path: ImportPath) -> None:
+def refuse_wrong_arguments(configs: Iterable[SettingConfig], path: ImportPath) -> None:
     """Raise InputError, naming the key, for an argument that a class does not take, or that it needs and does not get.
 
     Only the names of arguments count, so settings that differ in values are looked at once.
@@ -68,7 +68,7 @@ class _Built(NamedTuple):
     from_us: tuple[str, ...] = ()
 
 
-def _built(config: CellConfig) -> Iterator[_Built]:
+def _built(config: SettingConfig) -> Iterator[_Built]:
     if not task_of(config.task, config.raw).model_trains:
         yield from _built_in("model", config.model, ("batch_size",) if config.brings_own_data else ())
     data = {key: value for key, value in config.data.items() if key != "batch_size"}
@@ -441,7 +441,7 @@ def _is_new(override: Override, config: DictConfig, opened: tuple[str, ...]) -> 
     return not (isinstance(node, DictConfig) and last in node)
 
 
-def optimizer_notes(composer: Composer, overrides: Sequence[str], configs: Iterable[CellConfig]) -> list[str]:
+def optimizer_notes(composer: Composer, overrides: Sequence[str], configs: Iterable[SettingConfig]) -> list[str]:
     """Return the notes for a user who states an optimiser for a module that may bring its own.
 
     `configs` are those of the grid's points.

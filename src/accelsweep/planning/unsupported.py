@@ -1,6 +1,6 @@
 """Rules of the plan alone: combinations that the config or the declared inventory make impossible.
 
-Such a cell stays as an `unsupported` row with its reason. The machine that plans is never asked; other failures are
+Such a setting stays as an `unsupported` row with its reason. The machine that plans is never asked; other failures are
 decided where the run happens.
 """
 
@@ -14,7 +14,7 @@ from accelsweep import registry
 from accelsweep.config.site import Site
 from accelsweep.devices.kinds import AUTO_ACCELERATORS, kind_of, kind_or_unknown
 from accelsweep.planning.resources import held_gpus, needs, serving
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import count_of
 from accelsweep.tasks import task_of
@@ -25,7 +25,7 @@ from accelsweep.trainer_arguments import FSDP, without_effect
 OUR_FULLY_SHARDED = "accelsweep.worker.loops.strategies.FullySharded"
 
 
-def cannot_distribute(config: CellConfig, site: Site) -> str | None:
+def cannot_distribute(config: SettingConfig, site: Site) -> str | None:
     """Return why `trainer.strategy` cannot train a setting. Only a machine that measures is asked for packages."""
     if task_of(config.task, config.raw).without_loop is not None:
         return None
@@ -50,7 +50,7 @@ def _own_precision(plugins: Any) -> str | None:
     return next((target for target in targets if target.endswith("Precision")), None)
 
 
-def _cannot_shard(config: CellConfig, named: str, target: str, strategy: Any) -> str | None:
+def _cannot_shard(config: SettingConfig, named: str, target: str, strategy: Any) -> str | None:
     on = config.accelerator
     offloads = target == "fsdp_cpu_offload" or (isinstance(strategy, Mapping) and strategy.get("cpu_offload"))
     if on not in ("cpu", "cuda"):
@@ -66,7 +66,7 @@ def _cannot_shard(config: CellConfig, named: str, target: str, strategy: Any) ->
     return None
 
 
-def _cannot_speed(config: CellConfig, named: str, site: Site) -> str | None:
+def _cannot_speed(config: SettingConfig, named: str, site: Site) -> str | None:
     if config.accelerator != "cuda":
         return f"{named} trains on CUDA devices only, not with accelerator={config.accelerator}"
     if config.trainer.get("gradient_clip_val") and config.trainer.get("gradient_clip_algorithm") == "value":
@@ -85,8 +85,8 @@ def resolve_auto(site: Site) -> str:
     return next((accelerator for accelerator in AUTO_ACCELERATORS if accelerator in present), "cpu")
 
 
-def why_unsupported(config: CellConfig, site: Site) -> str | None:
-    """Return why a cell with this checked config cannot run at `site`, or None if nothing speaks against it.
+def why_unsupported(config: SettingConfig, site: Site) -> str | None:
+    """Return why a setting with this checked config cannot run at `site`, or None if nothing speaks against it.
 
     Raises InputError where the config names a kind of node that the site lacks, or none of several.
     """
@@ -99,13 +99,13 @@ def why_unsupported(config: CellConfig, site: Site) -> str | None:
     )
 
 
-def _by_task(config: CellConfig, site: Site) -> str | None:
+def _by_task(config: SettingConfig, site: Site) -> str | None:
     check = task_of(config.task, config.raw).unsupported
     reason: str | None = registry.load(check)(config, site) if check is not None else None
     return reason
 
 
-def _by_config(config: CellConfig) -> str | None:
+def _by_config(config: SettingConfig) -> str | None:
     kind = kind_of(config.accelerator)
     if refused := kind.unsupported_precision(config.precision):
         return refused
@@ -115,7 +115,7 @@ def _by_config(config: CellConfig) -> str | None:
     return None
 
 
-def _by_inventory(config: CellConfig, site: Site) -> str | None:
+def _by_inventory(config: SettingConfig, site: Site) -> str | None:
     accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
     others = [device.model for device in site.devices if device.accelerator == accelerator]
     site = serving(config, site)
@@ -135,7 +135,7 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
     return None
 
 
-def _by_limit(config: CellConfig, site: Site) -> str | None:
+def _by_limit(config: SettingConfig, site: Site) -> str | None:
     """Return why a setting keeps more GPUs from others than its kind of node, or the whole site, lets a sweep keep."""
     own = serving(config, site)
     held = held_gpus(needs(config, own), own)

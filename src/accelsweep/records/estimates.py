@@ -52,14 +52,14 @@ class Estimate(Frozen):
 
 
 class Speedup(Frozen):
-    """The ratio of a cell's rate to the baseline's. `paired` says whether both were measured in the same blocks."""
+    """The ratio of a setting's rate to the baseline's. `paired` says whether both were measured in the same blocks."""
 
     ratio: Estimate
     paired: bool
 
 
 class Summary(Frozen):
-    """A metric over a cell's repeats: the median and the range, or the reason why there is none."""
+    """A metric over a setting's repeats: the median and the range, or the reason why there is none."""
 
     median: float | None
     minimum: float | None

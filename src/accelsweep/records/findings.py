@@ -43,7 +43,7 @@ class RunPoint(Frozen):
 
 
 class StepBottleneck(Frozen):
-    """The time of a cell's steps by part: `shares` by `records.run_record.PARTS`, means over `count` runs."""
+    """The time of a setting's steps by part: `shares` by `records.run_record.PARTS`, means over `count` runs."""
 
     verdict: str
     evidence: str
@@ -51,10 +51,10 @@ class StepBottleneck(Frozen):
     count: int
 
 
-class CellFinding(Frozen):
-    """All that is known of one cell on one kind of machine; `hardware` names that kind, None where nothing ran.
+class SettingFinding(Frozen):
+    """All that is known of one setting on one kind of machine; `hardware` names that kind, None where nothing ran.
 
-    A cell that was measured on machines of two kinds has two findings. `rate` is the compared metric, with its unit.
+    A setting that was measured on machines of two kinds has two findings. `rate` is the compared metric, with its unit.
     `quality_difference` is its quality minus the baseline's, paired by seed. `memory_share` is its memory over that of
     the machine or the device, None where the inventory does not state that. `again` is the command that measures this
     setting alone, `trainer` the call of Lightning's Trainer; None where there is none. `costs` maps `usd_per_hour`,
@@ -63,7 +63,7 @@ class CellFinding(Frozen):
     a rate because they missed their target; `time_to_target` is that of the runs that reached it.
     """
 
-    cell: str
+    setting: str
     label: str
     axes: dict[str, Any]
     hardware: str | None
@@ -143,19 +143,19 @@ class Hardware(Frozen):
 
 
 class Choice(Frozen):
-    """A cell worth choosing, why, and how it compares, in words whose numbers stand in the cell's finding.
+    """A setting worth choosing, why, and how it compares, in words whose numbers stand in the setting's finding.
 
-    `hardware` tells apart the findings of a cell that was measured on several kinds of it.
+    `hardware` tells apart the findings of a setting that was measured on several kinds of it.
     """
 
-    cell: str
+    setting: str
     title: str
     sentence: str
     hardware: str | None = None
 
-    def chooses(self, finding: CellFinding) -> bool:
-        """Return whether this is the chosen cell, on the chosen hardware."""
-        return finding.cell == self.cell and self.hardware in (None, finding.hardware)
+    def chooses(self, finding: SettingFinding) -> bool:
+        """Return whether this is the chosen setting, on the chosen hardware."""
+        return finding.setting == self.setting and self.hardware in (None, finding.hardware)
 
 
 class Certainty(StrEnum):
@@ -196,14 +196,14 @@ class Recommendation(Frozen):
 
 
 class ScalingPoint(Frozen):
-    """A cell against the same cell on the fewest devices: `efficiency` is the speed-up over the device ratio.
+    """A setting against the same setting on the fewest devices: `efficiency` is the speed-up over the device ratio.
 
     It is None where no device was added: ranks on one processor share its cores, one machine is cut into more parts.
     """
 
     series: str
     kind: str
-    cell: str
+    setting: str
     devices: int
     speedup: Estimate
     efficiency: Estimate | None
@@ -251,15 +251,15 @@ class ScalingLaw(Frozen):
 
 
 class BatchCurve(Frozen):
-    """Cells that differ in batch size only, smallest first: where the rate stops to grow, and where memory ends.
+    """Settings that differ in batch size only, smallest first: where the rate stops to grow, and where memory ends.
 
-    `knee` is the cell with the smallest batch that reaches 95 % of the series' best rate; `largest_measured` and
+    `knee` is the setting with the smallest batch that reaches 95 % of the series' best rate; `largest_measured` and
     `smallest_out_of_memory` are batch sizes per device. All three are None where the series does not show them.
     """
 
     series: str
     hardware: str | None
-    cells: tuple[str, ...]
+    settings: tuple[str, ...]
     knee: str | None
     largest_measured: int | None
     smallest_out_of_memory: int | None
@@ -299,8 +299,8 @@ _Section = TypeVar("_Section", bound=Section)
 class Findings(Document):
     """All numbers of one sweep's report.
 
-    `rate_metric` names the metric that cells are compared by, `rate_unit` its unit. `family` is the number of ratios
-    whose intervals hold together. `pareto` names the cells that no other beats in all of `pareto_objectives`.
+    `rate_metric` names the metric that settings are compared by, `rate_unit` its unit. `family` is the number of ratios
+    whose intervals hold together. `pareto` names the settings that no other beats in all of `pareto_objectives`.
     `costs_note` says why there are no costs, None where there are some. `prices` are those that the costs were computed
     with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the sweeps that these findings
     were made of, where there are several; runs are then named SWEEP/RUN. `looks` are the numbers of blocks after which
@@ -327,7 +327,7 @@ class Findings(Document):
     outcomes: dict[Outcome, int]
     smallest_visible_effect: float | None
     hardware: tuple[Hardware, ...]
-    cells: tuple[CellFinding, ...]
+    settings: tuple[SettingFinding, ...]
     excluded: tuple[Excluded, ...]
     refusals: tuple[str, ...]
     doubts: tuple[Doubt, ...]

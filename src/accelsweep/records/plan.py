@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from accelsweep import registry
 from accelsweep.config.schema import Config
 from accelsweep.config.site import Site
-from accelsweep.config.sweep_options import Settings
+from accelsweep.config.sweep_options import Options
 from accelsweep.config.versions import Version, without_version
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.plain_json import canonical_json, sha256_text
@@ -22,7 +22,7 @@ from accelsweep.schedulers.protocol import Resources
 class Block(Document):
     """Runs that share one allocation, in the random order in which they are measured. Immutable, named by content.
 
-    `configs` maps each cell's name to its frozen scientific config, so that a run needs this file and nothing else.
+    `configs` maps each setting's name to its frozen scientific config, so that a run needs this file and nothing else.
     """
 
     kind: ClassVar[str] = "block"
@@ -66,8 +66,8 @@ class Hold(Document):
     run_since: str | None = None
 
 
-class PlannedCell(Frozen):
-    """A cell as the manifest lists it: without its config, which stands in the blocks."""
+class PlannedSetting(Frozen):
+    """A setting as the manifest lists it: without its config, which stands in the blocks."""
 
     name: str
     axes: dict[str, Any]
@@ -140,7 +140,7 @@ _Part = TypeVar("_Part", bound=PlanPart)
 class Manifest(Document):
     """One revision of a sweep's plan, with everything that a job, a reader or a later revision needs from it.
 
-    `cells` are in grid order and include the unsupported ones; `blocks` are in the order in which they were planned.
+    `settings` are in grid order and include the unsupported ones; `blocks` are in the order in which they were planned.
     `sources` maps each user package to the digest of its source files when the plan was made. `compared` are the
     versions of a sweep that has that axis, the one that the others are compared with first. `profile` is that of
     Snakemake, as the user gave it last, where it is not `local`. `found_batches` are those of all revisions, so that a
@@ -155,11 +155,11 @@ class Manifest(Document):
     experiment: str | None
     overrides: tuple[str, ...]
     axes: tuple[str, ...]
-    cells: tuple[PlannedCell, ...]
+    settings: tuple[PlannedSetting, ...]
     excluded: tuple[Excluded, ...]
     baseline: str | None
     blocks: tuple[PlannedBlock, ...]
-    settings: Settings
+    options: Options
     site: Site
     sources: dict[str, str]
     versions: dict[str, str]
@@ -189,10 +189,10 @@ class Manifest(Document):
     def partners(self) -> dict[str, str]:
         """The baseline of each setting that has one: the setting in the first version, or that of the sweep."""
         if not self.compared:
-            return {} if self.baseline is None else {cell.name: self.baseline for cell in self.cells}
-        alike = {cell.name: in_any_version(cell.axes) for cell in self.cells}
+            return {} if self.baseline is None else {setting.name: self.baseline for setting in self.settings}
+        alike = {setting.name: in_any_version(setting.axes) for setting in self.settings}
         first = self.compared[0].name
-        firsts = {alike[cell.name]: cell.name for cell in self.cells if cell.axes.get(VERSION) == first}
+        firsts = {alike[setting.name]: setting.name for setting in self.settings if setting.axes.get(VERSION) == first}
         return {name: firsts[axes] for name, axes in alike.items() if axes in firsts}
 
     @property

@@ -24,7 +24,7 @@ from accelsweep.records.layout import ATTEMPTS_FOLDER, LOG_FILE, RECORD_FILE, ST
 from accelsweep.records.plan import Block, Manifest
 from accelsweep.records.run_record import Record, steps_damage
 from accelsweep.results import RankResult
-from accelsweep.run_config import CellConfig, Run
+from accelsweep.run_config import Run, SettingConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def read_record(folder: SweepFolder, run: str) -> Record:
     """Return the record of the run named `run`.
 
-    Raises DamagedFile, also for the record of another run or cell; FileNotFoundError where there is none.
+    Raises DamagedFile, also for the record of another run or setting; FileNotFoundError where there is none.
     """
     return read_record_at(folder.record(run), run)
 
@@ -62,8 +62,8 @@ def own_record(record: Record, path: Path, run: str) -> Record:
     """Return `record`, which was read from `path`; raise DamagedFile if it is not of the run named `run`."""
     if record.run != run:
         raise DamagedFile(path, f"it is the record of another run, {record.run!r}")
-    if record.cell != Run.parse(run).cell:
-        raise DamagedFile(path, f"it is the record of another setting, {record.cell!r}")
+    if record.setting != Run.parse(run).setting:
+        raise DamagedFile(path, f"it is the record of another setting, {record.setting!r}")
     return record
 
 
@@ -256,8 +256,8 @@ class RunFolder:
 # The two ways to read the blocks of a plan: leniently, and strictly where one setting's block is wanted.
 
 
-def block_of(folder: SweepFolder, manifest: Manifest, cell: str) -> Block:
-    """Return the first block that holds `cell`, with its frozen config and the values on its axes.
+def block_of(folder: SweepFolder, manifest: Manifest, setting: str) -> Block:
+    """Return the first block that holds `setting`, with its frozen config and the values on its axes.
 
     Raises InputError where no block holds it. Raises DamagedFile where none does that can be read.
     """
@@ -268,11 +268,11 @@ def block_of(folder: SweepFolder, manifest: Manifest, cell: str) -> Block:
         except DamagedFile as error:
             damage = damage or error
             continue
-        if cell in block.configs:
+        if setting in block.configs:
             return block
     if damage is None:
-        raise InputError(f"no block of sweep {folder.name!r} holds setting {cell!r}")
-    why = f"{damage.why}; no other block holds setting {cell!r}. The same `accelsweep run` writes it anew"
+        raise InputError(f"no block of sweep {folder.name!r} holds setting {setting!r}")
+    why = f"{damage.why}; no other block holds setting {setting!r}. The same `accelsweep run` writes it anew"
     raise DamagedFile(damage.path, why)
 
 
@@ -288,10 +288,10 @@ def readable_blocks(folder: SweepFolder, manifest: Manifest) -> Iterator[Block]:
     return (block for planned in manifest.blocks if (block := block_or_none(folder, planned.name)) is not None)
 
 
-def readable_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConfig]:
+def readable_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingConfig]:
     """Return the config of each setting by name, from the blocks; what a damaged block alone holds is left out."""
-    found: dict[str, CellConfig] = {}
-    runnable = {cell.name for cell in manifest.cells if cell.unsupported is None}
+    found: dict[str, SettingConfig] = {}
+    runnable = {setting.name for setting in manifest.settings if setting.unsupported is None}
     for block in readable_blocks(folder, manifest):
         found |= block.configs
         if found.keys() >= runnable:

@@ -100,7 +100,7 @@ class Record(Document):
     sweep: str
     block: str
     run: str
-    cell: str
+    setting: str
     repeat: int
     seed: int
     position: int

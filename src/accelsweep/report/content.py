@@ -11,7 +11,7 @@ from accelsweep import registry
 from accelsweep.config.setting import axes_in_words
 from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.findings import CellFinding, Certainty, Choice, Findings, Recommendation
+from accelsweep.records.findings import Certainty, Choice, Findings, Recommendation, SettingFinding
 from accelsweep.records.layout import RunsPlace
 from accelsweep.records.run_record import doubt_in_words
 from accelsweep.report import units as fmt
@@ -101,7 +101,7 @@ class Content:
         return [
             (
                 choice.title,
-                next((cell.label for cell in self.findings.cells if choice.chooses(cell)), choice.cell),
+                next((setting.label for setting in self.findings.settings if choice.chooses(setting)), choice.setting),
                 fmt.sentence(choice.sentence.removeprefix(f"{choice.title}: ")),
             )
             for choice in self.findings.recommendation.alternatives
@@ -112,7 +112,7 @@ def build_content(raw: Findings, folder: RunsPlace, method: str | None = None) -
     """Return the content of the report of these findings; of `folder`, only the raw steps of some runs are read."""
     findings = _with_prose_labels(printable_findings(raw))
     figures = build_figures(findings, folder)
-    baseline = next((cell for cell in findings.cells if cell.cell == findings.baseline), None)
+    baseline = next((setting for setting in findings.settings if setting.setting == findings.baseline), None)
     chosen = _chosen(findings, findings.recommendation.choice)
     judged = chosen or baseline
     doubts = tuple(dict.fromkeys([*(judged.doubts if judged else ()), *findings.doubts]))
@@ -153,32 +153,37 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
 
 def _with_prose_labels(findings: Findings) -> Findings:
     """Label settings in prose, as the headline does, with the hardware where a setting ran on several kinds."""
-    names = Counter(cell.cell for cell in findings.cells)
-    cells = []
-    for cell in findings.cells:
-        hardware = f", {cell.hardware}" if names[cell.cell] > 1 else ""
-        cells.append(cell.model_copy(update={"label": axes_in_words(cell.axes) + hardware}))
-    return findings.model_copy(update={"cells": tuple(cells)})
+    names = Counter(setting.setting for setting in findings.settings)
+    settings = []
+    for setting in findings.settings:
+        hardware = f", {setting.hardware}" if names[setting.setting] > 1 else ""
+        settings.append(setting.model_copy(update={"label": axes_in_words(setting.axes) + hardware}))
+    return findings.model_copy(update={"settings": tuple(settings)})
 
 
-def _chosen(findings: Findings, choice: Choice | None) -> CellFinding | None:
-    return next((cell for cell in findings.cells if choice and choice.chooses(cell)), None)
+def _chosen(findings: Findings, choice: Choice | None) -> SettingFinding | None:
+    return next((setting for setting in findings.settings if choice and choice.chooses(setting)), None)
 
 
-def build_tiles(findings: Findings, chosen: CellFinding | None, baseline: CellFinding | None) -> tuple[Tile, ...]:
+def build_tiles(findings: Findings, chosen: SettingFinding | None, baseline: SettingFinding | None) -> tuple[Tile, ...]:
     """Return rate, memory, quality, and cost or energy of the chosen setting, or else of the baseline."""
     baseline = baseline if baseline is not None and baseline.measured else None
-    cell = chosen or baseline
-    if cell is None:
+    setting = chosen or baseline
+    if setting is None:
         return ()
-    other = baseline if baseline is not cell else None
+    other = baseline if baseline is not setting else None
     rate = _tile(
         capitalized(fmt.rate_title(findings.rate_metric)),
-        cell.rate,
+        setting.rate,
         other.rate if other else None,
         "" if other else "of the baseline",
     )
-    return rate, _memory_tile(cell, other), _quality_tile(findings, cell, other), _cost_tile(findings, cell, other)
+    return (
+        rate,
+        _memory_tile(setting, other),
+        _quality_tile(findings, setting, other),
+        _cost_tile(findings, setting, other),
+    )
 
 
 def _tile(name: str, value: Estimate | None, baseline: Estimate | None, *more: str) -> Tile:
@@ -192,28 +197,28 @@ def _tile(name: str, value: Estimate | None, baseline: Estimate | None, *more: s
     return Tile(name, text.partition(" (no interval")[0], ", ".join(filter(None, details)))
 
 
-def _memory_tile(cell: CellFinding, other: CellFinding | None) -> Tile:
-    entry = metric_entry(cell, MEMORY_METRICS)
-    details = [cell.memory_words if entry.order is not None else entry.detail]
+def _memory_tile(setting: SettingFinding, other: SettingFinding | None) -> Tile:
+    entry = metric_entry(setting, MEMORY_METRICS)
+    details = [setting.memory_words if entry.order is not None else entry.detail]
     if other is not None and (baseline := metric_entry(other, MEMORY_METRICS)).order is not None:
         details.append(f"baseline {baseline.text}")
     return Tile("Memory", entry.text, ", ".join(filter(None, details)))
 
 
-def _quality_tile(findings: Findings, cell: CellFinding, other: CellFinding | None) -> Tile:
+def _quality_tile(findings: Findings, setting: SettingFinding, other: SettingFinding | None) -> Tile:
     title = capitalized((findings.quality_metric or "quality").removeprefix("val_"))
-    if cell.quality is None:
+    if setting.quality is None:
         return Tile(title, fmt.ABSENT, "" if findings.quality_metric else "set measure.quality_metric")
     quality, baseline = (
         finding.quality.model_copy(update={"unit": ""}) if finding and finding.quality else None
-        for finding in (cell, other)
+        for finding in (setting, other)
     )
-    return _tile(title, quality, baseline, quality_words(cell) if other else "")
+    return _tile(title, quality, baseline, quality_words(setting) if other else "")
 
 
-def _cost_tile(findings: Findings, cell: CellFinding, other: CellFinding | None) -> Tile:
+def _cost_tile(findings: Findings, setting: SettingFinding, other: SettingFinding | None) -> Tile:
     for name, title in _COSTS:
-        if (cost := cost_of(cell, name)) is not None:
+        if (cost := cost_of(setting, name)) is not None:
             return _tile(title, cost, cost_of(other, name) if other else None)
     note = findings.costs_note if findings.prices else None
     return Tile("Cost", "not known", note or "add prices=NAME")
@@ -266,7 +271,7 @@ def _range(values: Sequence[int]) -> Sequence[int]:
 
 def _scope(findings: Findings) -> Iterator[str]:
     yield f"{findings.outcomes.get(Outcome.measured, 0):,} of {fmt.count(findings.planned_runs, 'run')} measured"
-    yield fmt.count(len(findings.cells), "setting")
+    yield fmt.count(len(findings.settings), "setting")
     yield f"{fmt.count(findings.repeats, 'repeat')} planned"
     comparisons = "the comparison" if findings.family == 1 else f"all {findings.family} comparisons at once"
     yield f"{fmt.share(findings.confidence)} confidence in {comparisons}"

@@ -40,7 +40,7 @@ def render_markdown(content: Content) -> str:
     for table in content.tables:
         figure = content.figure_of(table)
         parts += [f"## {table.title}", *([figure_text(figure)] if figure else []), table_text(table)]
-        parts += _list(content.absent) if table.name == "cells" else []
+        parts += _list(content.absent) if table.name == "settings" else []
     if findings.refusals:
         parts += ["## Refused comparisons", *_list(findings.refusals)]
     method = [f"{number}. {escape(line)}" for number, line in enumerate(method_of(findings), 1)]

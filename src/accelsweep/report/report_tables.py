@@ -10,7 +10,7 @@ from accelsweep import registry
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import DeviceCount, Findings, LawForm, ScalingLaw
 from accelsweep.report import units as fmt
-from accelsweep.report.setting_table import cells_table
+from accelsweep.report.setting_table import settings_table
 from accelsweep.report.table_model import Column, Entry, ReportTable
 from accelsweep.results import Doubt, Outcome
 from accelsweep.significant_digits import interval_digits, significant
@@ -22,7 +22,7 @@ def build_tables(findings: Findings) -> list[ReportTable]:
     """Return all tables in reading order; those of features only where they have something to show."""
     return [
         *_feature_tables(findings, "first"),
-        cells_table(findings),
+        settings_table(findings),
         *([laws_table(findings)] if findings.laws else []),
         *_feature_tables(findings, "results"),
         *(build(findings) for build in (failures_table, doubts_table, runs_table, environment_table)),
@@ -96,21 +96,25 @@ def failures_table(findings: Findings) -> ReportTable:
     """Return every outcome but `measured`, a row per setting and outcome, and the combinations that a rule excluded."""
     rows: list[tuple[Entry, ...]] = []
     data: list[dict[str, Any]] = []
-    for cell in findings.cells:
-        for outcome, count in cell.outcomes.items():
+    for setting in findings.settings:
+        for outcome, count in setting.outcomes.items():
             if outcome is Outcome.measured or not count:
                 continue
-            reasons = [point.reason for point in cell.runs if point.outcome is outcome and point.reason]
-            reason = "; ".join(dict.fromkeys(reasons or cell.reasons)) or cell.verdict_reason
+            reasons = [point.reason for point in setting.runs if point.outcome is outcome and point.reason]
+            reason = "; ".join(dict.fromkeys(reasons or setting.reasons)) or setting.verdict_reason
             words = fmt.outcome_words(outcome)
-            amount = f"{count} of {cell.planned}" if cell.planned else "not planned"
-            rows.append((Entry(cell.label, cell.cell), Entry(words, tone="failed"), Entry(amount), Entry(reason)))
-            data.append({"cell": cell.cell, "label": cell.label, "outcome": words, "runs": count, "reason": reason})
+            amount = f"{count} of {setting.planned}" if setting.planned else "not planned"
+            rows.append(
+                (Entry(setting.label, setting.setting), Entry(words, tone="failed"), Entry(amount), Entry(reason))
+            )
+            data.append(
+                {"setting": setting.setting, "label": setting.label, "outcome": words, "runs": count, "reason": reason}
+            )
     for excluded in findings.excluded:
         label = ", ".join(f"{key}={value}" for key, value in excluded.axes.items()) or "the only setting"
         reason = excluded.because
         rows.append((Entry(label), Entry("excluded", tone="failed"), Entry("not planned"), Entry(reason)))
-        data.append({"cell": "", "label": label, "outcome": "excluded", "runs": 0, "reason": reason})
+        data.append({"setting": "", "label": label, "outcome": "excluded", "runs": 0, "reason": reason})
     return ReportTable(
         name="unmeasured",
         title="Not measured",
@@ -125,9 +129,9 @@ def failures_table(findings: Findings) -> ReportTable:
 def doubts_table(findings: Findings) -> ReportTable:
     """Return every doubt with the settings that it concerns and its remedy."""
     labels: dict[Doubt, list[str]] = {doubt: [] for doubt in findings.doubts}
-    for cell in findings.cells:
-        for doubt in cell.doubts:
-            labels.setdefault(doubt, []).append(cell.label)
+    for setting in findings.settings:
+        for doubt in setting.doubts:
+            labels.setdefault(doubt, []).append(setting.label)
     return ReportTable(
         name="doubts",
         title="Doubts",
@@ -142,7 +146,7 @@ def doubts_table(findings: Findings) -> ReportTable:
             )
             for doubt, where in labels.items()
         ),
-        data=[{**asdict(doubt), "cells": "; ".join(where)} for doubt, where in labels.items()],
+        data=[{**asdict(doubt), "settings": "; ".join(where)} for doubt, where in labels.items()],
         empty="No doubt was found.",
     )
 
@@ -161,14 +165,14 @@ def runs_table(findings: Findings) -> ReportTable:
     titles = ("Run", "Setting", "Block", "Outcome", "Rate", "Quality", "Doubts")
     rows: list[tuple[Entry, ...]] = []
     data: list[dict[str, Any]] = []
-    for cell in findings.cells:
-        for point in cell.runs:
+    for setting in findings.settings:
+        for point in setting.runs:
             codes = [doubt.code for doubt in point.doubts]
             tone = "" if point.outcome is Outcome.measured else "failed"
             rows.append(
                 (
                     Entry(point.run, code=True),
-                    Entry(cell.label),
+                    Entry(setting.label),
                     Entry(point.block, code=True),
                     Entry(fmt.outcome_words(point.outcome), point.reason or "", tone=tone),
                     _number(point.rate, findings.rate_unit),
@@ -177,7 +181,7 @@ def runs_table(findings: Findings) -> ReportTable:
                 )
             )
             fields = point.model_dump(mode="json", exclude={"doubts"}) | {"doubts": "; ".join(codes)}
-            data.append({"cell": cell.cell, "label": cell.label, **fields})
+            data.append({"setting": setting.setting, "label": setting.label, **fields})
     return ReportTable(
         name="runs",
         title="Runs",

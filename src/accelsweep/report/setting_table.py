@@ -12,7 +12,7 @@ from pydantic_core import to_jsonable_python
 from accelsweep import registry
 from accelsweep.metrics import MEMORY_METRICS, Meaning, metrics
 from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.run_record import doubt_in_words
 from accelsweep.registry import Feature
 from accelsweep.report import units as fmt
@@ -56,17 +56,17 @@ def _metrics_of(feature: Feature) -> Mapping[str, Meaning]:
     return {} if feature.metrics is None else registry.load(feature.metrics)
 
 
-def cells_table(findings: Findings) -> ReportTable:
+def settings_table(findings: Findings) -> ReportTable:
     """Return every measured setting, fastest first; those that missed their target come last."""
     measured = sorted(
-        (cell for cell in findings.cells if cell.measured),
-        key=lambda cell: -cell.rate.value if cell.rate else 0.0,
+        (setting for setting in findings.settings if setting.measured),
+        key=lambda setting: -setting.rate.value if setting.rate else 0.0,
     )
     quality = fmt.capitalized((findings.quality_metric or "quality").removeprefix("val_"))
     rate, ratio = fmt.rate_title(findings.rate_metric), fmt.ratio_title(findings.rate_metric)
     titles = ("Setting", rate.capitalize(), ratio.capitalize(), "Verdict", quality, "Doubts")
     scopes = _common_scopes(measured)
-    known = {title for title, names in readings().items() if any(_has_value(cell, names) for cell in measured)}
+    known = {title for title, names in readings().items() if any(_has_value(setting, names) for setting in measured)}
     caption = (
         f"Measured settings, {'the largest' if findings.rate_metric in SIZES else 'fastest'} first; each row expands "
         f"to its other readings. Intervals are in brackets; those of the {ratio}s hold together at "
@@ -74,48 +74,48 @@ def cells_table(findings: Findings) -> ReportTable:
         "over the repeats. Quality is the mean; memory and the other readings are medians."
     )
     return ReportTable(
-        name="cells",
+        name="settings",
         title="Settings",
         caption=" ".join([caption, *(f"{title}: {scope}." for title, scope in scopes.items())]),
         columns=tuple(Column(title, title not in ("Setting", "Verdict", "Doubts")) for title in titles),
-        rows=tuple(_row(findings, cell) for cell in measured),
-        data=[_csv_row(cell) for cell in findings.cells],
+        rows=tuple(_row(findings, setting) for setting in measured),
+        data=[_csv_row(setting) for setting in findings.settings],
         empty="No setting was measured.",
-        details=tuple(tuple(_details(cell, scopes, known)) for cell in measured),
+        details=tuple(tuple(_details(setting, scopes, known)) for setting in measured),
     )
 
 
-def _row(findings: Findings, cell: CellFinding) -> tuple[Entry, ...]:
-    repeats = "" if cell.measured == cell.planned else f"{cell.measured} of {cell.planned} repeats"
-    doubts = "; ".join(doubt_in_words(doubt) for doubt in cell.doubts)
+def _row(findings: Findings, setting: SettingFinding) -> tuple[Entry, ...]:
+    repeats = "" if setting.measured == setting.planned else f"{setting.measured} of {setting.planned} repeats"
+    doubts = "; ".join(doubt_in_words(doubt) for doubt in setting.doubts)
     return (
-        Entry(cell.label, repeats, tone="baseline" if cell.cell == findings.baseline else ""),
-        _estimate_entry(cell.rate),
-        _speedup(cell),
-        Entry(cell.verdict.value, tone=cell.verdict.value),
-        _quality(cell),
-        Entry(doubts or "none", tone="doubt" if cell.doubts else "absent"),
+        Entry(setting.label, repeats, tone="baseline" if setting.setting == findings.baseline else ""),
+        _estimate_entry(setting.rate),
+        _speedup(setting),
+        Entry(setting.verdict.value, tone=setting.verdict.value),
+        _quality(setting),
+        Entry(doubts or "none", tone="doubt" if setting.doubts else "absent"),
     )
 
 
-def _speedup(cell: CellFinding) -> Entry:
-    if cell.ratio is not None:
-        return Entry(*_split_interval(fmt.ratio_text(cell.ratio)), order=cell.ratio.value)
-    if cell.verdict is Verdict.baseline:
+def _speedup(setting: SettingFinding) -> Entry:
+    if setting.ratio is not None:
+        return Entry(*_split_interval(fmt.ratio_text(setting.ratio)), order=setting.ratio.value)
+    if setting.verdict is Verdict.baseline:
         return Entry("1x", "by definition", order=1.0)
-    return Entry(cell.verdict.value, tone="absent")
+    return Entry(setting.verdict.value, tone="absent")
 
 
-def _quality(cell: CellFinding) -> Entry:
-    if cell.quality is None:
-        return Entry(fmt.ABSENT, cell.quality_verdict, tone="absent")
-    entry = _estimate_entry(cell.quality.model_copy(update={"unit": ""}))  # the heading names the metric
-    return replace(entry, detail=f"{entry.detail} {quality_words(cell)}")
+def _quality(setting: SettingFinding) -> Entry:
+    if setting.quality is None:
+        return Entry(fmt.ABSENT, setting.quality_verdict, tone="absent")
+    entry = _estimate_entry(setting.quality.model_copy(update={"unit": ""}))  # the heading names the metric
+    return replace(entry, detail=f"{entry.detail} {quality_words(setting)}")
 
 
-def quality_words(cell: CellFinding) -> str:
+def quality_words(setting: SettingFinding) -> str:
     """Return the verdict on quality without the word `quality`, which is in the heading."""
-    return cell.quality_verdict.removeprefix("quality: ")
+    return setting.quality_verdict.removeprefix("quality: ")
 
 
 def _estimate_entry(value: Estimate | None) -> Entry:
@@ -133,90 +133,98 @@ def _split_interval(text: str) -> tuple[str, str]:
     return value, "no interval" if bracket else ""
 
 
-def metric_entry(cell: CellFinding, names: Sequence[str]) -> Entry:
+def metric_entry(setting: SettingFinding, names: Sequence[str]) -> Entry:
     """Return the first of the named estimates and metrics that the setting has, or the reason for having none."""
-    if "time_to_target" in names and cell.time_to_target is not None:
-        return _estimate_entry(cell.time_to_target)
+    if "time_to_target" in names and setting.time_to_target is not None:
+        return _estimate_entry(setting.time_to_target)
     for name in names:
-        if (cost := cost_of(cell, name)) is not None:
+        if (cost := cost_of(setting, name)) is not None:
             entry = _estimate_entry(cost)
-            scope = cell.metrics["energy_joules"].scope if name == ENERGY and "energy_joules" in cell.metrics else None
+            scope = (
+                setting.metrics["energy_joules"].scope
+                if name == ENERGY and "energy_joules" in setting.metrics
+                else None
+            )
             return replace(entry, detail=" ".join(filter(None, (entry.detail, scope))))
-    known = [cell.metrics[name] for name in names if name in cell.metrics]
+    known = [setting.metrics[name] for name in names if name in setting.metrics]
     best = next((summary for summary in known if summary.median is not None), None)
     if best is None:
         return Entry(fmt.ABSENT, (known[0].reason or "") if known else "", tone="absent")
     return Entry(fmt.summary(best), best.scope or "", order=best.median)
 
 
-def _has_value(cell: CellFinding, names: Sequence[str]) -> bool:
-    return metric_entry(cell, names).order is not None
+def _has_value(setting: SettingFinding, names: Sequence[str]) -> bool:
+    return metric_entry(setting, names).order is not None
 
 
-def cost_of(cell: CellFinding, name: str) -> Estimate | None:
+def cost_of(setting: SettingFinding, name: str) -> Estimate | None:
     """Return one of a setting's costs or None; the unit of energy says that it is per sample."""
-    cost = cell.costs.get(name)
+    cost = setting.costs.get(name)
     return cost.model_copy(update={"unit": "J/sample"}) if cost is not None and name == ENERGY else cost
 
 
-def _common_scopes(cells: Sequence[CellFinding]) -> dict[str, str]:
+def _common_scopes(settings: Sequence[SettingFinding]) -> dict[str, str]:
     """Return, by the reading's title, what it covers, where that is the same for all settings."""
     common = {}
     for title, names in readings().items():
-        scopes = {_scope(cell, names) for cell in cells if _has_value(cell, names)}
-        if len(cells) > 1 and len(scopes) == 1 and (scope := scopes.pop()):
+        scopes = {_scope(setting, names) for setting in settings if _has_value(setting, names)}
+        if len(settings) > 1 and len(scopes) == 1 and (scope := scopes.pop()):
             common[title] = scope
     return common
 
 
-def _scope(cell: CellFinding, names: Sequence[str]) -> str:
-    known = (cell.metrics[name] for name in names if name in cell.metrics)
+def _scope(setting: SettingFinding, names: Sequence[str]) -> str:
+    known = (setting.metrics[name] for name in names if name in setting.metrics)
     return next((summary.scope or "" for summary in known if summary.median is not None), "")
 
 
-def _details(cell: CellFinding, common_scopes: Collection[str], known: Collection[str]) -> Iterator[Detail]:
+def _details(setting: SettingFinding, common_scopes: Collection[str], known: Collection[str]) -> Iterator[Detail]:
     """Yield the readings of a setting, its bottleneck, reasons and doubts, and what to type.
 
     `common_scopes` names the readings whose scope is in the caption, `known` those that any setting has.
     """
     for title, names in readings().items():
-        entry = metric_entry(cell, names)
+        entry = metric_entry(setting, names)
         if entry.order is None:
             if entry.detail and title in known:
                 yield Detail(title, f"{entry.text}: {entry.detail}")
             continue
-        detail = entry.detail.removesuffix(_scope(cell, names)).strip() if title in common_scopes else entry.detail
+        detail = entry.detail.removesuffix(_scope(setting, names)).strip() if title in common_scopes else entry.detail
         text = fmt.share(entry.order) if title == "MFU" else entry.text
-        yield Detail(title, ", ".join(filter(None, (text, detail, cell.memory_words if title == "Memory" else ""))))
-    if cell.bottleneck is not None:
-        yield Detail("Bottleneck", f"{cell.bottleneck.verdict}: {cell.bottleneck.evidence}")
-    if cell.verdict is Verdict.baseline:
+        yield Detail(title, ", ".join(filter(None, (text, detail, setting.memory_words if title == "Memory" else ""))))
+    if setting.bottleneck is not None:
+        yield Detail("Bottleneck", f"{setting.bottleneck.verdict}: {setting.bottleneck.evidence}")
+    if setting.verdict is Verdict.baseline:
         yield Detail("Verdict", "this is the baseline, which the others are compared with")
     else:
-        yield Detail("Verdict", f"{cell.verdict.value}: {cell.verdict_reason}")
-    if cell.rate is not None and cell.rate.low is None and cell.rate.reason:
-        yield Detail("No interval", cell.rate.reason)
-    if cell.quality_difference is not None:
-        difference = cell.quality_difference.model_copy(update={"unit": ""})
+        yield Detail("Verdict", f"{setting.verdict.value}: {setting.verdict_reason}")
+    if setting.rate is not None and setting.rate.low is None and setting.rate.reason:
+        yield Detail("No interval", setting.rate.reason)
+    if setting.quality_difference is not None:
+        difference = setting.quality_difference.model_copy(update={"unit": ""})
         yield Detail("Quality against the baseline", fmt.estimate_text(difference))
-    yield from (Detail("Not measured", reason) for reason in cell.reasons)
-    for doubt in cell.doubts:
+    yield from (Detail("Not measured", reason) for reason in setting.reasons)
+    for doubt in setting.doubts:
         text = f"{doubt_in_words(doubt)} ({doubt.code}): {doubt.message.rstrip('.')}. {fmt.sentence(doubt.remedy)}"
         yield Detail("Doubt", text)
-    yield Detail("Repeats", f"{cell.measured} of {cell.planned} measured; the setting is {cell.cell} in files")
-    if cell.again:
-        yield Detail("Measure it again", cell.again, code=True)
-    if cell.trainer:
-        yield Detail("Trainer", cell.trainer, code=True)
+    yield Detail(
+        "Repeats", f"{setting.measured} of {setting.planned} measured; the setting is {setting.setting} in files"
+    )
+    if setting.again:
+        yield Detail("Measure it again", setting.again, code=True)
+    if setting.trainer:
+        yield Detail("Trainer", setting.trainer, code=True)
 
 
 def absent_metrics(findings: Findings) -> list[str]:
     """Return one line for each reading that no setting has, with the measurement's reason, then the notes on costs."""
     lines = []
     for title, names in readings().items():
-        if any(_has_value(cell, names) for cell in findings.cells):
+        if any(_has_value(setting, names) for setting in findings.settings):
             continue
-        reasons = [cell.metrics[name].reason for cell in findings.cells for name in names if name in cell.metrics]
+        reasons = [
+            setting.metrics[name].reason for setting in findings.settings for name in names if name in setting.metrics
+        ]
         if reason := next(filter(None, reasons), None):
             lines.append(f"{title}: {fmt.absent(reason)}.")
     return lines + cost_notes(findings)
@@ -233,27 +241,27 @@ def cost_notes(findings: Findings) -> list[str]:
     return notes + list(findings.cost_gaps)
 
 
-def _csv_row(cell: CellFinding) -> dict[str, Any]:
-    row: dict[str, Any] = {"cell": cell.cell, "label": cell.label}
-    row |= {f"axis.{key}": value for key, value in cell.axes.items()}
-    row |= {"hardware": cell.hardware, "planned": cell.planned, "measured": cell.measured}
-    row |= _estimate_columns("rate", cell.rate)
-    row |= _estimate_columns("speedup", cell.ratio)
-    row |= {"speedup.paired": cell.speedup.paired if cell.speedup else None}
-    row |= {"verdict": cell.verdict.value, "verdict_reason": cell.verdict_reason}
-    row |= _estimate_columns("time_to_target", cell.time_to_target)
-    row |= _estimate_columns("quality", cell.quality)
-    row |= _estimate_columns("quality_difference", cell.quality_difference)
-    for name in sorted(cell.costs):
-        row |= _estimate_columns(name, cost_of(cell, name))
-    row |= {"quality_verdict": cell.quality_verdict}
-    row |= {"bottleneck": cell.bottleneck.verdict if cell.bottleneck else None}
-    for name, summary in sorted(cell.metrics.items()):
+def _csv_row(setting: SettingFinding) -> dict[str, Any]:
+    row: dict[str, Any] = {"setting": setting.setting, "label": setting.label}
+    row |= {f"axis.{key}": value for key, value in setting.axes.items()}
+    row |= {"hardware": setting.hardware, "planned": setting.planned, "measured": setting.measured}
+    row |= _estimate_columns("rate", setting.rate)
+    row |= _estimate_columns("speedup", setting.ratio)
+    row |= {"speedup.paired": setting.speedup.paired if setting.speedup else None}
+    row |= {"verdict": setting.verdict.value, "verdict_reason": setting.verdict_reason}
+    row |= _estimate_columns("time_to_target", setting.time_to_target)
+    row |= _estimate_columns("quality", setting.quality)
+    row |= _estimate_columns("quality_difference", setting.quality_difference)
+    for name in sorted(setting.costs):
+        row |= _estimate_columns(name, cost_of(setting, name))
+    row |= {"quality_verdict": setting.quality_verdict}
+    row |= {"bottleneck": setting.bottleneck.verdict if setting.bottleneck else None}
+    for name, summary in sorted(setting.metrics.items()):
         for field in ("median", "minimum", "maximum", "unit", "reason"):
             row[f"{name}.{field}"] = getattr(summary, field)
-    effective = {} if cell.effective is None else to_jsonable_python(cell.effective)
+    effective = {} if setting.effective is None else to_jsonable_python(setting.effective)
     row |= {f"effective.{key}": value for key, value in sorted(effective.items())}
-    return row | {"doubts": "; ".join(doubt.code for doubt in cell.doubts), "reasons": "; ".join(cell.reasons)}
+    return row | {"doubts": "; ".join(doubt.code for doubt in setting.doubts), "reasons": "; ".join(setting.reasons)}
 
 
 def _estimate_columns(name: str, value: Estimate | None) -> dict[str, Any]:

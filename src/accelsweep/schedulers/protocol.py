@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from accelsweep.config.site import JobSettings, Site
+from accelsweep.config.site import JobOptions, Site
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.json_documents import Frozen
 from accelsweep.schedulers.job_environment import for_commands
@@ -258,28 +258,28 @@ _SPECIAL = re.compile(r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})')
 """Characters with a meaning between double quotes, except those of variables."""
 
 
-def prepared(settings: JobSettings, job_id: str) -> list[str]:
+def prepared(options: JobOptions, job_id: str) -> list[str]:
     """Return the commands for modules, network and scratch folder; the variable `job_id` holds the job's number."""
-    commands = [f"module load {shlex.quote(module)}" for module in settings.modules]
-    if settings.interface:
-        commands.append(f"export {INTERFACE_VARIABLE}={shlex.quote(settings.interface)}")
-    if settings.scratch:
+    commands = [f"module load {shlex.quote(module)}" for module in options.modules]
+    if options.interface:
+        commands.append(f"export {INTERFACE_VARIABLE}={shlex.quote(options.interface)}")
+    if options.scratch:
         # One shell word in which only `$NAME` and `${NAME}` are expanded, on the node.
-        folder = '"' + _SPECIAL.sub(r"\\\g<0>", settings.scratch) + '"'
+        folder = '"' + _SPECIAL.sub(r"\\\g<0>", options.scratch) + '"'
         commands += [f"mkdir -p {folder}", f"export TMPDIR={folder}"]
-        if re.search(rf"\$({job_id}(?![A-Za-z0-9_])|\{{{job_id}\}})", settings.scratch):
+        if re.search(rf"\$({job_id}(?![A-Za-z0-9_])|\{{{job_id}\}})", options.scratch):
             commands.insert(0, f': "${{{job_id}:?}}"')  # without a number the name would be that of another folder
             cleanup = f"""trap 'rm -rf -- "${SCRATCH_VARIABLE}"' EXIT"""
             commands += [f"export {SCRATCH_VARIABLE}={folder}", cleanup]
     return commands
 
 
-def python(settings: JobSettings, own: str, nodes: int = 1) -> str:
+def python(options: JobOptions, own: str, nodes: int = 1) -> str:
     """Return the shell words that start Python for a block: our `own` interpreter, or the one inside the container.
 
     A block on several `nodes` starts our own interpreter outside the container first, because srun is there.
     """
-    if settings.container is None:
+    if options.container is None:
         return shlex.quote(own)
-    inside = f"{settings.container} {shlex.quote(settings.container_python)}"
+    inside = f"{options.container} {shlex.quote(options.container_python)}"
     return inside if nodes == 1 else f"{shlex.quote(own)} -P -m accelsweep.executor.srun {inside}"

@@ -78,8 +78,8 @@ def published_sweeps(home: Path, uri: str) -> dict[str, PublishedCopy]:
 
 def run_digests(manifest: Manifest, records: Mapping[str, str]) -> dict[str, str]:
     """Return the digest of each repeat's MLflow run, given the SHA-256 of its record."""
-    axes = {cell.name: cell.axes for cell in manifest.cells}
-    return {run: run_digest(sha256, axes[Run.parse(run).cell]) for run, sha256 in records.items()}
+    axes = {setting.name: setting.axes for setting in manifest.settings}
+    return {run: run_digest(sha256, axes[Run.parse(run).setting]) for run, sha256 in records.items()}
 
 
 def _read_copies(folder: SweepFolder) -> dict[str, PublishedCopy]:

@@ -167,25 +167,25 @@ def publish_snapshot(writer: RunWriter, snapshot: Snapshot, report: str) -> None
 
 def publish_runs(writer: RunWriter, snapshot: Snapshot) -> set[str]:
     """Write the settings and repeats of a snapshot, parents first; return their keys."""
-    settings = {cell.name: cell for cell in snapshot.manifest.cells}
+    settings = {setting.name: setting for setting in snapshot.manifest.settings}
     keys = {run_key(run) for run in snapshot.running.keys() | snapshot.finished.keys()}
     group = unsupported_group_run(snapshot)
     if group is not None:
         writer.write(group)
-    for cell in settings.values():
-        if (run := setting_run(snapshot, cell)) is not None:
+    for setting in settings.values():
+        if (run := setting_run(snapshot, setting)) is not None:
             writer.write(run)
             keys.add(run.key)
     if group is None:
         writer.remove(UNSUPPORTED_KEY)  # only now that no setting has it as its parent
     for running in snapshot.running.values():
-        writer.write(running_run(running, settings[running.cell]))
+        writer.write(running_run(running, settings[running.setting]))
     for finished in snapshot.finished.values():
-        cell = settings[finished.cell]
-        digest = run_digest(finished.sha256, cell.axes)
-        if not writer.has(run_key(finished.run), finished.sha256, digest, setting_key(finished.cell)):
+        setting = settings[finished.setting]
+        digest = run_digest(finished.sha256, setting.axes)
+        if not writer.has(run_key(finished.run), finished.sha256, digest, setting_key(finished.setting)):
             try:
-                writer.write(finished_run(snapshot.folder, finished, cell))
+                writer.write(finished_run(snapshot.folder, finished, setting))
             except (DamagedFile, FileNotFoundError):
                 continue  # it changed meanwhile: the next snapshot reports it
     return keys

@@ -21,7 +21,7 @@ from accelsweep.config.setting import in_short, label
 from accelsweep.errors import DamagedFile
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.layout import LOG_FILE, PAGE, SweepFolder
-from accelsweep.records.plan import PlannedCell
+from accelsweep.records.plan import PlannedSetting
 from accelsweep.records.run_files import read_record
 from accelsweep.records.run_record import Record, steps_damage
 from accelsweep.results import Doubt, Outcome
@@ -57,25 +57,25 @@ def run_key(run: str) -> str:
 
 def setting_key(setting: str) -> str:
     """Return the key of a setting's MLflow run."""
-    return f"cell:{setting}"
+    return f"setting:{setting}"
 
 
 def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
     """Return the name of a setting, or of one of its repeats: `cuda x2, bf16, b256 #2`.
 
-    It is truncated to what the UI shows; the tag `cell` has the full name.
+    It is truncated to what the UI shows; the tag `setting` has the full name.
     """
     suffix = "" if repeat is None else f" #{repeat}"
     name, limit = storable_text(in_short(axes)), _VISIBLE_NAME - len(suffix)
     return (name if len(name) <= limit else name[: limit - 1].rstrip(" ,") + "\N{HORIZONTAL ELLIPSIS}") + suffix
 
 
-def setting_tags(cell: PlannedCell) -> dict[str, str]:
+def setting_tags(setting: PlannedSetting) -> dict[str, str]:
     """Return the tags that group a setting and its repeats: its readable name and its id."""
-    return to_tags({"cell": storable_text(label(cell.axes), limit=_MAX_LABEL), "cell_id": cell.name})
+    return to_tags({"setting": storable_text(label(setting.axes), limit=_MAX_LABEL), "setting_id": setting.name})
 
 
-def finished_run(folder: SweepFolder, finished: FinishedRun, cell: PlannedCell) -> MlflowRun:
+def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSetting) -> MlflowRun:
     """Return the MLflow run for a record. Raises DamagedFile if the record has been damaged since the snapshot.
 
     Name and params follow the axes of the plan: the record may be from an earlier revision with fewer of them.
@@ -87,14 +87,14 @@ def finished_run(folder: SweepFolder, finished: FinishedRun, cell: PlannedCell) 
     config = json.dumps(record.config.raw, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     return MlflowRun(
         key=run_key(record.run),
-        name=run_name(cell.axes, record.repeat),
+        name=run_name(setting.axes, record.repeat),
         source=finished.sha256,
-        digest=run_digest(finished.sha256, cell.axes),
+        digest=run_digest(finished.sha256, setting.axes),
         status=_STATUS.get(record.outcome, "FAILED"),
         started=finished.started,
         ended=finished.ended,
-        tags=_record_tags(record, finished, damage) | setting_tags(cell),
-        params=to_params(_config_values(record, cell.axes)),
+        tags=_record_tags(record, finished, damage) | setting_tags(setting),
+        params=to_params(_config_values(record, setting.axes)),
         metrics=to_metrics(
             {name: metric.value for name, metric in record.metrics.items()} | {"wall_seconds": record.wall_seconds}
         ),
@@ -107,25 +107,25 @@ def finished_run(folder: SweepFolder, finished: FinishedRun, cell: PlannedCell) 
             (record.config.data_target or "data").rpartition(".")[2],
             storable_text(canonical_json(record.config.data)),
         ),
-        parent=setting_key(record.cell),
+        parent=setting_key(record.setting),
     )
 
 
-def running_run(running: RunningRun, cell: PlannedCell) -> MlflowRun:
+def running_run(running: RunningRun, setting: PlannedSetting) -> MlflowRun:
     """Return the MLflow run for a repeat that is being measured."""
     source = f"{RUNNING_SOURCE}@{running.since}"
     tags = {"kind": "run", "outcome": "running", "run": running.run, "block": running.block}
     return MlflowRun(
         key=run_key(running.run),
-        name=run_name(cell.axes, Run.parse(running.run).repeat),
+        name=run_name(setting.axes, Run.parse(running.run).repeat),
         source=source,
-        digest=run_digest(source, cell.axes),
+        digest=run_digest(source, setting.axes),
         status="RUNNING",
         started=epoch_ms(running.since),
         ended=None,
-        tags=to_tags(tags) | setting_tags(cell),
-        params=to_params(cell.axes),
-        parent=setting_key(cell.name),
+        tags=to_tags(tags) | setting_tags(setting),
+        params=to_params(setting.axes),
+        parent=setting_key(setting.name),
     )
 
 

@@ -17,7 +17,7 @@ from accelsweep.config.setting import axes_in_words
 from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.plain_json import sha256_text
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.significant_digits import format_ratio
 from accelsweep.tracking.mlflow_run import NOTE_TAG, storable_text
 from accelsweep.tracking.repeat_runs import doubt_codes
@@ -64,9 +64,9 @@ def _note(experiment_id: str, findings: Findings | None) -> str:
         "charts": view_path(experiment_id, charts=True),
         "repeats": view_path(experiment_id, REPEATS_VIEW, charts=True),
     }
-    compared = [(cell, cell.ratio) for cell in findings.cells if cell.ratio is not None]
+    compared = [(setting, setting.ratio) for setting in findings.settings if setting.ratio is not None]
     compared.sort(key=lambda pair: -pair[1].value)
-    rows = [_row(cell, ratio) for cell, ratio in compared[:_MAX_ROWS]]
+    rows = [_row(setting, ratio) for setting, ratio in compared[:_MAX_ROWS]]
     if len(compared) > _MAX_ROWS:
         rows.append(f"| and {len(compared) - _MAX_ROWS} more | | | |")
     table = ["| setting | speed-up | verdict | doubts |", "|---|---|---|---|", *rows] if rows else []
@@ -78,12 +78,12 @@ def _note(experiment_id: str, findings: Findings | None) -> str:
     return "\n\n".join(parts)
 
 
-def _row(cell: CellFinding, ratio: Estimate) -> str:
+def _row(setting: SettingFinding, ratio: Estimate) -> str:
     columns = [
-        axes_in_words(cell.axes),
+        axes_in_words(setting.axes),
         format_ratio(ratio.value, ratio.low, ratio.high),
-        str(cell.verdict),
-        doubt_codes(cell.doubts),
+        str(setting.verdict),
+        doubt_codes(setting.doubts),
     ]
     return "| " + " | ".join(text.replace("|", "·") for text in columns) + " |"
 
@@ -91,12 +91,12 @@ def _row(cell: CellFinding, ratio: Estimate) -> str:
 def _view_tags(snapshot: Snapshot) -> dict[str, str]:
     findings = snapshot.findings
     rate = findings.rate_metric if findings else Findings.model_fields["rate_metric"].default
-    cells = findings.cells if findings else ()
-    measured = {name for cell in cells for name, summary in cell.metrics.items() if summary.median is not None}
+    settings = findings.settings if findings else ()
+    measured = {name for setting in settings for name, summary in setting.metrics.items() if summary.median is not None}
     memory = next((name for name in MEMORY_METRICS if name in measured), MEMORY_METRICS[-1])
-    settings = _settings_view(snapshot.manifest.axes, rate, memory)
+    settings_view = _settings_view(snapshot.manifest.axes, rate, memory)
     views = {
-        SETTINGS_VIEW: ("1 Settings: which is fastest, and how sure", settings),
+        SETTINGS_VIEW: ("1 Settings: which is fastest, and how sure", settings_view),
         REPEATS_VIEW: ("2 Repeats: curves and spread", _repeats_view(rate)),
     }
     return {f"{_VIEW_TAG}{key}": _encode(name, state, snapshot.planned) for key, (name, state) in views.items()}
@@ -136,7 +136,7 @@ def _settings_view(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any
         ),
     ]
     return _page_state(
-        "tags.kind = 'cell'",
+        "tags.kind = 'setting'",
         _metric("speedup"),
         columns,
         {"attributes.`Run Name`": 300, "runDateAndNestInfo": 60, **widths},

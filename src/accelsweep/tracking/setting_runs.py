@@ -12,8 +12,8 @@ from typing import Any
 from accelsweep.config.setting import axes_in_words
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.records.findings import CellFinding
-from accelsweep.records.plan import PlannedCell
+from accelsweep.records.findings import SettingFinding
+from accelsweep.records.plan import PlannedSetting
 from accelsweep.results import Outcome
 from accelsweep.significant_digits import UNKNOWN, interval_digits, is_uninformative, significant
 from accelsweep.tracking.mlflow_run import NOTE_TAG, MlflowRun, epoch_ms, to_metrics, to_params, to_tags
@@ -33,9 +33,9 @@ def unsupported_group_run(snapshot: Snapshot) -> MlflowRun | None:
     It starts before every other run of the sweep, which puts it at the end of MLflow's list.
     """
     settings: dict[str, list[str]] = {}
-    for cell in snapshot.manifest.cells:
-        if (reason := unsupported_reason(snapshot, cell)) is not None:
-            settings.setdefault(reason, []).append(axes_in_words(cell.axes))
+    for setting in snapshot.manifest.settings:
+        if (reason := unsupported_reason(snapshot, setting)) is not None:
+            settings.setdefault(reason, []).append(axes_in_words(setting.axes))
     if not settings:
         return None
     name = f"cannot run here ({sum(map(len, settings.values()))})"
@@ -57,11 +57,11 @@ def unsupported_group_run(snapshot: Snapshot) -> MlflowRun | None:
     )
 
 
-def unsupported_reason(snapshot: Snapshot, cell: PlannedCell) -> str | None:
+def unsupported_reason(snapshot: Snapshot, setting: PlannedSetting) -> str | None:
     """Return why a setting cannot run, according to the plan or to all its finished repeats; None if it can."""
-    if cell.unsupported is not None:
-        return cell.unsupported
-    runs = snapshot.runs_by_setting.get(cell.name, ())
+    if setting.unsupported is not None:
+        return setting.unsupported
+    runs = snapshot.runs_by_setting.get(setting.name, ())
     finished = [snapshot.finished[run] for run in runs if run in snapshot.finished]
     if not finished or any(run in snapshot.running for run in runs):
         return None
@@ -70,26 +70,26 @@ def unsupported_reason(snapshot: Snapshot, cell: PlannedCell) -> str | None:
     return next((run.reason for run in finished if run.reason), "its record gives no reason")
 
 
-def setting_run(snapshot: Snapshot, cell: PlannedCell) -> MlflowRun | None:
+def setting_run(snapshot: Snapshot, setting: PlannedSetting) -> MlflowRun | None:
     """Return the MLflow run of a setting, or None if it can run but has neither a record nor a running repeat."""
-    runs = snapshot.runs_by_setting.get(cell.name, ())
+    runs = snapshot.runs_by_setting.get(setting.name, ())
     finished = [snapshot.finished[run] for run in runs if run in snapshot.finished]
     starts = [run.started for run in finished]
     starts += [epoch_ms(snapshot.running[run].since) for run in runs if run in snapshot.running]
-    if not starts and cell.unsupported is None:
+    if not starts and setting.unsupported is None:
         return None
-    unsupported = unsupported_reason(snapshot, cell)
+    unsupported = unsupported_reason(snapshot, setting)
     status = "FINISHED" if unsupported is not None else _status(snapshot, runs, finished)
     ended = max((run.ended for run in finished), default=snapshot.planned)
-    findings = snapshot.findings_of(cell.name)
+    findings = snapshot.findings_of(setting.name)
     counts = {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))}
     metrics = to_metrics(counts | _aggregates(snapshot, findings))
-    tags = to_tags(_tags(snapshot, cell, finished, findings, unsupported)) | setting_tags(cell)
-    name, params = run_name(cell.axes), to_params(cell.axes)
+    tags = to_tags(_tags(snapshot, setting, finished, findings, unsupported)) | setting_tags(setting)
+    name, params = run_name(setting.axes), to_params(setting.axes)
     return MlflowRun(
-        key=setting_key(cell.name),
+        key=setting_key(setting.name),
         name=name,
-        source=cell.name,
+        source=setting.name,
         digest=sha256_text(canonical_json([name, status, params, metrics, tags])),
         status=status,
         started=min(starts, default=snapshot.planned),
@@ -110,7 +110,7 @@ def _status(snapshot: Snapshot, runs: Sequence[str], finished: Sequence[Finished
     return "FINISHED" if any(run.outcome is Outcome.measured for run in finished) else "FAILED"
 
 
-def _aggregates(snapshot: Snapshot, findings: Sequence[CellFinding]) -> dict[str, float | None]:
+def _aggregates(snapshot: Snapshot, findings: Sequence[SettingFinding]) -> dict[str, float | None]:
     if not findings or snapshot.findings is None:
         return {}
     measured = {"runs_measured": float(sum(finding.measured for finding in findings))}
@@ -131,17 +131,17 @@ def _aggregates(snapshot: Snapshot, findings: Sequence[CellFinding]) -> dict[str
 
 def _tags(
     snapshot: Snapshot,
-    cell: PlannedCell,
+    setting: PlannedSetting,
     finished: Sequence[FinishedRun],
-    findings: Sequence[CellFinding],
+    findings: Sequence[SettingFinding],
     unsupported: str | None,
 ) -> dict[str, Any]:
-    outcomes = [Outcome.unsupported] if cell.unsupported else []
+    outcomes = [Outcome.unsupported] if setting.unsupported else []
     outcomes += [run.outcome for run in finished]
     counts = {outcome.value: outcomes.count(outcome) for outcome in outcomes}
     tags: dict[str, Any] = {
-        "kind": "cell" if unsupported is None else "unsupported",
-        "baseline": "yes" if cell.name in snapshot.manifest.baselines else "no",
+        "kind": "setting" if unsupported is None else "unsupported",
+        "baseline": "yes" if setting.name in snapshot.manifest.baselines else "no",
         "outcome": next(iter(counts)) if len(counts) == 1 else None,
         "outcomes": ", ".join(f"{outcome} {count}" for outcome, count in counts.items()),
         "reason": unsupported,
@@ -152,7 +152,7 @@ def _tags(
         return tags | {NOTE_TAG: unsupported and f"**unsupported**: {unsupported}"}
     choice = snapshot.findings.recommendation.choice
     recommended = choice is not None and any(choice.chooses(finding) for finding in findings)
-    rules = snapshot.manifest.settings.analysis
+    rules = snapshot.manifest.options.analysis
     if len(findings) == 1:
         (finding,) = findings
         tags |= {
@@ -173,11 +173,11 @@ def _tags(
     }
 
 
-def _reasons(findings: Sequence[CellFinding]) -> list[str]:
+def _reasons(findings: Sequence[SettingFinding]) -> list[str]:
     return list(dict.fromkeys(reason for finding in findings for reason in finding.reasons))
 
 
-def _note(findings: Sequence[CellFinding]) -> str:
+def _note(findings: Sequence[SettingFinding]) -> str:
     verdicts = [f"**{finding.verdict}**: {finding.verdict_reason}" for finding in findings]
     if len(findings) == 1:
         lines = verdicts

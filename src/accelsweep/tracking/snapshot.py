@@ -11,7 +11,7 @@ from accelsweep.errors import DamagedFile
 from accelsweep.files import sha256_file
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.file_lock import living_hold
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import read_record
@@ -33,7 +33,7 @@ class FinishedRun:
     """A run with a record. `stamp` is that of the record's file; times are in milliseconds since 1970."""
 
     run: str
-    cell: str
+    setting: str
     sha256: str
     outcome: Outcome
     reason: str | None
@@ -48,7 +48,7 @@ class RunningRun:
     """A run that is being measured, `since` when (ISO 8601); `step` is its number of finished steps, where known."""
 
     run: str
-    cell: str
+    setting: str
     block: str
     since: str
     step: int | None
@@ -82,9 +82,11 @@ class Snapshot:
         """Return the snapshot with the step counts of running runs removed."""
         return replace(self, running={name: replace(run, step=None) for name, run in self.running.items()})
 
-    def findings_of(self, setting: str) -> tuple[CellFinding, ...]:
+    def findings_of(self, setting: str) -> tuple[SettingFinding, ...]:
         """Return a setting's findings, one for each kind of hardware that it ran on."""
-        return tuple(finding for finding in self.findings.cells if finding.cell == setting) if self.findings else ()
+        return (
+            tuple(finding for finding in self.findings.settings if finding.setting == setting) if self.findings else ()
+        )
 
 
 def take_snapshot(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = False) -> Snapshot:
@@ -100,7 +102,7 @@ def take_snapshot(folder: SweepFolder, previous: Snapshot | None = None, *, live
     planned_runs = manifest.wanted_runs()
     runs_by_setting: dict[str, list[str]] = {}
     for run in planned_runs:
-        runs_by_setting.setdefault(Run.parse(run).cell, []).append(run)
+        runs_by_setting.setdefault(Run.parse(run).setting, []).append(run)
     finished: dict[str, FinishedRun] = {}
     for run in sorted(planned_runs):
         try:
@@ -120,7 +122,7 @@ def take_snapshot(folder: SweepFolder, previous: Snapshot | None = None, *, live
         finished=finished,
         running={
             hold.run: RunningRun(
-                hold.run, Run.parse(hold.run).cell, hold.block, hold.run_since, steps_done(folder, hold.run)
+                hold.run, Run.parse(hold.run).setting, hold.block, hold.run_since, steps_done(folder, hold.run)
             )
             for hold in holds
             if hold.run and hold.run_since and hold.run in unfinished
@@ -158,7 +160,7 @@ def _finished_run(folder: SweepFolder, run: str, known: FinishedRun | None) -> F
     record = read_record(folder, run)
     return FinishedRun(
         run=run,
-        cell=record.cell,
+        setting=record.setting,
         sha256=sha256_file(path),
         outcome=record.outcome,
         reason=record.reason,

@@ -1,9 +1,9 @@
 """Quality in a phase of its own: a fresh module, a fixed number of samples, the validation loop.
 
-It is apart from the timed window, whose steps are as many as fit into some seconds. In the window a faster cell would
-train on more samples and look better. Here every cell trains on the same number, with the repeat's seed, so that
-quality pairs by seed. Data that hold out one part after the other make it a cross-validation. Each part has a fresh
-module, and the set is read and placed once.
+It is apart from the timed window, whose steps are as many as fit into some seconds. In the window a faster setting
+would train on more samples and look better. Here every setting trains on the same number, with the repeat's seed, so
+that quality pairs by seed. Data that hold out one part after the other make it a cross-validation. Each part has a
+fresh module, and the set is read and placed once.
 """
 
 from __future__ import annotations

@@ -151,14 +151,14 @@ def leave_group() -> None:
         distributed.destroy_process_group()
 
 
-# The caches of torch.compile and Triton: empty for each run, unless its cell asks for a warm cache.
+# The caches of torch.compile and Triton: empty for each run, unless its setting asks for a warm cache.
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""The variables of the caches' folders; a cell that sets one in its `env` asks for a warm cache."""
+"""The variables of the caches' folders; a setting that sets one in its `env` asks for a warm cache."""
 
 
 def is_warm(spec: RunSpec) -> bool:
-    """Return whether the cell's own `env` names a compile cache, so that its first step may be warm."""
+    """Return whether the setting's own `env` names a compile cache, so that its first step may be warm."""
     return any(name in spec.config.env for name in CACHE_VARIABLES)
 
 

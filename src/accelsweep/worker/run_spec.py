@@ -17,7 +17,7 @@ from accelsweep.devices.memory_limits import MemoryLimit
 from accelsweep.errors import DamagedFile
 from accelsweep.files import write_json
 from accelsweep.heartbeat import PROGRESS_FILE
-from accelsweep.run_config import CellConfig, Run
+from accelsweep.run_config import Run, SettingConfig
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class RunSpec:
     run: Run
     position: int
     attempt: int
-    config: CellConfig
+    config: SettingConfig
     axes: Mapping[str, Any]
     world_size: int
     attempt_folder: str
@@ -66,7 +66,7 @@ class RunSpec:
             written = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
             typed = {
                 "run": Run(**written["run"]),
-                "config": CellConfig.from_json(written["config"]),
+                "config": SettingConfig.from_json(written["config"]),
                 "device_models": tuple(written["device_models"]),
                 "room": written["room"] and tuple(written["room"]),
             }

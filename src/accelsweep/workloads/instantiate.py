@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from accelsweep.errors import InputError, Unsupported
 from accelsweep.measure.batch_size import stated_size
-from accelsweep.run_config import LEARNING_RATE_KEYS, CellConfig, Scaling
+from accelsweep.run_config import LEARNING_RATE_KEYS, Scaling, SettingConfig
 from accelsweep.workloads.data_module import ModuleData
 from accelsweep.workloads.lightning_modules import SeesDataAhead
 from accelsweep.workloads.targets import build_target, instantiate, locate, target_parameters
@@ -29,7 +29,7 @@ from accelsweep.workloads.training_stream import make_loader, repeat_training_ro
 
 
 def build_module(
-    config: CellConfig, axes: Collection[str] = (), batches_per_step: Callable[[], int] = lambda: 1
+    config: SettingConfig, axes: Collection[str] = (), batches_per_step: Callable[[], int] = lambda: 1
 ) -> pl.LightningModule:
     """Return the LightningModule that `config.model` names, with the config's optimiser if it defines none.
 
@@ -66,7 +66,7 @@ def uses_config_optimizer(module: pl.LightningModule) -> bool:
     return type(module).configure_optimizers is pl.LightningModule.configure_optimizers
 
 
-def build_data(config: CellConfig, seed: int, device: torch.device | None = None) -> pl.LightningDataModule:
+def build_data(config: SettingConfig, seed: int, device: torch.device | None = None) -> pl.LightningDataModule:
     """Return the LightningDataModule that `config.data` names.
 
     It gets `batch_size` (per rank) as an argument or, if it takes none, as the attribute of that name. If the config
@@ -98,7 +98,7 @@ def build_data(config: CellConfig, seed: int, device: torch.device | None = None
 
 
 def build_training_data(
-    config: CellConfig,
+    config: SettingConfig,
     seed: int,
     device: torch.device,
     module: pl.LightningModule,
@@ -145,7 +145,7 @@ def _repeat_first_batch(data: pl.LightningDataModule, device: torch.device) -> N
     data.train_dataloader = train_dataloader  # type: ignore[method-assign]
 
 
-def prepare_data(config: CellConfig) -> None:
+def prepare_data(config: SettingConfig) -> None:
     """Call `prepare_data` of the data and, if it has one, of the module. Raises the errors of the user's code."""
     build_data(config, seed=config.seed, device=torch.device("cpu")).prepare_data()
     target = locate(config.model_target)
@@ -204,7 +204,7 @@ variance of the gradient's expectation.
 """
 
 
-def scales_learning_rate(config: CellConfig) -> bool:
+def scales_learning_rate(config: SettingConfig) -> bool:
     """Return whether the learning rate of the config's optimiser follows the global batch."""
     return (config.learning_rate.lr_scaling or "none") != "none"
 
@@ -218,7 +218,9 @@ def scaled_learning_rate(lr: float, scaling: Scaling, global_batch: int, base_ba
     return lr * LR_FACTORS[scaling](global_batch / base_batch)
 
 
-def configure_optimizer(module: nn.Module, config: CellConfig, batches_per_step: Callable[[], int] = lambda: 1) -> Any:
+def configure_optimizer(
+    module: nn.Module, config: SettingConfig, batches_per_step: Callable[[], int] = lambda: 1
+) -> Any:
     """Return what `configure_optimizers` returns for the config's `optimizer`: one over all trainable parameters.
 
     With `warmup_steps` a schedule, stepped after every optimiser step, multiplies the learning rate of step i (from 0)

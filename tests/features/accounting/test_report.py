@@ -9,14 +9,14 @@ from accelsweep.report.report_tables import build_tables
 from accelsweep.report.setting_table import absent_metrics
 
 
-def told(findings: Findings, *settings: tuple[float | None, float]) -> Findings:
+def told(findings: Findings, *waits: tuple[float | None, float]) -> Findings:
     """Return findings in which the first settings waited so long (None: not known) for results of so many seconds."""
 
     def one(value: float | None, unit: str = "s", why: str | None = None) -> Summary:
         return Summary(median=value, minimum=value, maximum=value, count=value is not None, unit=unit, reason=why)
 
-    cells = list(findings.cells)
-    for place, (wait, result) in enumerate(settings):
+    settings = list(findings.settings)
+    for place, (wait, result) in enumerate(waits):
         why = "there is no sacct here" if wait is None else None
         metrics = {
             "job_queue_seconds": one(wait, why=why),
@@ -25,14 +25,14 @@ def told(findings: Findings, *settings: tuple[float | None, float]) -> Findings:
             "time_to_result_seconds": one(result),
             "time_to_result_with_queue_seconds": one(None if wait is None else wait + result, why=why),
         }
-        cells[place] = cells[place].model_copy(update={"metrics": {**cells[place].metrics, **metrics}})
-    return findings.model_copy(update={"cells": tuple(cells)})
+        settings[place] = settings[place].model_copy(update={"metrics": {**settings[place].metrics, **metrics}})
+    return findings.model_copy(update={"settings": tuple(settings)})
 
 
 def test_rows_are_sorted_by_the_result_with_the_queue_and_a_changed_order_is_stated(findings: Findings) -> None:
     found = told(findings, (86_400.0, 10.0), (60.0, 40.0))
     table = jobs_table(found)
-    fast, waiting = found.cells[1].label, found.cells[0].label
+    fast, waiting = found.settings[1].label, found.settings[0].label
     assert [[entry.text for entry in row] for row in table.rows] == [
         [fast, "3", "60.0 s", "120 s", "not measured", "40.0 s", "100 s"],
         [waiting, "3", "1 day, 0:00:00", "120 s", "not measured", "10.0 s", "1 day, 0:00:10"],

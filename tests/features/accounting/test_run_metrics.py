@@ -92,10 +92,13 @@ def test_accounts_change_no_record_and_no_other_number(queued: SweepFolder) -> N
     account_for(queued, 5.0, 50.0, 500.0)
     found = analyse_folder(queued)
     assert {path: path.read_bytes() for path in queued.records_on_top()} == records
-    own = [{name: one for name, one in cell.metrics.items() if name not in {*JOB, *RESULT}} for cell in found.cells]
-    bare = [cell.model_copy(update={"metrics": one}) for cell, one in zip(found.cells, own, strict=True)]
-    assert found.model_copy(update={"cells": tuple(bare)}) == without
-    summary = next(cell for cell in found.cells if cell.measured == 3).metrics["job_queue_seconds"]
+    own = [
+        {name: one for name, one in setting.metrics.items() if name not in {*JOB, *RESULT}}
+        for setting in found.settings
+    ]
+    bare = [setting.model_copy(update={"metrics": one}) for setting, one in zip(found.settings, own, strict=True)]
+    assert found.model_copy(update={"settings": tuple(bare)}) == without
+    summary = next(setting for setting in found.settings if setting.measured == 3).metrics["job_queue_seconds"]
     assert (summary.median, summary.minimum, summary.maximum, summary.provenance) == (50.0, 5.0, 500.0, "slurm")
 
 

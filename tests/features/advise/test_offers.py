@@ -39,7 +39,7 @@ def projected(runs: Any, manifest: Manifest, onto: Targets) -> Findings:
 def found(simulated: ModuleType, rates: dict[str, float], devices: str = "l4,h100-sxm", **fields: Any) -> Findings:
     """Return the findings of a sweep of six blocks: `rates` by accelerator, a batch of 256 and ResNet-50's counts."""
     names = {"cpu": "Xeon", "cuda": "Tesla K80"}
-    cells = [{"accelerator": one} for one in rates]
+    settings = [{"accelerator": one} for one in rates]
     runs = [
         replace(
             simulated.make_run(
@@ -53,10 +53,10 @@ def found(simulated: ModuleType, rates: dict[str, float], devices: str = "l4,h10
             traits=RESNET50,
         )
         for block in range(6)
-        for axes in cells
+        for axes in settings
     ]
     onto = Targets(tuple(datasheet(key) for key in devices.split(",")), PRICES)
-    return projected(runs, simulated.make_manifest(cells, 6), onto)
+    return projected(runs, simulated.make_manifest(settings, 6), onto)
 
 
 def projection(name: str, hours: float, usd: float, **fields: Any) -> Offer:

@@ -88,7 +88,7 @@ def test_a_sweep_can_get_another_name_and_keeps_its_numbers(exported, tmp_path, 
     assert "byte for byte" in capsys.readouterr().out
     then, now = Findings.read(folder.findings), Findings.read(brought.findings)
     assert (then.sweep, now.sweep) == ("example", "mine")
-    assert [cell.rate for cell in now.cells] == [cell.rate for cell in then.cells]
+    assert [setting.rate for setting in now.settings] == [setting.rate for setting in then.settings]
     assert files_below(tmp_path / "reports" / "mine").keys() == files_below(folder.report).keys()
 
 

@@ -21,7 +21,7 @@ report:
     - id: own
       statement: a batch of 256 is a hundred thousand times as fast as one of 32
       source: made up
-      figures: [{claimed: 100000, cell: {batch_size: 256}, against: {batch_size: 32}}]
+      figures: [{claimed: 100000, setting: {batch_size: 256}, against: {batch_size: 32}}]
 """
 
 

@@ -13,38 +13,38 @@ from resnet50 import RESNET50
 from simulated_sweep import make_manifest, make_run
 
 from accelsweep.analysis.analyse_sweep import Analysis, analyse
-from accelsweep.analysis.run_results import CellRuns, group_runs
+from accelsweep.analysis.run_results import SettingRuns, group_runs
 from accelsweep.config.prices import Prices
 from accelsweep.features.claims.cross_sweep import judge_section
 from accelsweep.features.claims.model import Claim, ClaimFigure, ClaimFinding, Claims, ClaimsOptions, ClaimVerdict
 
 RATIOS = {"small": 10.0, "medium": 20.0, "large": 40.0}
-OVER = {"claimed": 20, "mean_over": "workload", "cell": {"accelerator": "cuda"}, "against": {"accelerator": "cpu"}}
-ONTO = {"claimed": 20, "projected": "l4", "cell": {"accelerator": "cpu"}, "against": {"accelerator": "cpu"}}
+OVER = {"claimed": 20, "mean_over": "workload", "setting": {"accelerator": "cuda"}, "against": {"accelerator": "cpu"}}
+ONTO = {"claimed": 20, "projected": "l4", "setting": {"accelerator": "cpu"}, "against": {"accelerator": "cpu"}}
 
 
 def judge(
     figure: Mapping[str, Any],
     ratios: Mapping[str, float] = RATIOS,
-    others: Mapping[str, Sequence[CellRuns]] | None = None,
+    others: Mapping[str, Sequence[SettingRuns]] | None = None,
     prices: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> ClaimFinding:
     """Judge a figure on a sweep of three workloads on a CPU of 2 samples a second and a GPU of `ratios` times that."""
-    cells = [{"accelerator": device, "workload": name} for name in ratios for device in ("cpu", "cuda")]
-    manifest = make_manifest(cells, 3)
+    settings = [{"accelerator": device, "workload": name} for name in ratios for device in ("cpu", "cuda")]
+    manifest = make_manifest(settings, 3)
     claim = {"id": "wide", "statement": "a GPU is fast", "source": "a forum", "figures": [figure]}
     report = ClaimsOptions.model_validate({"claims": [claim]}).model_dump(mode="json")
-    settings = manifest.settings.model_copy(
+    options = manifest.options.model_copy(
         update={"report": report, "prices": Prices.model_validate(prices or {"devices": {"l4": 0.8}})}
     )
-    runs = rows(cells, ratios, **fields)
-    found = judge_section(Analysis.of(runs, manifest.model_copy(update={"settings": settings})), others or {})
+    runs = rows(settings, ratios, **fields)
+    found = judge_section(Analysis.of(runs, manifest.model_copy(update={"options": options})), others or {})
     assert found is not None
     return found.figures[0]
 
 
-def rows(cells: Sequence[Mapping[str, str]], ratios: Mapping[str, float], **fields: Any) -> Any:
+def rows(settings: Sequence[Mapping[str, str]], ratios: Mapping[str, float], **fields: Any) -> Any:
     """Return three blocks of runs with ResNet-50's counts, at a batch of 256."""
     return [
         replace(
@@ -58,7 +58,7 @@ def rows(cells: Sequence[Mapping[str, str]], ratios: Mapping[str, float], **fiel
             traits=RESNET50,
         )
         for block in range(3)
-        for axes in cells
+        for axes in settings
     ]
 
 
@@ -82,8 +82,8 @@ def test_two_workloads_are_too_few() -> None:
 def test_a_figure_over_sweeps_takes_one_value_from_each() -> None:
     others = {}
     for name, ratio in RATIOS.items():
-        cells = [{"accelerator": device, "workload": name} for device in ("cpu", "cuda")]
-        others[name] = group_runs(make_manifest(cells, 3), rows(cells, {name: ratio}))
+        settings = [{"accelerator": device, "workload": name} for device in ("cpu", "cuda")]
+        others[name] = group_runs(make_manifest(settings, 3), rows(settings, {name: ratio}))
     sweeps = {**OVER, "mean_over": None, "sweeps": ["small", "medium", "large"]}
     found = judge(sweeps, others=others)
     assert found.measured is not None
@@ -95,13 +95,13 @@ def test_a_figure_over_sweeps_takes_one_value_from_each() -> None:
 
 
 def test_a_projected_figure_has_no_measured_value() -> None:
-    found = judge({**ONTO, "cell": CPU, "against": CPU})
+    found = judge({**ONTO, "setting": CPU, "against": CPU})
     assert found.measured is None
     assert found.projected is not None
     assert found.projected.low < found.projected.value < found.projected.high
     assert found.verdict_text.startswith("projected: ")
     assert found.board == "l4"
-    assert judge({**ONTO, "claimed": None, "cell": CPU, "against": CPU}).verdict_text == (
+    assert judge({**ONTO, "claimed": None, "setting": CPU, "against": CPU}).verdict_text == (
         "projected: no figure claimed"
     )
 
@@ -111,7 +111,7 @@ CPU = {"accelerator": "cpu", "workload": "small"}
 
 def test_the_error_of_the_device_does_not_average_out_over_workloads() -> None:
     """Three equal workloads on one board: the interval stays that of one of them."""
-    one = judge({**ONTO, "cell": CPU, "against": CPU}).projected
+    one = judge({**ONTO, "setting": CPU, "against": CPU}).projected
     three = judge({**ONTO, "mean_over": "workload"}).projected
     assert one is not None
     assert three is not None
@@ -119,7 +119,13 @@ def test_the_error_of_the_device_does_not_average_out_over_workloads() -> None:
 
 
 def test_cost_is_projected_with_a_price_and_refused_without() -> None:
-    money = {"metric": "usd_per_million_samples", "unit": "USD", "projected": "l4", "cell": CPU, "claimed": "at most 9"}
+    money = {
+        "metric": "usd_per_million_samples",
+        "unit": "USD",
+        "projected": "l4",
+        "setting": CPU,
+        "claimed": "at most 9",
+    }
     found = judge(money).projected
     rate = judge({**money, "metric": "samples_per_second", "unit": "1/s"}).projected
     assert found is not None
@@ -134,13 +140,13 @@ def test_cost_is_projected_with_a_price_and_refused_without() -> None:
 
 def test_a_ratio_to_a_disturbed_rate_is_not_projected() -> None:
     busy = [{"code": "busy_cpu", "message": "others were there", "remedy": "stop them"}]
-    found = judge({**ONTO, "cell": CPU, "against": CPU}, doubts=busy)
+    found = judge({**ONTO, "setting": CPU, "against": CPU}, doubts=busy)
     assert found.verdict is ClaimVerdict.disturbed
     assert found.projected is None
 
 
 def test_a_projection_whose_runs_are_pending_is_not_run() -> None:
-    found = judge({**ONTO, "cell": CPU, "against": CPU}, outcome="not_run", reason="nobody has started it")
+    found = judge({**ONTO, "setting": CPU, "against": CPU}, outcome="not_run", reason="nobody has started it")
     assert found.verdict is ClaimVerdict.not_run
     assert found.verdict_text == "not run"
 
@@ -149,29 +155,29 @@ def test_a_figure_is_over_one_thing_only() -> None:
     with pytest.raises(ValidationError, match="leave out `mean_over` or `sweeps`"):
         ClaimFigure.model_validate({**OVER, "sweeps": ["a"]})
     with pytest.raises(ValidationError, match="no `mean_over`, `sweeps` or `projected`"):
-        ClaimFigure.model_validate({"metric": "outcome.diverged", "unit": "1", "cell": CPU, "mean_over": "workload"})
+        ClaimFigure.model_validate({"metric": "outcome.diverged", "unit": "1", "setting": CPU, "mean_over": "workload"})
 
 
 ONE, TWO = {"num_nodes": 1}, {"num_nodes": 2}
-BETWEEN = {"claimed": 1, "tolerance": 0.02, "between": ["slurm", "here"], "cell": ONE, "against": ONE}
+BETWEEN = {"claimed": 1, "tolerance": 0.02, "between": ["slurm", "here"], "setting": ONE, "against": ONE}
 NOISE = (0.0, 0.001, -0.001)
 
 
-def groups_of(rates: dict[int, float], blocks: int = 3, **fields: Any) -> list[CellRuns]:
-    cells = [{"num_nodes": nodes} for nodes in rates]
+def groups_of(rates: dict[int, float], blocks: int = 3, **fields: Any) -> list[SettingRuns]:
+    settings = [{"num_nodes": nodes} for nodes in rates]
     runs = [
         make_run(axes, block, rates[axes["num_nodes"]] * (1 + NOISE[block] * axes["num_nodes"]), **fields)
-        for axes in cells
+        for axes in settings
         for block in range(blocks)
     ]
-    return group_runs(make_manifest(cells, blocks), runs)
+    return group_runs(make_manifest(settings, blocks), runs)
 
 
-def judge_between(figure: dict[str, Any], **others: list[CellRuns]) -> ClaimFinding:
+def judge_between(figure: dict[str, Any], **others: list[SettingRuns]) -> ClaimFinding:
     claim = {"id": "cluster", "statement": "use clusters", "source": "a forum", "figures": [figure]}
     manifest = make_manifest([ONE], 1)
     report = ClaimsOptions.model_validate({"claims": [claim]}).model_dump(mode="json")
-    manifest = manifest.model_copy(update={"settings": manifest.settings.model_copy(update={"report": report})})
+    manifest = manifest.model_copy(update={"options": manifest.options.model_copy(update={"report": report})})
     found = judge_section(Analysis.of([], manifest), others or {})
     assert found is not None
     return found.figures[0]
@@ -196,7 +202,7 @@ def test_another_rate_is_less_than_claimed() -> None:
 
 
 def test_both_sides_in_one_sweep_are_paired_there() -> None:
-    figure = {"claimed": "more than 1", "between": ["slurm", "slurm"], "cell": TWO, "against": ONE}
+    figure = {"claimed": "more than 1", "between": ["slurm", "slurm"], "setting": TWO, "against": ONE}
     found = judge_between(figure, slurm=groups_of({1: 500.0, 2: 900.0}))
     assert found.verdict is ClaimVerdict.agrees
     assert found.measured.value == pytest.approx(1.8, rel=1e-3)
@@ -241,7 +247,7 @@ def test_a_figure_between_sweeps_is_a_plain_ratio(changes: dict[str, Any]) -> No
 
 ON_CPU, ON_GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}
 PRICES = Prices.model_validate({"devices": {"cpu": 0.533, "Tesla K80": 0.967}})
-FIVE_TIMES = {"claimed": 5.9, "metric": "usd_per_result", "cell": ON_CPU, "against": ON_GPU}
+FIVE_TIMES = {"claimed": 5.9, "metric": "usd_per_result", "setting": ON_CPU, "against": ON_GPU}
 
 
 @pytest.fixture
@@ -263,8 +269,8 @@ def judged():
         stated = {"id": "cost", "statement": "a GPU is cheaper", "source": "DAWNBench", "figures": figures}
         plan = make_manifest([ON_CPU, ON_GPU], 3)
         report = ClaimsOptions(claims=(Claim.model_validate(stated),)).model_dump(mode="json")
-        settings = plan.settings.model_copy(update={"prices": prices, "report": report})
-        return list(analyse(rows, plan.model_copy(update={"settings": settings})).section(Claims).figures)
+        options = plan.options.model_copy(update={"prices": prices, "report": report})
+        return list(analyse(rows, plan.model_copy(update={"options": options})).section(Claims).figures)
 
     return judge
 
@@ -277,7 +283,7 @@ def test_the_cost_of_a_result_is_a_metric_of_claims(judged) -> None:
 
 def test_an_epoch_a_million_samples_and_an_hour_have_a_cost(judged) -> None:
     names = ("usd_per_epoch", "usd_per_million_samples", "usd_per_hour", "usd_per_result")
-    found = judged(*({"metric": name, "cell": ON_CPU, "unit": "USD"} for name in names))
+    found = judged(*({"metric": name, "setting": ON_CPU, "unit": "USD"} for name in names))
     values = [one.measured.value for one in found]
     assert values == pytest.approx([51.8 / 20, 51.8, 0.533, 51.8], rel=2e-3)
 

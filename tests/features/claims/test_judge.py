@@ -19,7 +19,7 @@ GPU = {"accelerator": "cuda", "batch_size": 64}
 
 def claim(**figure: Any) -> Claim:
     """A batch of 64 is three times as fast as one of 8."""
-    stated = {"claimed": 3.0, "cell": LARGE, "against": {"batch_size": 8}}
+    stated = {"claimed": 3.0, "setting": LARGE, "against": {"batch_size": 8}}
     return make_claim(stated | figure)
 
 
@@ -44,11 +44,14 @@ def judged():
             rows.append(make_run(SMALL, block, 100.0, **fields))
             rows.append(make_run(LARGE, block, 100.0 * ratio * (1 + noise * (block - 1)), **fields))
         manifest = make_manifest([SMALL, LARGE, GPU], blocks)
-        cells = (*manifest.cells[:2], manifest.cells[2].model_copy(update={"unsupported": "there is no cuda here"}))
-        settings = manifest.settings.model_copy(
+        settings = (
+            *manifest.settings[:2],
+            manifest.settings[2].model_copy(update={"unsupported": "there is no cuda here"}),
+        )
+        options = manifest.options.model_copy(
             update={"report": ClaimsOptions(claims=(stated,)).model_dump(mode="json")}
         )
-        plan = manifest.model_copy(update={"cells": cells, "settings": settings})
+        plan = manifest.model_copy(update={"settings": settings, "options": options})
         findings = analyse(rows, plan).section(Claims).figures
         return findings[0] if len(findings) == 1 else findings
 
@@ -110,21 +113,21 @@ def test_any_metric_can_be_claimed(judged) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "reason"),
+    ("setting", "reason"),
     [
         ({"accelerator": "cuda"}, "accelerator=cuda: unsupported: there is no cuda here"),
         ({"accelerator": "mps"}, "no setting of this sweep has accelerator=mps"),
         ({"accelerator": "cpu"}, "2 settings of this sweep have accelerator=cpu; the claim must name one"),
     ],
 )
-def test_a_claim_that_cannot_be_tested_here_has_the_reason(judged, cell, reason) -> None:
-    finding = judged(claim(cell=cell))
+def test_a_claim_that_cannot_be_tested_here_has_the_reason(judged, setting, reason) -> None:
+    finding = judged(claim(setting=setting))
     assert (finding.verdict, finding.reason) == (ClaimVerdict.not_testable, reason)
     assert finding.measured is None
 
 
 @pytest.mark.parametrize(
-    ("cell", "reason"),
+    ("setting", "reason"),
     [
         ({"accelerator": "mps", "batch_size": 64}, "accelerator=mps, batch_size=64: unsupported: "),
         ({"accelerator": "mps", "batch_size": 65}, "no setting of this sweep has accelerator=mps, batch_size=65"),
@@ -132,9 +135,9 @@ def test_a_claim_that_cannot_be_tested_here_has_the_reason(judged, cell, reason)
         ({"accelerator": "cpu", "batch_size": 64}, "accelerator=cpu, batch_size=64: it has not run yet"),
     ],
 )
-def test_an_unsupported_setting_is_selected_by_config_values_too(tmp_path, cell, reason) -> None:
+def test_an_unsupported_setting_is_selected_by_config_values_too(tmp_path, setting, reason) -> None:
     """`batch_size` is no axis, and the plan has no config of an unsupported setting."""
-    assert _planned(tmp_path, ["accelerator=cpu,mps", "batch_size=64"], cell).startswith(reason)
+    assert _planned(tmp_path, ["accelerator=cpu,mps", "batch_size=64"], setting).startswith(reason)
 
 
 def test_without_supported_settings_one_that_may_match_gives_the_reason(tmp_path) -> None:
@@ -142,15 +145,15 @@ def test_without_supported_settings_one_that_may_match_gives_the_reason(tmp_path
     assert reason.startswith("no setting of this sweep is known to have batch_size=64; 1 setting may: unsupported: ")
 
 
-def _planned(home: Path, overrides: list[str], cell: dict[str, Any]) -> str:
-    """Return the reason of a figure of this cell where nothing has run yet, on a site without MPS."""
+def _planned(home: Path, overrides: list[str], setting: dict[str, Any]) -> str:
+    """Return the reason of a figure of this setting where nothing has run yet, on a site without MPS."""
     plan = make_plan(home, [*overrides, "site=gpu_node"])
-    stated = make_claim({"claimed": 1.0, "unit": "1/s", "cell": cell})
-    settings = plan.manifest.settings.model_copy(
+    stated = make_claim({"claimed": 1.0, "unit": "1/s", "setting": setting})
+    options = plan.manifest.options.model_copy(
         update={"report": ClaimsOptions(claims=(stated,)).model_dump(mode="json")}
     )
     (finding,) = (
-        analyse(collect(write_plan(home, plan)), plan.manifest.model_copy(update={"settings": settings}))
+        analyse(collect(write_plan(home, plan)), plan.manifest.model_copy(update={"options": options}))
         .section(Claims)
         .figures
     )
@@ -159,7 +162,9 @@ def _planned(home: Path, overrides: list[str], cell: dict[str, Any]) -> str:
 
 
 def test_a_claim_on_failed_runs_states_how_they_failed(judged) -> None:
-    finding = judged(claim(cell={"accelerator": "cpu", "batch_size": 64}), outcome="crashed", reason="RuntimeError: x")
+    finding = judged(
+        claim(setting={"accelerator": "cpu", "batch_size": 64}), outcome="crashed", reason="RuntimeError: x"
+    )
     assert finding.verdict is ClaimVerdict.not_testable
     assert "3 of 3 runs: crashed (RuntimeError: x)" in finding.reason
 
@@ -168,8 +173,8 @@ def test_settings_that_differ_in_other_fields_are_not_compared() -> None:
     rows = [make_run(SMALL, block, 100.0) for block in range(3)]
     rows += [make_run(LARGE, block, 300.0, software={"torch": "2.12.0"}) for block in range(3)]
     manifest = make_manifest([SMALL, LARGE], 3)
-    settings = manifest.settings.model_copy(update={"report": ClaimsOptions(claims=(claim(),)).model_dump(mode="json")})
-    (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).section(Claims).figures
+    options = manifest.options.model_copy(update={"report": ClaimsOptions(claims=(claim(),)).model_dump(mode="json")})
+    (finding,) = analyse(rows, manifest.model_copy(update={"options": options})).section(Claims).figures
     assert finding.verdict is ClaimVerdict.not_testable
     assert finding.reason.startswith("torch differs: 2.12.0")
 
@@ -233,8 +238,8 @@ def test_an_unmeasured_metric_of_an_expression_is_named(judged) -> None:
 
 
 def test_a_claim_may_have_several_figures_and_an_analogue_and_none_is_dropped(judged) -> None:
-    figure = {"claimed": 3.0, "cell": LARGE, "against": SMALL}
-    gpu = {"claimed": 13.76, "cell": GPU, "against": SMALL}
+    figure = {"claimed": 3.0, "setting": LARGE, "against": SMALL}
+    gpu = {"claimed": 13.76, "setting": GPU, "against": SMALL}
     stated = make_claim({**figure, "name": "rate"}, gpu, analogue={"says": "a batch of 64", "figures": [figure]})
     found = judged(stated)
     assert [(one.figure, one.analogue, str(one.verdict)) for one in found] == [
@@ -245,9 +250,9 @@ def test_a_claim_may_have_several_figures_and_an_analogue_and_none_is_dropped(ju
 
 
 def test_unsupported_figures_widen_no_interval(judged) -> None:
-    figure = {"claimed": 3.0, "cell": LARGE, "against": SMALL}
+    figure = {"claimed": 3.0, "setting": LARGE, "against": SMALL}
     assert judged(make_claim(figure)).measured.confidence == pytest.approx(0.95)
-    with_gpu = judged(make_claim(figure, {"claimed": 13.76, "cell": GPU, "against": SMALL}))
+    with_gpu = judged(make_claim(figure, {"claimed": 13.76, "setting": GPU, "against": SMALL}))
     assert with_gpu[0].measured.confidence == pytest.approx(0.95)
     assert judged(make_claim(figure, figure))[0].measured.confidence == pytest.approx(0.975)
 
@@ -261,7 +266,7 @@ def test_a_claim_whose_runs_are_pending_is_not_run_rather_than_untestable(judged
 
 
 def test_a_pending_setting_is_selected_by_its_config_without_an_axis(tmp_path) -> None:
-    """`accelerator=cuda` leaves one accelerator, so the cell's config alone tells which; it counts in the family."""
+    """`accelerator=cuda` leaves one accelerator, so the setting's config alone tells which; it counts in the family."""
     plan = make_plan(tmp_path, ["experiment=claims/vgg16", "accelerator=cuda", "site=gpu_node"])
     folder = write_plan(tmp_path, plan)
     found = {
@@ -280,15 +285,15 @@ def test_a_pending_setting_is_selected_by_its_config_without_an_axis(tmp_path) -
 def test_equal_counts_have_an_interval_without_width() -> None:
     counted = {"parameters": {"value": 138.4e6, "unit": "parameters", "provenance": "counted"}}
     timed = {"parameters": {"value": 138.4e6, "unit": "parameters", "provenance": "clock"}}
-    stated = make_claim({"claimed": 140e6, "metric": "parameters", "unit": "parameters", "cell": SMALL})
+    stated = make_claim({"claimed": 140e6, "metric": "parameters", "unit": "parameters", "setting": SMALL})
     for metrics, verdict in ((counted, ClaimVerdict.agrees), (timed, ClaimVerdict.undecided)):
         rate = {"samples_per_second": {"value": 100.0, "unit": "1/s"}}
         rows = [make_run(SMALL, block, 100.0, metrics=metrics | rate) for block in range(3)]
         manifest = make_manifest([SMALL, LARGE], 3)
-        settings = manifest.settings.model_copy(
+        options = manifest.options.model_copy(
             update={"report": ClaimsOptions(claims=(stated,)).model_dump(mode="json")}
         )
-        plan = manifest.model_copy(update={"settings": settings})
+        plan = manifest.model_copy(update={"options": options})
         (finding,) = analyse(rows, plan).section(Claims).figures
         assert (finding.verdict, finding.claimed) == (verdict, "140,000,000 parameters")
 
@@ -304,7 +309,7 @@ def test_equal_counts_have_an_interval_without_width() -> None:
 )
 def test_the_share_of_diverged_runs_has_an_exact_interval(diverged, claimed, verdict, low, high) -> None:
     """Clopper and Pearson's interval of 0 of 3 reaches to 1 - 0.025 ** (1 / 3) = 0.7076."""
-    stated = make_claim({"claimed": claimed, "metric": "outcome.diverged", "unit": "of the runs", "cell": SMALL})
+    stated = make_claim({"claimed": claimed, "metric": "outcome.diverged", "unit": "of the runs", "setting": SMALL})
     lost = {"outcome": "diverged", "reason": "the loss is NaN"}
     rows = [
         make_run(SMALL, block, 100.0, run=f"second-r{block + second}", **(lost if block < diverged else {}))
@@ -313,8 +318,8 @@ def test_the_share_of_diverged_runs_has_an_exact_interval(diverged, claimed, ver
     ]
     rows += [make_run(LARGE, block, 300.0) for block in range(3)]
     manifest = make_manifest([LARGE, SMALL], 3)
-    settings = manifest.settings.model_copy(update={"report": ClaimsOptions(claims=(stated,)).model_dump(mode="json")})
-    (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).section(Claims).figures
+    options = manifest.options.model_copy(update={"report": ClaimsOptions(claims=(stated,)).model_dump(mode="json")})
+    (finding,) = analyse(rows, manifest.model_copy(update={"options": options})).section(Claims).figures
     assert (finding.measured.value, finding.verdict) == (diverged / 3, verdict)
     assert (finding.measured.low, finding.measured.high) == pytest.approx((low, high), abs=1e-4)
 
@@ -328,9 +333,9 @@ def test_the_doubts_of_the_compared_runs_travel_with_the_claim_each_once(judged)
 SERVED, SERVED_FAST, TRAINED, TRAINED_FAST = ({"accelerator": "cpu", "batch_size": size} for size in (1, 2, 3, 4))
 GAINS_LESS = {
     "claimed": "less than 1",
-    "cell": SERVED_FAST,
+    "setting": SERVED_FAST,
     "against": SERVED,
-    "over": {"cell": TRAINED_FAST, "against": TRAINED},
+    "over": {"setting": TRAINED_FAST, "against": TRAINED},
 }
 
 
@@ -339,17 +344,17 @@ def gains():
     """Judge a ratio of ratios: serving gains `served`, training 5x; blocks differ by a tenth, which cancels out."""
 
     def judge(served: float, blocks: int = 3, apart: bool = False, **figure: Any) -> Any:
-        cells = [SERVED, SERVED_FAST, TRAINED, TRAINED_FAST]
+        settings = [SERVED, SERVED_FAST, TRAINED, TRAINED_FAST]
         rows = []
         for block in range(blocks):
             noise = 1 + 0.001 * (block - 1)
-            for axes, gain in zip(cells, (1.0, served * noise, 1.0, 5.0), strict=True):
+            for axes, gain in zip(settings, (1.0, served * noise, 1.0, 5.0), strict=True):
                 later = blocks * (apart and axes in (TRAINED, TRAINED_FAST))
                 rows.append(make_run(axes, block + later, 100.0 * gain * (1 + 0.1 * block)))
-        manifest = make_manifest(cells, 2 * blocks if apart else blocks)
+        manifest = make_manifest(settings, 2 * blocks if apart else blocks)
         report = ClaimsOptions(claims=(make_claim(GAINS_LESS | figure),)).model_dump(mode="json")
-        settings = manifest.settings.model_copy(update={"report": report})
-        (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).section(Claims).figures
+        options = manifest.options.model_copy(update={"report": report})
+        (finding,) = analyse(rows, manifest.model_copy(update={"options": options})).section(Claims).figures
         return finding
 
     return judge
@@ -372,7 +377,7 @@ def test_a_ratio_of_ratios_needs_blocks_with_all_four_settings(gains):
 
 
 def test_a_missing_side_of_the_second_ratio_is_named(gains):
-    found = gains(served=2.0, over={"cell": TRAINED_FAST, "against": {"batch_size": 77}})
+    found = gains(served=2.0, over={"setting": TRAINED_FAST, "against": {"batch_size": 77}})
     assert found.verdict is ClaimVerdict.not_testable
     assert "batch_size=77" in found.reason
 
@@ -380,7 +385,7 @@ def test_a_missing_side_of_the_second_ratio_is_named(gains):
 @pytest.mark.parametrize(
     ("figure", "words"),
     [
-        ({"over": {"cell": TRAINED, "unit": "s"}}, "both need `against`"),
+        ({"over": {"setting": TRAINED, "unit": "s"}}, "both need `against`"),
         ({"over": {**GAINS_LESS["over"], "claimed": 2}}, "takes no `claimed`"),
     ],
 )

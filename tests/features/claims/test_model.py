@@ -22,7 +22,7 @@ report:
       source: a forum
       figures:
         - claimed: {claimed}
-          cell: {{batch_size: 64}}
+          setting: {{batch_size: 64}}
           against: {{batch_size: 8}}
           {more}
 """
@@ -35,11 +35,11 @@ def planned(home, own_conf, claimed="3.0", more=""):
 
 def test_a_claim_is_stored_in_the_manifest_and_changes_no_setting(home, own_conf):
     manifest = planned(home, own_conf)
-    (claim,) = claims_in(manifest.settings.report)
+    (claim,) = claims_in(manifest.options.report)
     (figure,) = claim.figures
-    assert (claim.id, figure.claimed, figure.cell) == ("batch_size", 3.0, {"batch_size": 64})
+    assert (claim.id, figure.claimed, figure.setting) == ("batch_size", 3.0, {"batch_size": 64})
     bare = make_plan(home, ["experiment=claim", "accelerator=cpu", "report.claims=[]"]).manifest
-    assert [cell.name for cell in bare.cells] == [cell.name for cell in manifest.cells]
+    assert [setting.name for setting in bare.settings] == [setting.name for setting in manifest.settings]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_malformed_claim_is_refused_with_its_key(home, own_conf, claimed, more
 
 
 def test_two_claims_of_one_id_are_refused(home):
-    claim = "{id: a, statement: b, source: c, figures: [{cell: {batch_size: 32}, unit: s}]}"
+    claim = "{id: a, statement: b, source: c, figures: [{setting: {batch_size: 32}, unit: s}]}"
     with pytest.raises(InputError, match="two claims have the id 'a'"):
         make_plan(home, [f"++report.claims=[{claim},{claim}]"])
 
@@ -85,7 +85,8 @@ report:
       statement: a small network is fast
       source: somebody
       figures:
-        - {name: images, cell: {batch_size: 32}, unit: UNIT, published: {RTX 3090: {rows: timm-theirs, WANTED}, me: 3}}
+        - {name: images, setting: {batch_size: 32}, unit: UNIT, published: {RTX 3090: {rows: timm-theirs, WANTED}, me:
+        3}}
 """
 
 
@@ -99,7 +100,7 @@ def imported(home: Path) -> None:
 
 def figure_of(home: Path, own_conf, wanted: str, unit: str = "1/s") -> ClaimFigure:
     own_conf({"experiment/claimed.yaml": QUOTING.replace("WANTED", wanted).replace("UNIT", unit)})
-    return claims_in(make_plan(home, ["experiment=claimed"]).manifest.settings.report)[0].figures[0]
+    return claims_in(make_plan(home, ["experiment=claimed"]).manifest.options.report)[0].figures[0]
 
 
 def test_an_imported_row_becomes_a_number_labelled_with_its_source(home, imported, own_conf):
@@ -149,7 +150,7 @@ def test_the_documentation_lists_every_shipped_claim():
 
 def test_the_example_in_the_documentation_is_a_claim():
     example, _ = EXAMPLES
-    stated = yaml.safe_load(example.replace("figures: [...]", "figures: [{cell: {batch_size: 8}, unit: s}]"))
+    stated = yaml.safe_load(example.replace("figures: [...]", "figures: [{setting: {batch_size: 8}, unit: s}]"))
     (claim,) = ClaimsOptions.model_validate(stated["report"]).claims
     assert [figure.claimed_text for figure in claim.figures] == ["3x", "no figure"]
 

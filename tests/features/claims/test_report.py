@@ -29,7 +29,7 @@ def claim_finding(**changes):
         "verdict": ClaimVerdict.less,
         "reason": "",
         "differs": ("that was another network",),
-        "cell": "a",
+        "setting": "a",
         "against": "b",
         "labels": ("batch 64", "batch 8"),
     }
@@ -164,7 +164,7 @@ def page_claim(name, verdict, measured=None, **changes):
         "verdict": verdict,
         "reason": "" if measured else "no GPU",
         "differs": ("other hardware",),
-        "cell": "a" if measured else None,
+        "setting": "a" if measured else None,
         "against": "b" if measured else None,
         "labels": ("cuda", "cpu") if measured else (),
     }

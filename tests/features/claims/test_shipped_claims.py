@@ -1,4 +1,4 @@
-"""The claims that we ship: each states its source and its reasons, and names cells that its own grid has."""
+"""The claims that we ship: each states its source and its reasons, and names settings that its own grid has."""
 
 from typing import Any
 
@@ -43,19 +43,21 @@ STATED = {
 
 
 def named(plan: Plan, selection: dict[str, Any]) -> list[Any]:
-    """Return the cells that a figure's selection names, supported or not."""
-    return [cell for cell in plan.manifest.cells if all(cell.axes.get(k) == v for k, v in selection.items())]
+    """Return the settings that a figure's selection names, supported or not."""
+    return [
+        setting for setting in plan.manifest.settings if all(setting.axes.get(k) == v for k, v in selection.items())
+    ]
 
 
 def selections(plan: Plan, *, analogue: bool):
-    for claim in claims_in(plan.manifest.settings.report):
+    for claim in claims_in(plan.manifest.options.report):
         figures = claim.figures if not analogue else claim.analogue.figures if claim.analogue else ()
         for figure in (figure for figure in figures if not figure.named_sweeps):
             sides = [side for ratio in figure.ratios for side in ratio.sides]
             if figure.mean_over is None:
                 yield from sides
                 continue
-            for value in {cell.axes[figure.mean_over] for cell in plan.manifest.cells}:
+            for value in {setting.axes[figure.mean_over] for setting in plan.manifest.settings}:
                 yield from ({**side, figure.mean_over: value} for side in sides)
 
 
@@ -69,7 +71,7 @@ def test_every_claim_that_can_be_put_to_the_test_is_shipped():
 
 
 def test_a_claim_is_named_as_its_file_and_has_a_statement_a_source_and_reasons_to_differ(plan_of, name):
-    (claim,) = claims_in(plan_of(f"experiment=claims/{name}", "site=local").manifest.settings.report)
+    (claim,) = claims_in(plan_of(f"experiment=claims/{name}", "site=local").manifest.options.report)
     assert claim.id == name
     assert len(claim.statement.split()) >= 5
     assert len(claim.source.split()) >= 5
@@ -77,7 +79,7 @@ def test_a_claim_is_named_as_its_file_and_has_a_statement_a_source_and_reasons_t
 
 
 @pytest.mark.parametrize("site", ["gpu_node", "local"])
-def test_every_figure_names_exactly_one_cell_of_its_grid(plan_of, name, site):
+def test_every_figure_names_exactly_one_setting_of_its_grid(plan_of, name, site):
     plan = plan_of(f"experiment=claims/{name}", f"site={site}")
     for selection in [*selections(plan, analogue=False), *selections(plan, analogue=True)]:
         assert len(named(plan, selection)) == 1, selection
@@ -86,18 +88,18 @@ def test_every_figure_names_exactly_one_cell_of_its_grid(plan_of, name, site):
 def test_on_a_declared_node_with_gpus_every_figure_can_be_tested(plan_of, name):
     plan = plan_of(f"experiment=claims/{name}", "site=gpu_node")
     for selection in selections(plan, analogue=False):
-        assert [cell.unsupported for cell in named(plan, selection)] == [None], selection
+        assert [setting.unsupported for setting in named(plan, selection)] == [None], selection
 
 
 def test_without_a_gpu_a_figure_or_an_analogue_is_left_to_measure(plan_of, name):
     plan = plan_of(f"experiment=claims/{name}", "site=local")
     for selection in selections(plan, analogue=True):
-        assert [cell.unsupported for cell in named(plan, selection)] == [None], selection
-    assert any(cell.unsupported is None for cell in plan.manifest.cells)
+        assert [setting.unsupported for setting in named(plan, selection)] == [None], selection
+    assert any(setting.unsupported is None for setting in plan.manifest.settings)
 
 
 def test_the_published_figures_of_dlbench_are_those_of_the_paper(plan_of):
-    (claim,) = claims_in(plan_of("experiment=claims/dlbench").manifest.settings.report)
+    (claim,) = claims_in(plan_of("experiment=claims/dlbench").manifest.options.report)
     published = {figure.name: list(figure.published.values()) for figure in claim.figures if figure.published}
     assert published == {
         "FCN-5": [0.037, 0.031, 0.027, 0.024, 0.026],
@@ -115,5 +117,5 @@ def test_the_published_figures_of_dlbench_are_those_of_the_paper(plan_of):
 
 def test_the_mini_batches_of_dlbench_are_those_of_the_paper(plan_of):
     plan = plan_of("experiment=claims/dlbench", "accelerator=cpu")
-    sizes = [cell.config.batch_size for cell in plan.cells]
+    sizes = [setting.config.batch_size for setting in plan.settings]
     assert sizes == [64, 64, 16, 16, 128, 128]

@@ -76,9 +76,9 @@ def test_kinds_of_node_inherit_the_sites_options() -> None:
 
 def test_the_shipped_example_plans_and_several_nodes_are_unsupported(tmp_path: Path) -> None:
     command = ["site=grid_engine_example", "accelerator=cpu,cuda", "devices=1"]
-    assert {cell.unsupported for cell in make_plan(tmp_path, command).manifest.cells} == {None}
-    wide = make_plan(tmp_path, [*command, "num_nodes=2", "+site.nodes=2"]).manifest.cells
-    assert all("nothing here starts ranks on several nodes" in str(cell.unsupported) for cell in wide)
+    assert {setting.unsupported for setting in make_plan(tmp_path, command).manifest.settings} == {None}
+    wide = make_plan(tmp_path, [*command, "num_nodes=2", "+site.nodes=2"]).manifest.settings
+    assert all("nothing here starts ranks on several nodes" in str(setting.unsupported) for setting in wide)
 
 
 def test_an_unknown_site_key_is_named_with_the_nearest_one(tmp_path: Path) -> None:

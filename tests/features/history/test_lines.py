@@ -127,15 +127,15 @@ def test_a_disturbed_point_counts_for_no_level(simulated: ModuleType) -> None:
 
 def test_the_versions_of_one_sweep_are_points_of_one_line(simulated: ModuleType) -> None:
     """Each has the date of its own commit, whatever was checked out meanwhile; the setting is that of other sweeps."""
-    rows, cells = [], []
+    rows, settings = [], []
     for name, commit, rate in (("main", "a" * 40, 100.0), ("HEAD", "b" * 40, 97.0)):
         axes = {**AXES, "version": name}
-        cells.append(axes)
+        settings.append(axes)
         for block, noise in enumerate(NOISE):
             run = simulated.make_run(axes, block, rate * (1.0 + noise), **at("c" * 40))
             config = checked_config({**run.config.raw, "version": {"commit": commit}})
             rows.append(replace(run, config=config, environment={"before": {"machine": "a1"}}))
-    manifest = simulated.make_manifest(cells, len(NOISE))
+    manifest = simulated.make_manifest(settings, len(NOISE))
     versions = (
         Version(name="main", kind="commit", digest="a" * 40),
         Version(name="HEAD", kind="commit", digest="b" * 40),

@@ -24,25 +24,25 @@ def step(name: str, **axes: Any) -> dict[str, Any]:
 
 
 def with_ladder(manifest: Manifest) -> Manifest:
-    settings = manifest.settings.model_copy(update={"report": {"ladder": "rung"}})
-    return manifest.model_copy(update={"settings": settings})
+    options = manifest.options.model_copy(update={"report": {"ladder": "rung"}})
+    return manifest.model_copy(update={"options": options})
 
 
 def climb(rates: dict[str, float | None], unsupported: str | None = None) -> tuple[Rung, ...]:
     """Return the rungs of a ladder with these rates (None crashes) over five blocks, each faster than the last."""
-    cells = [step(name) for name in rates]
+    settings = [step(name) for name in rates]
     rows = [
         make_run(axes, block, rate and rate * (1 + block) * math.exp(0.001 * (-1) ** block * number))
         for block in range(5)
-        for number, (axes, rate) in enumerate(zip(cells, rates.values(), strict=True))
+        for number, (axes, rate) in enumerate(zip(settings, rates.values(), strict=True))
         if axes["rung"] != unsupported
     ]
-    manifest = make_manifest(cells, 5)
+    manifest = make_manifest(settings, 5)
     planned = tuple(
-        cell.model_copy(update={"unsupported": "no such key" if cell.axes["rung"] == unsupported else None})
-        for cell in manifest.cells
+        setting.model_copy(update={"unsupported": "no such key" if setting.axes["rung"] == unsupported else None})
+        for setting in manifest.settings
     )
-    return rungs_of(analyse(rows, with_ladder(manifest.model_copy(update={"cells": planned}))))
+    return rungs_of(analyse(rows, with_ladder(manifest.model_copy(update={"settings": planned}))))
 
 
 def test_each_rung_is_compared_with_the_one_before_and_with_the_first() -> None:
@@ -88,13 +88,13 @@ def test_a_ladder_whose_first_rung_failed_starts_at_the_next() -> None:
 
 
 def test_a_rung_that_always_missed_its_target_is_a_row_with_that_reason() -> None:
-    cells = [step(name) for name in STEPS]
+    settings = [step(name) for name in STEPS]
     missed = {"value": None, "unit": "results/h", "reason": "target val_accuracy >= 0.9 not reached"}
     rows = [
         make_run(axes, block, 100.0, config={"task": "time_to_accuracy"}, **fields)
         for block in range(3)
         for axes, fields in zip(
-            cells,
+            settings,
             (
                 {"results_per_hour": 10.0 + block},
                 {"metrics": {"results_per_hour": missed}},
@@ -103,7 +103,7 @@ def test_a_rung_that_always_missed_its_target_is_a_row_with_that_reason() -> Non
             strict=True,
         )
     ]
-    manifest = make_manifest(cells, 3)
+    manifest = make_manifest(settings, 3)
     rungs = rungs_of(analyse(rows, with_ladder(manifest)))
     assert (rungs[1].rate, rungs[1].gain, rungs[1].verdict) == (None, None, Verdict.not_measured)
     assert "3 of 3 runs: measured (target val_accuracy >= 0.9 not reached)" in rungs[1].reason
@@ -111,14 +111,14 @@ def test_a_rung_that_always_missed_its_target_is_a_row_with_that_reason() -> Non
 
 
 def test_settings_that_differ_in_another_axis_are_on_different_ladders() -> None:
-    cells = [step(name, devices=devices) for name in STEPS[:2] for devices in (1, 2)]
+    settings = [step(name, devices=devices) for name in STEPS[:2] for devices in (1, 2)]
     rates = {("0_naive", 1): 100.0, ("1_larger_batch", 1): 200.0, ("0_naive", 2): 50.0, ("1_larger_batch", 2): 400.0}
     rows = [
         make_run(axes, block, rates[axes["rung"], axes["devices"]] * (1 + 0.001 * block * number))
         for block in range(3)
-        for number, axes in enumerate(cells)
+        for number, axes in enumerate(settings)
     ]
-    manifest = make_manifest(cells, 3)
+    manifest = make_manifest(settings, 3)
     rungs = rungs_of(analyse(rows, with_ladder(manifest)))
     gains = {rung.ladder: rung.gain.value for rung in rungs if rung.gain}
     assert gains == pytest.approx({"devices=1": 2.0, "devices=2": 8.0}, rel=0.01)
@@ -126,21 +126,21 @@ def test_settings_that_differ_in_another_axis_are_on_different_ladders() -> None
 
 
 def test_a_sweep_without_a_ladder_has_none() -> None:
-    cells = [step(name) for name in STEPS]
-    rows = [make_run(axes, block, 100.0 + block) for block in range(3) for axes in cells]
-    assert rungs_of(analyse(rows, make_manifest(cells, 3))) == ()
+    settings = [step(name) for name in STEPS]
+    rows = [make_run(axes, block, 100.0 + block) for block in range(3) for axes in settings]
+    assert rungs_of(analyse(rows, make_manifest(settings, 3))) == ()
 
 
 def test_a_rung_may_change_any_key_of_the_config() -> None:
     """The keys that a rung's file sets are no reason to refuse its comparison."""
-    cells = [step(name) for name in STEPS[:2]]
+    settings = [step(name) for name in STEPS[:2]]
     configs = [checked_config({**CONFIG, "batch_size": 32 * (1 + number)}) for number in (0, 1)]
     rows = [  # `rung` is no key of the config
         replace(make_run(axes, block, 100.0 * (1 + number) + block), config=configs[number])
         for block in range(3)
-        for number, axes in enumerate(cells)
+        for number, axes in enumerate(settings)
     ]
-    manifest = make_manifest(cells, 3)
+    manifest = make_manifest(settings, 3)
     findings = analyse(rows, with_ladder(manifest))
     assert findings.refusals == ()
     assert rungs_of(findings)[1].gain is not None
@@ -150,14 +150,14 @@ def test_the_gains_of_a_ladder_pool_their_variances() -> None:
     """Noise of the first rungs widens the gain of the last one, which has little noise itself."""
 
     def gain(noise: float) -> float:
-        cells = [step(name) for name in (*STEPS, "3_last")]
+        settings = [step(name) for name in (*STEPS, "3_last")]
         sds, shape = (noise, noise, 0.001, 0.001), ((1, -1, 0), (0, 1, -1), (1, 1, -2), (-1, 2, -1))
         rows = [
             make_run(axes, block, 100.0 * (1 + number) * math.exp(sds[number] * shape[number][block]))
             for block in range(3)
-            for number, axes in enumerate(cells)
+            for number, axes in enumerate(settings)
         ]
-        manifest = make_manifest(cells, 3)
+        manifest = make_manifest(settings, 3)
         last = rungs_of(analyse(rows, with_ladder(manifest)))[3].gain
         assert last is not None
         return last.high / last.low

@@ -35,24 +35,24 @@ def ladder(home, own_conf):
 
     def planned(*overrides):
         plan = make_plan(home, ["experiment=steps", "accelerator=cpu", *overrides])
-        return {(cell.axes["step"], *list(cell.axes.values())[1:]): cell for cell in plan.cells}
+        return {(setting.axes["step"], *list(setting.axes.values())[1:]): setting for setting in plan.settings}
 
     return planned
 
 
 def test_a_rung_that_would_change_nothing_is_unsupported_and_names_its_keys(ladder):
-    cells = ladder("model=mlp", "data=digits")
-    assert [step for (step,), cell in cells.items() if cell.unsupported] == ["1_resident", "3_layout"]
-    assert cells[("1_resident",)].unsupported == (
+    settings = ladder("model=mlp", "data=digits")
+    assert [step for (step,), setting in settings.items() if setting.unsupported] == ["1_resident", "3_layout"]
+    assert settings[("1_resident",)].unsupported == (
         "this rung would set data.placing=resident, but the config of accelsweep.workloads.datasets.Digits has no such "
         "key; if the class accepts it, name it in a config file of your own, conf/data/NAME.yaml"
     )
-    assert "model.layout=other" in cells[("3_layout",)].unsupported
+    assert "model.layout=other" in settings[("3_layout",)].unsupported
 
 
 def test_a_dropped_key_does_not_reach_later_rungs(ladder):
-    cells = ladder("model=mlp", "data=digits")
-    last = cells[("4_both",)].config
+    settings = ladder("model=mlp", "data=digits")
+    last = settings[("4_both",)].config
     assert (last.batch_size, last.precision) == (128, "bf16-mixed")
     assert {"placing", "nested"}.isdisjoint(last.data)
     assert "layout" not in last.model
@@ -60,27 +60,27 @@ def test_a_dropped_key_does_not_reach_later_rungs(ladder):
 
 def test_a_key_in_a_config_file_of_the_user_is_set(ladder, own_conf):
     own_conf({"data/mine.yaml": "_target_: torch.nn.Identity\nplacing: loader\nnested: {a: 0}\n"})
-    cells = ladder("model=mlp", "data=mine")
-    assert cells[("1_resident",)].unsupported is None
-    assert cells[("4_both",)].config.data["placing"] == "resident"
+    settings = ladder("model=mlp", "data=mine")
+    assert settings[("1_resident",)].unsupported is None
+    assert settings[("4_both",)].config.data["placing"] == "resident"
 
 
 def test_an_override_on_the_command_line_applies_to_every_rung(ladder):
-    cells = ladder("model=mlp", "data=digits", "batch_size=16")
-    assert {cell.config.batch_size for cell in cells.values()} == {16}
+    settings = ladder("model=mlp", "data=digits", "batch_size=16")
+    assert {setting.config.batch_size for setting in settings.values()} == {16}
 
 
 def test_keys_are_dropped_separately_for_every_value_of_another_axis(ladder):
-    cells = ladder("model=mlp,small_cnn", "data=digits")
-    assert [step for step, cell in cells.items() if cell.unsupported] == [
+    settings = ladder("model=mlp,small_cnn", "data=digits")
+    assert [step for step, setting in settings.items() if setting.unsupported] == [
         (step, model) for step in ("1_resident", "3_layout") for model in ("mlp", "small_cnn")
     ]
 
 
 def test_without_a_ladder_no_key_is_dropped(ladder):
     classes = ["model._target_=torch.nn.Identity", "data._target_=torch.nn.Identity"]  # they accept any argument
-    cells = ladder("model=mlp", "data=digits", "report.ladder=null", *classes)
-    assert cells[("4_both",)].config.data["placing"] == "resident"
+    settings = ladder("model=mlp", "data=digits", "report.ladder=null", *classes)
+    assert settings[("4_both",)].config.data["placing"] == "resident"
 
 
 @pytest.mark.parametrize(("axis", "nearest"), [("stepp", " (did you mean 'step'?)"), ("batch_size", "")])
@@ -100,7 +100,7 @@ def test_a_ladder_without_any_axis_is_refused(home):
 
 def test_a_single_rung_may_be_measured_alone_with_a_note(home):
     plan = make_plan(home, ["experiment=ladder", "accelerator=cpu", "rung=2_resident_data"])
-    assert len(plan.cells) == 1
+    assert len(plan.settings) == 1
     assert any("report.ladder=rung: rung has one value here, so there is no ladder" in note for note in plan.notes)
 
 
@@ -108,8 +108,8 @@ def test_no_rung_of_the_shipped_ladder_is_unsupported_for_a_plain_network(home):
     """`model=supervised` has the keys of every rung."""
     network = "model.network._target_=torch.nn.Identity"
     plan = make_plan(home, ["experiment=ladder", "accelerator=cpu", "model=supervised", network])
-    assert [cell.unsupported for cell in plan.cells] == [None] * 8
-    model = {cell.axes["rung"]: cell.config.model for cell in plan.cells}
+    assert [setting.unsupported for setting in plan.settings] == [None] * 8
+    model = {setting.axes["rung"]: setting.config.model for setting in plan.settings}
     executions = {(step["channels_last"], step["compile"]) for step in model.values()}
     assert executions == {(False, False), (True, False), ("auto", False), ("auto", True)}
     assert (model["4_channels_last"]["channels_last"], model["7_compiled"]["compile"]) == (True, True)
@@ -119,4 +119,4 @@ def test_compile_and_channels_last_of_a_plain_network_are_axes(home):
     axes = ["model.network._target_=torch.nn.Identity", "model.compile=false,true", "model.channels_last=false,true"]
     plan = make_plan(home, ["model=supervised", *axes])
     assert plan.manifest.axes == ("model.compile", "model.channels_last")
-    assert len(plan.manifest.cells) == 4
+    assert len(plan.manifest.settings) == 4

@@ -27,7 +27,7 @@ def rung(step: str, rate: float | None, gain: float | None = None, **changes: An
         "ladder": "all settings",
         "hardware": "example-host",
         "step": step,
-        "cell": step,
+        "setting": step,
         "rate": estimate(rate, "1/s") if rate else None,
         "before": "0_naive" if gain else None,
         "gain": ratio,

@@ -26,24 +26,24 @@ def refused(folder, *settings):
 
 
 def test_a_setting_is_named_by_its_words_its_values_or_its_beginning(example_sweep):
-    (cell,) = [
-        cell
-        for cell in Manifest.read(example_sweep.manifest).cells
-        if cell.axes == {"devices": 1, "batch_size": 32, "precision": "32-true"}
+    (setting,) = [
+        setting
+        for setting in Manifest.read(example_sweep.manifest).settings
+        if setting.axes == {"devices": 1, "batch_size": 32, "precision": "32-true"}
     ]
-    for typed in (cell.name, cell.name[:6], BASELINE, "precision=32-true batch_size=32 devices=1"):
-        assert full_name(example_sweep, typed) == cell.name
+    for typed in (setting.name, setting.name[:6], BASELINE, "precision=32-true batch_size=32 devices=1"):
+        assert full_name(example_sweep, typed) == setting.name
 
 
 def test_a_wrong_setting_is_refused_with_the_nearest_one(example_sweep):
-    name = Manifest.read(example_sweep.manifest).cells[0].name
+    name = Manifest.read(example_sweep.manifest).settings[0].name
     assert f"did you mean '{name}'?" in refused(example_sweep, f"{name[:-1]}#")
     assert "the beginning of several" in refused(example_sweep, "batch_size=32")
     assert "one setting, or two different ones" in refused(example_sweep, BASELINE, BASELINE)
 
 
 def test_a_setting_that_cannot_run_is_refused_with_its_reason(example_sweep):
-    ruled_out = next(cell for cell in Manifest.read(example_sweep.manifest).cells if cell.unsupported)
+    ruled_out = next(setting for setting in Manifest.read(example_sweep.manifest).settings if setting.unsupported)
     assert "16-mixed is not available on a CPU" in refused(example_sweep, ruled_out.name)
 
 
@@ -55,11 +55,11 @@ def test_a_setting_without_a_measured_run_is_refused(example_sweep):
 
 @pytest.mark.parametrize("changes", [{"task": "kernels"}, {"task": "inference", "serving": {"generator": "loadgen"}}])
 def test_a_task_without_steps_of_a_model_is_refused(example_sweep, changes):
-    cell = full_name(example_sweep, BASELINE)
+    setting = full_name(example_sweep, BASELINE)
     for planned in Manifest.read(example_sweep.manifest).blocks:
         path = example_sweep.block(planned.name)
         raw = Block.read(path).model_dump(mode="json")
-        raw["configs"][cell] |= changes
+        raw["configs"][setting] |= changes
         Block.model_validate(raw).write(path)
     assert "has no steps to profile" in refused(example_sweep, BASELINE)
 
@@ -95,7 +95,7 @@ def test_a_profile_is_kept_beside_the_records_and_shown_by_the_report(example_sw
     )
     place = example_sweep.home / setting["folder"]
     kept = SettingProfile.read(place / "profile.json")
-    assert (kept.cell, kept.profile.steps, kept.ranks) == (setting["cell"], 3, 1)
+    assert (kept.setting, kept.profile.steps, kept.ranks) == (setting["setting"], 3, 1)
     assert any("convolution" in row.name for row in kept.profile.operators)
     assert any(row.form == "Conv2d" and row.part == "backward" for row in kept.profile.modules)
     assert json.loads(gzip.decompress((place / "trace.json.gz").read_bytes()))["traceEvents"]
@@ -103,4 +103,4 @@ def test_a_profile_is_kept_beside_the_records_and_shown_by_the_report(example_sw
     assert f'href="../../{setting["folder"]}/trace.json.gz"' in page
     assert "A closer look" in (example_sweep.report / "report.md").read_text()
     assert {path: path.read_bytes() for path in before} == before
-    assert [path.name for path in profiles_folder(example_sweep).iterdir()] == [kept.cell]
+    assert [path.name for path in profiles_folder(example_sweep).iterdir()] == [kept.setting]

@@ -26,10 +26,10 @@ from accelsweep.records.run_record import Record
 from accelsweep.report.report_tables import build_tables
 
 
-def kept(folder: SweepFolder, cell: str, seconds: float, **changes: object) -> SettingProfile:
+def kept(folder: SweepFolder, setting: str, seconds: float, **changes: object) -> SettingProfile:
     """Keep an invented profile of a setting whose product takes so long in a step."""
-    record = Record.read(folder.record(f"{cell}-r0"))
-    place = profile_folder(folder, cell)
+    record = Record.read(folder.record(f"{setting}-r0"))
+    place = profile_folder(folder, setting)
     place.mkdir(parents=True)
     (place / "trace.json.gz").write_bytes(b"a trace")
     found = StepProfile(
@@ -47,7 +47,7 @@ def kept(folder: SweepFolder, cell: str, seconds: float, **changes: object) -> S
     profile = SettingProfile.model_validate(
         {
             "sweep": folder.name,
-            "cell": cell,
+            "setting": setting,
             "axes": record.axes,
             "block": record.block,
             "task": "train_throughput",
@@ -67,10 +67,10 @@ def kept(folder: SweepFolder, cell: str, seconds: float, **changes: object) -> S
 def two(example_sweep: SweepFolder) -> tuple[SweepFolder, str, str]:
     """The example sweep with the profiles of its baseline and of another setting that was measured."""
     manifest = Manifest.read(example_sweep.manifest)
-    measured = [run.cell for run in read_runs(example_sweep, manifest) if run.value("step_seconds") is not None]
+    measured = [run.setting for run in read_runs(example_sweep, manifest) if run.value("step_seconds") is not None]
     baseline = manifest.baseline
     assert baseline is not None
-    other = next(cell for cell in measured if cell != baseline)
+    other = next(setting for setting in measured if setting != baseline)
     kept(example_sweep, other, 0.006)
     kept(example_sweep, baseline, 0.009)
     return example_sweep, baseline, other
@@ -79,7 +79,7 @@ def two(example_sweep: SweepFolder) -> tuple[SweepFolder, str, str]:
 def test_the_measured_step_stands_beside_the_profiled_one(two: tuple[SweepFolder, str, str]) -> None:
     folder, baseline, other = two
     first, second = analyse_folder(folder).section(Profiles).profiles
-    assert (first.cell, second.cell, second.against) == (baseline, other, baseline)
+    assert (first.setting, second.setting, second.against) == (baseline, other, baseline)
     assert first.measured_step_seconds is not None
     assert first.cost == pytest.approx(0.018 / first.measured_step_seconds, rel=0.01)
     assert (first.changed, first.operator_differences) == (None, ())
@@ -112,7 +112,7 @@ def test_a_damaged_profile_costs_no_report_and_is_named(two: tuple[SweepFolder, 
     folder, baseline, other = two
     (profile_folder(folder, baseline) / damage).write_bytes(b"{}")
     findings = analyse_folder(folder)
-    assert [profile.cell for profile in findings.section(Profiles).profiles] == [other]
+    assert [profile.setting for profile in findings.section(Profiles).profiles] == [other]
     (said,) = findings.section(Profiles).left_out
     assert said.startswith(f"sweeps/example/profiles/{baseline}/profile.json: ")
     assert said.endswith(f"; accelsweep profile example {baseline} makes it anew")

@@ -68,8 +68,8 @@ def test_the_measured_wait_for_data_bounds_every_device() -> None:
 
 def test_prices_are_found_by_a_devices_key_or_name() -> None:
     prices = {"devices": {"l4": 0.8, "Tesla T4": 0.5}}
-    settings = make_manifest([SMALL], 1).settings
-    known = settings.model_validate({**settings.model_dump(), "prices": prices}).prices
+    options = make_manifest([SMALL], 1).options
+    known = options.model_validate({**options.model_dump(), "prices": prices}).prices
     targets = Targets((datasheet("l4"), datasheet("t4"), datasheet("h100-sxm")), known)
     asked = {one.device: one.usd_per_hour for one in projections_of(targets=targets).devices if one.rate}
     assert asked == {"l4": 0.8, "t4": 0.5, "h100-sxm": None}
@@ -77,8 +77,8 @@ def test_prices_are_found_by_a_devices_key_or_name() -> None:
 
 def test_a_bought_device_has_an_hourly_price_too() -> None:
     card = {"usd": 1599, "lifetime_years": 3, "utilisation": 0.25, "watts": 450}
-    settings = make_manifest([SMALL], 1).settings
-    known = settings.model_validate({**settings.model_dump(), "prices": {"purchase": {"rtx4090": card}}}).prices
+    options = make_manifest([SMALL], 1).options
+    known = options.model_validate({**options.model_dump(), "prices": {"purchase": {"rtx4090": card}}}).prices
     (projections, *_) = projections_of(targets=Targets((datasheet("rtx4090"),), known)).devices
     assert projections.usd_per_hour == known.hourly["rtx4090"].usd_per_hour
 

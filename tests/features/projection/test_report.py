@@ -34,7 +34,7 @@ UNSEEN = FormError(
     form="training, mixed precision", count=859, networks=825, devices=12, median_error=0.21, coverage=0.94
 )
 FOUND = Projections(
-    cell="a", label="batch 32", here="a CPU", batch=32, rate_here=200.0, devices=(ONE, NONE), unseen=(UNSEEN,)
+    setting="a", label="batch 32", here="a CPU", batch=32, rate_here=200.0, devices=(ONE, NONE), unseen=(UNSEEN,)
 )
 
 

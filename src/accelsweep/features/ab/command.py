@@ -64,7 +64,7 @@ class ComparedVersion(AnswerPart):
 class VersionedSetting(AnswerPart):
     """A setting in a later version, beside the same setting in the first one."""
 
-    cell: str = Field(description="the setting's name in files")
+    setting: str = Field(description="the setting's name in files")
     against: str = Field(description="the name of the setting that it is compared with")
     label: str = Field(description="the setting in words")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
@@ -140,12 +140,12 @@ def summary(answer: AbAnswer) -> str:
         f"| setting | rate {escape(against)} | verdict | gate |",
         "|---|---|---|---|",
     ]
-    lines += [f"| {' | '.join(_cells(row))} |" for row in answer.rows]
+    lines += [f"| {' | '.join(_settings(row))} |" for row in answer.rows]
     told = f"`{answer.fail_if}`: {answer.gate}. " if answer.fail_if is not None else ""
     return "\n".join([*lines, "", f"{told}Sweep {escape(answer.sweep)}, {_blocks(answer.rows)}.", "", ""])
 
 
-def _cells(row: VersionedSetting) -> tuple[str, ...]:
+def _settings(row: VersionedSetting) -> tuple[str, ...]:
     return escape(row.label), escape(ratio_text(row.ratio)) if row.ratio else "-", row.verdict, row.gate or "-"
 
 
@@ -315,8 +315,8 @@ def _answer(found: VersionsFound) -> AbAnswer:
     from accelsweep.analysis.compare_sweeps import GateState
 
     findings, manifest = found.findings, found.manifest
-    states, partners = {id(one.cell): one.state for one in found.settings}, manifest.partners
-    compared = [cell for cell in findings.cells if cell.cell not in manifest.baselines]
+    states, partners = {id(one.setting): one.state for one in found.settings}, manifest.partners
+    compared = [setting for setting in findings.settings if setting.setting not in manifest.baselines]
     return AbAnswer(
         sweep=findings.sweep,
         headline=findings.recommendation.headline,
@@ -327,23 +327,23 @@ def _answer(found: VersionsFound) -> AbAnswer:
         rate_unit=findings.rate_unit,
         rows=tuple(
             VersionedSetting(
-                cell=cell.cell,
-                against=partners.get(cell.cell, ""),
-                label=cell.label,
-                axes=cell.axes,
-                rate=cell.rate,
-                ratio=cell.speedup.ratio if cell.speedup else None,
-                verdict=cell.verdict,
-                reason=cell.verdict_reason,
-                blocks=cell.speedup.ratio.count if cell.speedup else 0,
-                gate=states.get(id(cell)),
-                doubts=cell.doubts,
+                setting=setting.setting,
+                against=partners.get(setting.setting, ""),
+                label=setting.label,
+                axes=setting.axes,
+                rate=setting.rate,
+                ratio=setting.speedup.ratio if setting.speedup else None,
+                verdict=setting.verdict,
+                reason=setting.verdict_reason,
+                blocks=setting.speedup.ratio.count if setting.speedup else 0,
+                gate=states.get(id(setting)),
+                doubts=setting.doubts,
             )
-            for cell in compared
+            for setting in compared
         ),
         fail_if=found.fail_if,
         gate=found.state,
-        failing=tuple(one.cell.cell for one in found.settings if one.state is GateState.regression),
+        failing=tuple(one.setting.setting for one in found.settings if one.state is GateState.regression),
     )
 
 

@@ -11,7 +11,7 @@ from accelsweep.config.grid import CheckedPoint
 from accelsweep.config.hydra import Composer
 from accelsweep.config.hydra_errors import dotted_keys
 from accelsweep.config.schema import changed
-from accelsweep.config.setting import Cell, as_typed, cell_name
+from accelsweep.config.setting import Setting, as_typed, setting_name
 from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import InputError
 from accelsweep.plain_json import MISSING, canonical_json, look_up
@@ -39,45 +39,49 @@ def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequen
         last,
         axes=(*last.axes, VERSION),
         points={name: point for _, grid in grids for name, point in grid.points.items()},
-        cells={cell.name: cell for cell in _side_by_side([grid.cells.values() for _, grid in grids])},
+        settings={setting.name: setting for setting in _side_by_side([grid.settings.values() for _, grid in grids])},
         excluded=tuple(excluded for _, grid in grids for excluded in grid.excluded),
         notes=(*dict.fromkeys(note for _, grid in grids for note in grid.notes), *_differences(grids)),
     )
     paths = {tree.version.id: path_of_version(folder, tree) for tree in trees}
     kept = tuple(
-        tree.model_copy(update={"packages": _own_packages(grid.cells.values(), paths[tree.version.id], tree, folder)})
+        tree.model_copy(
+            update={"packages": _own_packages(grid.settings.values(), paths[tree.version.id], tree, folder)}
+        )
         for tree, (_, grid) in zip(trees, grids, strict=True)
     )
     sources = {
         f"{package} of {version.name}": digest
         for version, grid in grids
-        for package, digest in _sources(grid.cells.values(), paths[version.id]).items()
+        for package, digest in _sources(grid.settings.values(), paths[version.id]).items()
     }
     return VersionedGrid(merged, sources, kept)
 
 
 def _of_version(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> CheckedGrid:
-    """Return the grid of one version, its cells named with the version."""
+    """Return the grid of one version, its settings named with the version."""
     path = path_of_version(folder, tree)
     home = folder.version(tree.version.id) / tree.place if tree.checkout else folder.home
     try:
         target_check.refuse_shadows(home)
         grid = checked_grid(Composer.of(home, overrides), overrides, folder.home)
-        configs = [cell.config for cell in grid.cells.values()]
+        configs = [setting.config for setting in grid.settings.values()]
         target_check.refuse_missing(configs, path)
-        target_check.refuse_wrong_arguments((cell.config for cell in grid.cells.values() if not cell.unsupported), path)
+        target_check.refuse_wrong_arguments(
+            (setting.config for setting in grid.settings.values() if not setting.unsupported), path
+        )
     except InputError as error:
         raise InputError(f"in {tree.version.in_words}: {error}") from None
     points = {name: _with_version(point, tree.version) for name, point in grid.points.items()}
-    named = {name: cell_name(point.config.raw) for name, point in points.items()}
+    named = {name: setting_name(point.config.raw) for name, point in points.items()}
     return replace(
         grid,
         points={named[name]: point for name, point in points.items()},
-        cells={
-            named[name]: Cell(
-                name=named[name], axes=points[name].axes, config=points[name].config, unsupported=cell.unsupported
+        settings={
+            named[name]: Setting(
+                name=named[name], axes=points[name].axes, config=points[name].config, unsupported=setting.unsupported
             )
-            for name, cell in grid.cells.items()
+            for name, setting in grid.settings.items()
         },
         excluded=tuple(
             Excluded(axes={**one.axes, VERSION: tree.version.name}, because=one.because) for one in grid.excluded
@@ -104,9 +108,9 @@ def _differences(grids: Sequence[tuple[Version, CheckedGrid]]) -> list[str]:
 
 def _changed(first: CheckedGrid, other: CheckedGrid) -> Iterator[tuple[str, Any, Any]]:
     """Yield the keys whose values two versions configure differently, with both values."""
-    theirs = {in_any_version(cell.axes): cell.config.raw for cell in other.cells.values()}
-    for cell in first.cells.values():
-        ours, now = cell.config.raw, theirs.get(in_any_version(cell.axes), {})
+    theirs = {in_any_version(setting.axes): setting.config.raw for setting in other.settings.values()}
+    for setting in first.settings.values():
+        ours, now = setting.config.raw, theirs.get(in_any_version(setting.axes), {})
         for key in dict.fromkeys([*dotted_keys(ours), *dotted_keys(now)]) if now else ():
             pair = tuple(None if (found := look_up(one, key)) is MISSING else found for one in (ours, now))
             if (
@@ -117,14 +121,14 @@ def _changed(first: CheckedGrid, other: CheckedGrid) -> Iterator[tuple[str, Any,
                 yield key, pair[0], pair[1]
 
 
-def _own_packages(cells: Iterable[Cell], path: ImportPath, tree: Tree, folder: SweepFolder) -> tuple[str, ...]:
+def _own_packages(settings: Iterable[Setting], path: ImportPath, tree: Tree, folder: SweepFolder) -> tuple[str, ...]:
     """Return the measured packages that come from a version's tree.
 
     Raises InputError where the repository has one that the tree lacks, and where all of them come from elsewhere.
     """
     if not tree.checkout:
         return ()
-    named = sorted({target for cell in cells for _, target in targets(cell.config)})
+    named = sorted({target for setting in settings for _, target in targets(setting.config)})
     packages, here = sorted({target.partition(".")[0] for target in named}), ImportPath.of_home(folder.home)
     found = tuple(package for package in packages if brings(path, package))
     lost = [package for package in packages if package not in found and lies_below(Path(tree.checkout), package, here)]
@@ -140,14 +144,14 @@ def _own_packages(cells: Iterable[Cell], path: ImportPath, tree: Tree, folder: S
     return found
 
 
-def _side_by_side(each: Sequence[Iterable[Cell]]) -> list[Cell]:
+def _side_by_side(each: Sequence[Iterable[Setting]]) -> list[Setting]:
     """Return the settings in the first version's order, the versions of each one after another."""
-    found: dict[str, list[Cell]] = {}
-    for cells in each:
-        for cell in cells:
-            found.setdefault(in_any_version(cell.axes), []).append(cell)
-    return [cell for cells in found.values() for cell in cells]
+    found: dict[str, list[Setting]] = {}
+    for settings in each:
+        for setting in settings:
+            found.setdefault(in_any_version(setting.axes), []).append(setting)
+    return [setting for settings in found.values() for setting in settings]
 
 
-def _sources(cells: Iterable[Cell], path: ImportPath) -> dict[str, str]:
-    return source_digests(sorted({pair for cell in cells for pair in targets(cell.config)}), path)
+def _sources(settings: Iterable[Setting], path: ImportPath) -> dict[str, str]:
+    return source_digests(sorted({pair for setting in settings for pair in targets(setting.config)}), path)

@@ -8,7 +8,7 @@ from accelsweep.analysis.headline import Situation, add_blocks_command, advice, 
 from accelsweep.config.setting import words_of
 from accelsweep.config.versions import without_version
 from accelsweep.records.estimates import LESS, MORE, Verdict
-from accelsweep.records.findings import CellFinding, Certainty, Recommendation
+from accelsweep.records.findings import Certainty, Recommendation, SettingFinding
 from accelsweep.run_config import VERSION
 
 _MOST_PLACE_WORDS = 4
@@ -36,13 +36,13 @@ def about_versions(situation: Situation, more: int) -> Recommendation | None:
     if not situation.manifest.compared:
         return None
     compared = sorted(
-        (cell for cell in situation.cells if cell.verdict in _ORDER),
-        key=lambda cell: (_ORDER.index(cell.verdict), abs(_ratio(cell) - 1.0) * -1.0),
+        (setting for setting in situation.settings if setting.verdict in _ORDER),
+        key=lambda setting: (_ORDER.index(setting.verdict), abs(_ratio(setting) - 1.0) * -1.0),
     )
     first = situation.manifest.compared[0].name
     if not compared:
         return advice(f"No version could be compared with {first}", Certainty.not_yet)
-    told = [_in_words(cell, first) for cell in compared]
+    told = [_in_words(setting, first) for setting in compared]
     return advice(
         told[0],
         _certainty(compared),
@@ -53,51 +53,53 @@ def about_versions(situation: Situation, more: int) -> Recommendation | None:
     )
 
 
-def _in_words(cell: CellFinding, first: str) -> str:
+def _in_words(setting: SettingFinding, first: str) -> str:
     """Return one comparison: `HEAD is 3.0 % slower at batch 256 [-4.1, -1.9]`."""
-    name, place = cell.axes[VERSION], _place(cell)
-    if cell.ratio is None:
-        return f"{name} {'was not measured' if cell.verdict is Verdict.not_measured else 'cannot be compared'}{place}"
-    middle, ends = percent_change(cell.ratio)
-    if cell.verdict in (Verdict.larger, Verdict.smaller):
-        return f"{name} holds a batch {middle.lstrip('-')} % {cell.verdict}{place}{ends}"
-    if cell.verdict in (*LESS, *MORE):
-        return f"{name} is {middle.lstrip('-')} % {cell.verdict}{place}{ends}"
-    if cell.verdict is Verdict.same:
+    name, place = setting.axes[VERSION], _place(setting)
+    if setting.ratio is None:
+        return (
+            f"{name} {'was not measured' if setting.verdict is Verdict.not_measured else 'cannot be compared'}{place}"
+        )
+    middle, ends = percent_change(setting.ratio)
+    if setting.verdict in (Verdict.larger, Verdict.smaller):
+        return f"{name} holds a batch {middle.lstrip('-')} % {setting.verdict}{place}{ends}"
+    if setting.verdict in (*LESS, *MORE):
+        return f"{name} is {middle.lstrip('-')} % {setting.verdict}{place}{ends}"
+    if setting.verdict is Verdict.same:
         return f"No difference between {name} and {first}{place}{ends}"
-    why = {Verdict.disturbed: "disturbed", Verdict.not_yet: "too few blocks yet"}.get(cell.verdict, "undecided")
+    why = {Verdict.disturbed: "disturbed", Verdict.not_yet: "too few blocks yet"}.get(setting.verdict, "undecided")
     return f"{name}{place}: {why}{ends}"
 
 
-def _place(cell: CellFinding) -> str:
+def _place(setting: SettingFinding) -> str:
     """Return ` at batch 256` for a setting of a sweep with more axes than that of the versions, else nothing."""
-    parts = list(words_of(without_version(cell.axes)))
+    parts = list(words_of(without_version(setting.axes)))
     while len(parts) > 1 and len(" ".join(parts).split()) > _MOST_PLACE_WORDS:
         parts.pop(0)
     return f" at {', '.join(parts)}" if parts else ""
 
 
-def _ratio(cell: CellFinding) -> float:
-    return 1.0 if cell.ratio is None else cell.ratio.value
+def _ratio(setting: SettingFinding) -> float:
+    return 1.0 if setting.ratio is None else setting.ratio.value
 
 
-def _certainty(compared: Sequence[CellFinding]) -> Certainty:
-    if all(cell.verdict in _DECIDED for cell in compared):
+def _certainty(compared: Sequence[SettingFinding]) -> Certainty:
+    if all(setting.verdict in _DECIDED for setting in compared):
         return Certainty.sure
-    disturbed = any(cell.verdict is Verdict.disturbed for cell in compared)
+    disturbed = any(setting.verdict is Verdict.disturbed for setting in compared)
     return Certainty.disturbed if disturbed else Certainty.not_yet
 
 
-def _reasons(compared: Sequence[CellFinding]) -> str:
+def _reasons(compared: Sequence[SettingFinding]) -> str:
     """Return why the first comparison without an answer has none."""
     silent = (Verdict.disturbed, Verdict.refused, Verdict.not_measured)
-    found = next((cell for cell in compared if cell.verdict in silent), None)
+    found = next((setting for setting in compared if setting.verdict in silent), None)
     return f"{found.verdict_reason.rstrip('.')}." if found is not None else ""
 
 
-def _settle(situation: Situation, compared: Sequence[CellFinding]) -> str | None:
+def _settle(situation: Situation, compared: Sequence[SettingFinding]) -> str | None:
     """Return the command that measures again what was disturbed or not measured; None where nothing was."""
     again = sweep_command(situation.manifest)
-    if any(cell.verdict is Verdict.disturbed for cell in compared):
+    if any(setting.verdict is Verdict.disturbed for setting in compared):
         return f"accelsweep retry {situation.manifest.sweep} --outcome disturbed && {again}"
-    return again if any(cell.verdict is Verdict.not_measured for cell in compared) else None
+    return again if any(setting.verdict is Verdict.not_measured for setting in compared) else None

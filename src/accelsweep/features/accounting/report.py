@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.report import units as fmt
 from accelsweep.report.table_model import Column, Entry, ReportTable
 from accelsweep.results import Outcome
@@ -34,31 +34,31 @@ _CAPTION = (
 
 def tables(findings: Findings) -> list[ReportTable]:
     """Return the table of jobs, where the queue time of some setting is known."""
-    return [jobs_table(findings)] if any(_median(cell, QUEUE) is not None for cell in findings.cells) else []
+    return [jobs_table(findings)] if any(_median(setting, QUEUE) is not None for setting in findings.settings) else []
 
 
 def jobs_table(findings: Findings) -> ReportTable:
     """Return a row for each setting with known jobs, the earliest result including the queue first."""
-    cells = [cell for cell in findings.cells if QUEUE in cell.metrics]
-    cells.sort(key=lambda cell: (_median(cell, QUEUED_RESULT) is None, _median(cell, QUEUED_RESULT)))
+    settings = [setting for setting in findings.settings if QUEUE in setting.metrics]
+    settings.sort(key=lambda setting: (_median(setting, QUEUED_RESULT) is None, _median(setting, QUEUED_RESULT)))
     return ReportTable(
         name="jobs",
         title="Jobs on the cluster",
-        caption=_CAPTION + _queue_sentence(cells),
+        caption=_CAPTION + _queue_sentence(settings),
         columns=(
             Column("Setting"),
             Column("Jobs", numeric=True),
             *(Column(title, True) for title in _COLUMNS.values()),
         ),
-        rows=tuple(_row(cell) for cell in cells),
-        data=[_data(cell) for cell in cells],
+        rows=tuple(_row(setting) for setting in settings),
+        data=[_data(setting) for setting in settings],
         empty="No job of this sweep is known.",
     )
 
 
 def last_lines(findings: Findings) -> list[str]:
     """Return a line with the longest queue time, where it is known."""
-    waits = [cell.metrics[QUEUE].maximum for cell in findings.cells if QUEUE in cell.metrics]
+    waits = [setting.metrics[QUEUE].maximum for setting in findings.settings if QUEUE in setting.metrics]
     longest = max((wait for wait in waits if wait is not None), default=None)
     return [] if longest is None else [f"the jobs waited for up to {_duration(longest)} in the queue"]
 
@@ -68,32 +68,36 @@ def _duration(seconds: float) -> str:
     return fmt.number(seconds, "s") if seconds < 300 else format_duration(seconds)
 
 
-def _queue_sentence(cells: Sequence[CellFinding]) -> str:
+def _queue_sentence(settings: Sequence[SettingFinding]) -> str:
     """Return a sentence if another setting is first without the queue, else nothing."""
-    known = [cell for cell in cells if _median(cell, QUEUED_RESULT) is not None]
+    known = [setting for setting in settings if _median(setting, QUEUED_RESULT) is not None]
     if not known:
         return ""
-    alone = min(known, key=lambda cell: _median(cell, TIME_TO_RESULT) or 0.0)
-    if alone.cell == known[0].cell:
+    alone = min(known, key=lambda setting: _median(setting, TIME_TO_RESULT) or 0.0)
+    if alone.setting == known[0].setting:
         return ""
     return f" Without the queue {alone.label} has its result first, with it {known[0].label}."
 
 
-def _median(cell: CellFinding, metric: str) -> float | None:
-    summary = cell.metrics.get(metric)
+def _median(setting: SettingFinding, metric: str) -> float | None:
+    summary = setting.metrics.get(metric)
     return None if summary is None else summary.median
 
 
-def _jobs(cell: CellFinding) -> int:
-    return len({point.block for point in cell.runs if point.outcome is not Outcome.not_run})
+def _jobs(setting: SettingFinding) -> int:
+    return len({point.block for point in setting.runs if point.outcome is not Outcome.not_run})
 
 
-def _row(cell: CellFinding) -> tuple[Entry, ...]:
-    return (Entry(cell.label), Entry(str(_jobs(cell)), order=_jobs(cell)), *(_entry(cell, name) for name in _COLUMNS))
+def _row(setting: SettingFinding) -> tuple[Entry, ...]:
+    return (
+        Entry(setting.label),
+        Entry(str(_jobs(setting)), order=_jobs(setting)),
+        *(_entry(setting, name) for name in _COLUMNS),
+    )
 
 
-def _entry(cell: CellFinding, name: str) -> Entry:
-    summary = cell.metrics.get(name)
+def _entry(setting: SettingFinding, name: str) -> Entry:
+    summary = setting.metrics.get(name)
     if summary is None:
         return Entry("no such result", tone="absent")
     if summary.median is None:
@@ -101,8 +105,8 @@ def _entry(cell: CellFinding, name: str) -> Entry:
     return Entry(_duration(summary.median) if summary.unit == "s" else fmt.summary(summary), order=summary.median)
 
 
-def _data(cell: CellFinding) -> dict[str, Any]:
-    summaries = [cell.metrics[name] for name in _COLUMNS if name in cell.metrics]
-    medians = {name: _median(cell, name) for name in _COLUMNS}
+def _data(setting: SettingFinding) -> dict[str, Any]:
+    summaries = [setting.metrics[name] for name in _COLUMNS if name in setting.metrics]
+    medians = {name: _median(setting, name) for name in _COLUMNS}
     reasons = "; ".join(sorted({summary.reason for summary in summaries if summary.reason}))
-    return {"cell": cell.cell, "label": cell.label, "jobs": _jobs(cell), **medians, "reasons": reasons}
+    return {"setting": setting.setting, "label": setting.label, "jobs": _jobs(setting), **medians, "reasons": reasons}

@@ -57,8 +57,8 @@ def advise(findings: Findings, prices: Prices, training: Training, terms: Terms)
 def epoch_samples(findings: Findings) -> float | None:
     """Return the size of the data set that the projected setting was measured with, or None if it is not known."""
     found = findings.section(Projections)
-    cell = next((one for one in findings.cells if found is not None and one.cell == found.cell), None)
-    summary = None if cell is None else cell.metrics.get("epoch_samples")
+    setting = next((one for one in findings.settings if found is not None and one.setting == found.setting), None)
+    summary = None if setting is None else setting.metrics.get("epoch_samples")
     return summary.median if summary is not None and summary.minimum == summary.maximum else None
 
 
@@ -149,7 +149,7 @@ def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = F
     terms = Terms(_hours(asked.deadline), None if asked.budget is None else _positive("--budget", asked.budget))
     given = None if asked.samples is None else _positive("--samples", asked.samples)
     manifest = Manifest.read(existing_sweep(home, name).manifest)
-    prices = manifest.settings.prices if asked.prices is None else read_prices(home, asked.prices)
+    prices = manifest.options.prices if asked.prices is None else read_prices(home, asked.prices)
     if asked.batch is not None:
         _positive("--batch", asked.batch)
     findings = _findings(home, name, Targets(_devices(asked.onto, prices), prices, asked.batch))

@@ -28,7 +28,7 @@ from accelsweep.features.projection.scaling import (
 )
 from accelsweep.json_documents import Frozen
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.significant_digits import SECONDS_PER_HOUR
 
 
@@ -140,20 +140,20 @@ def offers_of(findings: Findings, prices: Prices, training: Training) -> tuple[O
 
 def _measured(findings: Findings, projections: Projections, prices: Prices, training: Training) -> Iterator[Offer]:
     """Yield an offer for each measured tier: the setting that is projected, or else the fastest one."""
-    best: dict[Tier, tuple[CellFinding, Estimate]] = {}
-    rated = [(cell, rate) for cell in findings.cells if (rate := rate_of(cell)) is not None]
-    for cell, rate in sorted(rated, key=lambda pair: (pair[0].cell != projections.cell, -pair[1].value)):
-        best.setdefault(tier_of(cell), (cell, rate))
+    best: dict[Tier, tuple[SettingFinding, Estimate]] = {}
+    rated = [(setting, rate) for setting in findings.settings if (rate := rate_of(setting)) is not None]
+    for setting, rate in sorted(rated, key=lambda pair: (pair[0].setting != projections.setting, -pair[1].value)):
+        best.setdefault(tier_of(setting), (setting, rate))
     for tier in Tier:
         if tier in best:
             yield _measured_offer(*best[tier], tier, prices, training)
 
 
-def rate_of(cell: CellFinding) -> Estimate | None:
+def rate_of(setting: SettingFinding) -> Estimate | None:
     """Return a setting's samples per second, without an interval where settings are compared by another rate."""
-    if cell.rate is not None and cell.rate.unit == "1/s":
-        return cell.rate
-    summary = cell.metrics.get("samples_per_second")
+    if setting.rate is not None and setting.rate.unit == "1/s":
+        return setting.rate
+    summary = setting.metrics.get("samples_per_second")
     if summary is None or not summary.median:
         return None
     reason = "settings are compared by another rate"
@@ -162,23 +162,23 @@ def rate_of(cell: CellFinding) -> Estimate | None:
     )
 
 
-def tier_of(cell: CellFinding) -> Tier:
+def tier_of(setting: SettingFinding) -> Tier:
     """Return how much hardware a setting was measured on."""
-    if cell.num_nodes > 1:
+    if setting.num_nodes > 1:
         return Tier.cluster
-    if cell.accelerator == "cpu":
+    if setting.accelerator == "cpu":
         return Tier.none
-    return Tier.several if cell.world_size > 1 else Tier.one
+    return Tier.several if setting.world_size > 1 else Tier.one
 
 
-def _measured_offer(cell: CellFinding, rate: Estimate, tier: Tier, prices: Prices, training: Training) -> Offer:
-    names = cell.device_names
-    count = 1 if tier is Tier.none else cell.world_size
+def _measured_offer(setting: SettingFinding, rate: Estimate, tier: Tier, prices: Prices, training: Training) -> Offer:
+    names = setting.device_names
+    count = 1 if tier is Tier.none else setting.world_size
     keys = [sheet.key for name in names if (sheet := datasheet_of(name)) is not None]
-    price = prices.of_names([*dict.fromkeys([*names, *keys]), str(cell.accelerator)])
+    price = prices.of_names([*dict.fromkeys([*names, *keys]), str(setting.accelerator)])
     usd = None if price is None else price[1].usd_per_hour * count
     hours = _over(rate, training.samples / SECONDS_PER_HOUR, "h")
-    disturbed = any(doubt.disturbing for doubt in cell.doubts)
+    disturbed = any(doubt.disturbing for doubt in setting.doubts)
     sheet = datasheet_of(names[0]) if names else None
     device = names[0].removeprefix("NVIDIA ") if names else "the measured device"
     return Offer(
@@ -186,7 +186,7 @@ def _measured_offer(cell: CellFinding, rate: Estimate, tier: Tier, prices: Price
         name=f"this machine ({device})" if tier is Tier.none else device,
         count=count,
         key=None if sheet is None else sheet.key,
-        form=axes_in_words(cell.axes),
+        form=axes_in_words(setting.axes),
         hours_measured=hours,
         usd_measured=None if usd is None else _over(rate, training.samples / SECONDS_PER_HOUR * usd, "USD"),
         usd_per_hour=usd,
@@ -204,8 +204,8 @@ def _over(rate: Estimate, amount: float, unit: str) -> Estimate:
 
 def _projected(findings: Findings, projections: Projections, prices: Prices, training: Training) -> Iterator[Offer]:
     measured = _measured_scaling(findings)
-    cell = next((cell for cell in findings.cells if cell.cell == projections.cell), None)
-    summary = None if cell is None else cell.metrics.get("parameters")
+    setting = next((setting for setting in findings.settings if setting.setting == projections.setting), None)
+    summary = None if setting is None else setting.metrics.get("parameters")
     parameters = None if summary is None else summary.median
     for key in dict.fromkeys(device.device for device in projections.devices):
         forms = [device for device in projections.devices if device.device == key]
@@ -288,11 +288,11 @@ def _range(amount: float, rate: Range) -> Range:
 
 def _measured_scaling(findings: Findings) -> Mapping[int, Efficiency]:
     """Return this sweep's weak-scaling efficiency by the number of GPUs."""
-    gpus = {cell.cell: tier_of(cell) is Tier.several for cell in findings.cells if cell.effective}
+    gpus = {setting.setting: tier_of(setting) is Tier.several for setting in findings.settings if setting.effective}
     shares: dict[int, Efficiency] = {}
     for point in findings.scaling:
         share = point.efficiency
-        if share is None or point.kind != "weak" or not gpus.get(point.cell) or not share.low or not share.high:
+        if share is None or point.kind != "weak" or not gpus.get(point.setting) or not share.low or not share.high:
             continue
         if math.isfinite(share.high):
             words = f"measured in this sweep with {point.devices} GPUs"

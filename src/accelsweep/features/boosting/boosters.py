@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from accelsweep.errors import InputError, Unsupported, nearest
 from accelsweep.features.boosting.libraries import install_command
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.workloads.targets import build_target, target_parameters
 
 Features = NDArray[np.float32]
@@ -68,7 +68,7 @@ class Shares(Protocol):
         """Return a context of distributed fits; `first` broadcasts rank 0's value."""
 
 
-def build_booster(config: CellConfig, **given: Any) -> Booster:
+def build_booster(config: SettingConfig, **given: Any) -> Booster:
     """Instantiate the class of `config.model`; `given` are the arguments that every `Booster` may take.
 
     Raises InputError if it lacks a method, Unsupported if it cannot use the accelerator.

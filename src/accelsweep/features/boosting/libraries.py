@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accelsweep.config.site import Site
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 
 
 class TreeLibrary(NamedTuple):
@@ -57,7 +57,7 @@ def _is_installed(distribution: str) -> bool:
     return True
 
 
-def cannot_boost(config: CellConfig, site: Site) -> str | None:
+def cannot_boost(config: SettingConfig, site: Site) -> str | None:
     """Return why a setting cannot be run, or None. Looks for the library only where this machine measures."""
     if config.precision != "32-true":
         return f"precision={config.precision}: in task=boosting the library chooses number formats; leave it out"
@@ -79,7 +79,7 @@ def cannot_boost(config: CellConfig, site: Site) -> str | None:
 _TREES = "accelsweep.features.boosting."
 
 
-def check(config: CellConfig, file_of: FileOf) -> None:
+def check(config: SettingConfig, file_of: FileOf) -> None:
     """Raise InputError if model and task do not match, or the quality metric is not AUC."""
     target, metric = config.model_target, config.measure.quality_metric
     if config.task != "boosting":
@@ -98,7 +98,7 @@ def check(config: CellConfig, file_of: FileOf) -> None:
         )
 
 
-def version_of(config: CellConfig) -> str | None:
+def version_of(config: SettingConfig) -> str | None:
     """Return the module whose version decides the speed, None for a user's class."""
     library = LIBRARIES.get(config.model_target)
     return None if library is None else library.module

@@ -18,7 +18,7 @@ from accelsweep.analysis.comparability import incompatibility
 from accelsweep.analysis.compare_sweeps import MACHINE, single_machine_refusal
 from accelsweep.analysis.costs import EPOCH_SAMPLES, PRICED_SAMPLES, RESULTS
 from accelsweep.analysis.intervals import MIN_PAIRS, Family, exponential_estimate, mean, t_interval, welch_interval
-from accelsweep.analysis.run_results import CellRuns, Reading, group_runs, sorted_runs
+from accelsweep.analysis.run_results import Reading, SettingRuns, group_runs, sorted_runs
 from accelsweep.config.prices import Prices, usd_per_hour_on
 from accelsweep.features.claims.judge import (
     Side,
@@ -46,7 +46,7 @@ from accelsweep.significant_digits import SECONDS_PER_HOUR, count_of
 PROJECTION_CONFIDENCE = 0.9
 """The confidence of a projection's interval."""
 
-RATE_FIGURE = ClaimFigure(cell={"of": "what is projected"}, unit="1/s")
+RATE_FIGURE = ClaimFigure(setting={"of": "what is projected"}, unit="1/s")
 """The figure that a setting needs to be projected: a rate."""
 
 
@@ -55,9 +55,9 @@ def build_section(analysis: Analysis) -> Claims | None:
     return judge_section(analysis, {} if analysis.folder is None else other_sweeps(analysis.folder, analysis.manifest))
 
 
-def judge_section(analysis: Analysis, others: Mapping[str, Sequence[CellRuns]]) -> Claims | None:
+def judge_section(analysis: Analysis, others: Mapping[str, Sequence[SettingRuns]]) -> Claims | None:
     """Return the figures of the claims; `others` are the runs of other sweeps that figures name."""
-    options = analysis.manifest.settings
+    options = analysis.manifest.options
     judge = CompositeJudge(
         {name: [with_costs(group, options.prices) for group in groups] for name, groups in others.items()},
         lambda group, board: project_setting(group, board, options.prices),
@@ -69,10 +69,10 @@ def judge_section(analysis: Analysis, others: Mapping[str, Sequence[CellRuns]]) 
     return Claims(figures=figures) if figures else None
 
 
-def other_sweeps(folder: SweepFolder, manifest: Manifest) -> dict[str, list[CellRuns]]:
+def other_sweeps(folder: SweepFolder, manifest: Manifest) -> dict[str, list[SettingRuns]]:
     """Return the runs of the sweeps that a figure names, as far as they exist next to `folder`."""
     names = []
-    for claim in claims_in(manifest.settings.report):
+    for claim in claims_in(manifest.options.report):
         analogue = claim.analogue.figures if claim.analogue is not None else ()
         names += [name for figure in (*claim.figures, *analogue) for name in figure.named_sweeps]
     sweeps = {}
@@ -93,7 +93,7 @@ COST_UNITS: Mapping[str, str] = {
 """The metrics that prices add, so that claims can name them, with their units."""
 
 
-def with_costs(group: CellRuns, prices: Prices) -> CellRuns:
+def with_costs(group: SettingRuns, prices: Prices) -> SettingRuns:
     """Return the runs with the metrics in `COST_UNITS`, each with a value or a reason."""
     models = group.effective.device_names if group.effective else ()
     config = None if prices.unusable is not None else group.config
@@ -133,8 +133,8 @@ class _Workload:
     """A workload of a figure: its name, the settings to select from, and its selections."""
 
     name: str
-    groups: Sequence[CellRuns]
-    cell: Mapping[str, Any]
+    groups: Sequence[SettingRuns]
+    setting: Mapping[str, Any]
     against: Mapping[str, Any] | None
 
 
@@ -144,18 +144,18 @@ class _Value:
 
     log: float
     half: float
-    cells: tuple[CellRuns, ...]
+    settings: tuple[SettingRuns, ...]
 
 
 @dataclass(frozen=True)
 class CompositeJudge:
     """Judges composite figures. `others` are the runs of other sweeps, `project` projects a setting onto a board."""
 
-    others: Mapping[str, Sequence[CellRuns]]
-    project: Callable[[CellRuns, str], Projection]
+    others: Mapping[str, Sequence[SettingRuns]]
+    project: Callable[[SettingRuns, str], Projection]
     across: Collection[str] = ()
 
-    def __call__(self, one: StatedFigure, groups: Sequence[CellRuns], family: Family) -> ClaimFinding:
+    def __call__(self, one: StatedFigure, groups: Sequence[SettingRuns], family: Family) -> ClaimFinding:
         """Return the finding of a figure; its reason names the workloads without a value."""
         if one.figure.between is not None:
             return self._between(one, family)
@@ -203,7 +203,7 @@ class CompositeJudge:
         override = disturbance_verdict([ours, theirs], figure) or too_few_blocks(blocks, "of each side")
         return judge_estimate(one, exponential_estimate(interval, "1", family), [ours, theirs], override)
 
-    def _workloads(self, figure: ClaimFigure, groups: Sequence[CellRuns]) -> Iterator[_Workload]:
+    def _workloads(self, figure: ClaimFigure, groups: Sequence[SettingRuns]) -> Iterator[_Workload]:
         axis = figure.mean_over
         if axis is not None:
             values: list[Any] = []
@@ -212,39 +212,39 @@ class CompositeJudge:
                     values.append(value)
             for value in values:
                 against = None if figure.against is None else {**figure.against, axis: value}
-                yield _Workload(str(value), groups, {**figure.cell, axis: value}, against)
+                yield _Workload(str(value), groups, {**figure.setting, axis: value}, against)
         elif figure.sweeps:
             for name in (name for name in figure.sweeps if name in self.others):
-                yield _Workload(name, self.others[name], figure.cell, figure.against)
+                yield _Workload(name, self.others[name], figure.setting, figure.against)
         else:
-            yield _Workload("", groups, figure.cell, figure.against)
+            yield _Workload("", groups, figure.setting, figure.against)
 
     def _value(self, figure: ClaimFigure, workload: _Workload) -> _Value:
         """Return a workload's value. Raises _NoValue."""
         if figure.projected is None:
-            ours = _select_one(figure, workload.cell, workload.groups)
+            ours = _select_one(figure, workload.setting, workload.groups)
             log, half = _mean_log(ours, figure), 0.0
         else:
-            ours = _select_one(RATE_FIGURE, workload.cell, workload.groups)
+            ours = _select_one(RATE_FIGURE, workload.setting, workload.groups)
             log, half = _projected_log(figure, self.project(ours, figure.projected))
         if workload.against is None:
             return _Value(log, half, (ours,))
         theirs = _select_one(figure, workload.against, workload.groups)
-        allowed = (*self.across, *workload.cell, *workload.against)
+        allowed = (*self.across, *workload.setting, *workload.against)
         if figure.projected is None and (refusal := incompatibility(ours, theirs, allowed, self.across)):
             raise _NoValue(str(refusal))
         return _Value(log - _mean_log(theirs, figure), half, (ours, theirs))
 
 
-def _select_one(figure: ClaimFigure, wanted: Mapping[str, Any], groups: Sequence[CellRuns]) -> CellRuns:
+def _select_one(figure: ClaimFigure, wanted: Mapping[str, Any], groups: Sequence[SettingRuns]) -> SettingRuns:
     """Return the only setting with these values, which has the figure's metric. Raises _NoValue."""
     side = select_settings(wanted, groups)
     if problem := selection_error(side) or missing_value(figure, side):
         raise _NoValue(problem[1], pending=problem[0] is ClaimVerdict.not_run)
-    return next(group for group in side.cells if logs_of(group, figure))
+    return next(group for group in side.settings if logs_of(group, figure))
 
 
-def _mean_log(group: CellRuns, figure: ClaimFigure) -> float:
+def _mean_log(group: SettingRuns, figure: ClaimFigure) -> float:
     return mean(list(logs_of(group, figure).values()))
 
 
@@ -273,26 +273,26 @@ def _projected_log(figure: ClaimFigure, projection: Projection) -> tuple[float, 
 
 
 def _measured_mean(one: StatedFigure, values: Sequence[_Value], family: Family, without: str) -> ClaimFinding:
-    cells = [cell for value in values for cell in value.cells]
+    settings = [setting for value in values for setting in value.settings]
     interval = t_interval([value.log for value in values], family)
     estimate = exponential_estimate(interval, one.figure.unit or "1", family)
     reason = "; ".join(filter(None, (estimate.reason, without)))
     estimate = estimate.model_copy(update={"reason": reason or None})
-    finding = judge_estimate(one, estimate, cells[:1], disturbance_verdict(cells, one.figure))
+    finding = judge_estimate(one, estimate, settings[:1], disturbance_verdict(settings, one.figure))
     return finding.model_copy(update={"labels": (_mean_label(one.figure, values),)})
 
 
 def _projected_mean(one: StatedFigure, values: Sequence[_Value], without: str, *, several: bool) -> ClaimFinding:
-    cells = [cell for value in values for cell in value.cells]
-    override = disturbance_verdict(cells, one.figure)
+    settings = [setting for value in values for setting in value.settings]
+    override = disturbance_verdict(settings, one.figure)
     if override is not None and one.figure.against is not None:
-        return make_finding(one, *override, cells=cells[:1])
+        return make_finding(one, *override, settings=settings[:1])
     logs = [value.log for value in values]
     spread = t_interval(logs, Family(1, PROJECTION_CONFIDENCE)).half_width if several else None
     half = math.hypot(mean([value.half for value in values]), spread or 0.0)
     value, low, high = (float(f"{math.exp(mean(logs) + sign * half):.2g}") for sign in (0, -1, 1))
-    finding = make_finding(one, one.figure.verdict_on(low, high), without, cells=cells[:1])
-    label = _mean_label(one.figure, values) if several else (cells[0].label or "the only setting")
+    finding = make_finding(one, one.figure.verdict_on(low, high), without, settings=settings[:1])
+    label = _mean_label(one.figure, values) if several else (settings[0].label or "the only setting")
     projected = Range(value=value, low=low, high=high)
     return finding.model_copy(update={"projected": projected, "board": one.figure.projected, "labels": (label,)})
 

@@ -26,7 +26,7 @@ from accelsweep.analysis.intervals import (
     round_significant,
     t_interval,
 )
-from accelsweep.analysis.run_results import CellRuns, RunRow
+from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.features.claims.model import (
     Claim,
     ClaimFigure,
@@ -49,11 +49,11 @@ class Side:
     """The wanted values of one side of a figure, and its settings; without `known` they may or may not have them."""
 
     wanted: Mapping[str, Any]
-    cells: tuple[CellRuns, ...]
+    settings: tuple[SettingRuns, ...]
     known: bool = True
 
 
-def select_settings(wanted: Mapping[str, Any], groups: Sequence[CellRuns]) -> Side:
+def select_settings(wanted: Mapping[str, Any], groups: Sequence[SettingRuns]) -> Side:
     """Return the settings with all of these values, or else those whose values are unknown."""
     found = {id(group): [_value(group, key, groups) for key in wanted] for group in groups}
     values = list(wanted.values())
@@ -66,7 +66,7 @@ def select_settings(wanted: Mapping[str, Any], groups: Sequence[CellRuns]) -> Si
     return Side(wanted, tuple(exact or possible), known=bool(exact) or not possible)
 
 
-def _value(group: CellRuns, key: str, groups: Sequence[CellRuns]) -> Any:
+def _value(group: SettingRuns, key: str, groups: Sequence[SettingRuns]) -> Any:
     """Return a value on an axis or in the config; MISSING if the key does not exist, _UNKNOWN if no setting shows it.
 
     A setting without runs has no config: it has the value of the settings that differ from it in axes only.
@@ -81,7 +81,7 @@ def _value(group: CellRuns, key: str, groups: Sequence[CellRuns]) -> Any:
     return values[0] if values and all(value == values[0] for value in values) else _UNKNOWN
 
 
-def _shares_config(other: CellRuns, group: CellRuns) -> bool:
+def _shares_config(other: SettingRuns, group: SettingRuns) -> bool:
     """Return whether the two differ in axes that are plain config keys only: not config groups, not mappings."""
     ours, theirs, config = group.planned.axes, other.planned.axes, other.config
     return (
@@ -103,37 +103,37 @@ VerdictReason = tuple[ClaimVerdict, str]
 
 def selection_error(side: Side) -> VerdictReason | None:
     """Return why the selection does not name exactly one setting, or None if it does."""
-    cells, wanted = len({group.cell for group in side.cells}), _wanted_text(side.wanted)
-    if not cells:
+    settings, wanted = len({group.setting for group in side.settings}), _wanted_text(side.wanted)
+    if not settings:
         return ClaimVerdict.not_testable, f"no setting of this sweep has {wanted}"
     if not side.known:
-        may = f"{count_of(cells, 'setting')} may: {outcome_summary(side.cells[0])}"
+        may = f"{count_of(settings, 'setting')} may: {outcome_summary(side.settings[0])}"
         return ClaimVerdict.not_testable, f"no setting of this sweep is known to have {wanted}; {may}"
-    if cells > 1:
-        return ClaimVerdict.not_testable, f"{cells} settings of this sweep have {wanted}; the claim must name one"
+    if settings > 1:
+        return ClaimVerdict.not_testable, f"{settings} settings of this sweep have {wanted}; the claim must name one"
     return None
 
 
 def missing_value(figure: ClaimFigure, side: Side) -> VerdictReason | None:
     """Return why the runs of this side have no value of the figure's metric, or None if they have one."""
-    cells, wanted = side.cells, _wanted_text(side.wanted)
-    if any(ended(group) if figure.outcome is not None else logs_of(group, figure) for group in cells):
+    settings, wanted = side.settings, _wanted_text(side.wanted)
+    if any(ended(group) if figure.outcome is not None else logs_of(group, figure) for group in settings):
         return None
-    runs = [run for group in cells for run in group.runs]
-    if any(measured_of(group) for group in cells):
-        return ClaimVerdict.not_testable, f"{wanted}: {_absent(figure, cells)}"
+    runs = [run for group in settings for run in group.runs]
+    if any(measured_of(group) for group in settings):
+        return ClaimVerdict.not_testable, f"{wanted}: {_absent(figure, settings)}"
     if runs and all(run.outcome is Outcome.not_run for run in runs):
         return ClaimVerdict.not_run, f"{wanted}: {runs[0].reason}"
-    return ClaimVerdict.not_testable, f"{wanted}: {outcome_summary(cells[0])}"
+    return ClaimVerdict.not_testable, f"{wanted}: {outcome_summary(settings[0])}"
 
 
 def _wanted_text(wanted: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={'null' if value is None else value}" for key, value in wanted.items())
 
 
-def _absent(figure: ClaimFigure, cells: Sequence[CellRuns]) -> str:
+def _absent(figure: ClaimFigure, settings: Sequence[SettingRuns]) -> str:
     """Return which metric of the expression no run has, with the reason in the runs."""
-    runs = [run for group in cells for run in measured_of(group)]
+    runs = [run for group in settings for run in measured_of(group)]
     for name in figure.metrics:
         if not any(run.value(name) for run in runs):
             reason = next((run.metrics[name].reason for run in runs if name in run.metrics), None)
@@ -141,7 +141,7 @@ def _absent(figure: ClaimFigure, cells: Sequence[CellRuns]) -> str:
     return f"{figure.metric} was not measured"
 
 
-def logs_of(group: CellRuns, figure: ClaimFigure) -> dict[str, float]:
+def logs_of(group: SettingRuns, figure: ClaimFigure) -> dict[str, float]:
     """Return the natural logarithm of the figure's metric by block; runs in the same block are averaged."""
     by_block: dict[str, list[float]] = {}
     for run in measured_of(group):
@@ -156,7 +156,7 @@ def logs_of(group: CellRuns, figure: ClaimFigure) -> dict[str, float]:
     return {block: mean(logs) for block, logs in by_block.items()}
 
 
-def exact_interval(group: CellRuns, figure: ClaimFigure, logs: Mapping[str, float]) -> Interval | None:
+def exact_interval(group: SettingRuns, figure: ClaimFigure, logs: Mapping[str, float]) -> Interval | None:
     """Return an interval without width if every metric of the expression was counted and all runs agree, else None."""
     readings = [run.metrics[name] for run in measured_of(group) for name in figure.metrics if name in run.metrics]
     if len(set(logs.values())) > 1 or any(reading.provenance != COUNTED_PROVENANCE for reading in readings):
@@ -164,12 +164,12 @@ def exact_interval(group: CellRuns, figure: ClaimFigure, logs: Mapping[str, floa
     return Interval(next(iter(logs.values())), 0.0, len(logs))
 
 
-def measured_of(group: CellRuns) -> list[RunRow]:
+def measured_of(group: SettingRuns) -> list[RunRow]:
     """Return the measured runs, including those without the rate that the sweep compares."""
     return [run for run in group.runs if run.outcome is Outcome.measured]
 
 
-def ended(group: CellRuns) -> list[Outcome]:
+def ended(group: SettingRuns) -> list[Outcome]:
     """Return the outcomes of the runs that started, one per block: runs in the same block share a seed."""
     began = [run for run in group.runs if run.outcome not in (Outcome.not_run, Outcome.unsupported)]
     return list({run.block: run.outcome for run in reversed(began)}.values())
@@ -206,13 +206,13 @@ class StatedFigure:
         return [(ratio, side) for ratio in self.figure.ratios for side in ratio.sides]
 
 
-JudgeComposite = Callable[[StatedFigure, Sequence[CellRuns], Family], ClaimFinding]
+JudgeComposite = Callable[[StatedFigure, Sequence[SettingRuns], Family], ClaimFinding]
 """Judges a figure over workloads or other sweeps, or projected onto a board; see `cross_sweep`."""
 
 
 def judge_claims(
     claims: Sequence[Claim],
-    groups: Sequence[CellRuns],
+    groups: Sequence[SettingRuns],
     confidence: float,
     across: Collection[str] = (),
     judge_composite: JudgeComposite | None = None,
@@ -230,7 +230,7 @@ def judge_claims(
             stated += [StatedFigure(claim, figure, claim.analogue.says) for figure in claim.analogue.figures]
     selected = [[select_settings(side, groups) for _, side in one.sides()] for one in stated]
     testable = sum(
-        one.figure.between is not None or all(any(not g.planned.unsupported for g in side.cells) for side in sides)
+        one.figure.between is not None or all(any(not g.planned.unsupported for g in side.settings) for side in sides)
         for one, sides in zip(stated, selected, strict=True)
     )
     family = Family(max(1, testable), confidence)
@@ -249,9 +249,9 @@ def judge_in_sweep(one: StatedFigure, sides: Sequence[Side], family: Family, acr
         if problem := selection_error(side) or missing_value(ratio, side):
             return make_finding(one, *problem)
     if one.figure.outcome is not None:
-        outcomes = [outcome for group in sides[0].cells for outcome in ended(group)]
+        outcomes = [outcome for group in sides[0].settings for outcome in ended(group)]
         times = outcomes.count(one.figure.outcome)
-        return judge_estimate(one, share(times, len(outcomes), family, str(one.figure.unit)), sides[0].cells[:1])
+        return judge_estimate(one, share(times, len(outcomes), family, str(one.figure.unit)), sides[0].settings[:1])
     if one.figure.against is None:
         group, logs = _with_logs(sides[0], one.figure)[0]
         exact = exact_interval(group, one.figure, logs)
@@ -268,23 +268,23 @@ def _ratio(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
         if isinstance(pair, str):
             return make_finding(one, ClaimVerdict.not_testable, pair)
         known += pair
-    cells, logs = [cell for cell, _ in known], [logs for _, logs in known]
+    settings, logs = [setting for setting, _ in known], [logs for _, logs in known]
     shared = set.intersection(*map(set, logs))
     if len(known) > 2 and not shared:
         return make_finding(one, ClaimVerdict.not_testable, "no block holds all four settings of the two ratios")
     interval = _ratio_of_ratios(logs, shared, family) if len(known) > 2 else log_ratio(logs[0], logs[1], family)
     if one.figure.metric in SIZES and len(known) == 2:
-        interval = with_search_brackets(cells[0], cells[1], interval)
-    override = disturbance_verdict(cells, one.figure) or too_few_blocks(len(shared))
-    return judge_estimate(one, exponential_estimate(interval, "1", family), cells, override)
+        interval = with_search_brackets(settings[0], settings[1], interval)
+    override = disturbance_verdict(settings, one.figure) or too_few_blocks(len(shared))
+    return judge_estimate(one, exponential_estimate(interval, "1", family), settings, override)
 
 
-_Logs = tuple[CellRuns, dict[str, float]]
+_Logs = tuple[SettingRuns, dict[str, float]]
 """A setting, and the logarithm of a figure's metric by block."""
 
 
 def _with_logs(side: Side, figure: ClaimFigure) -> list[_Logs]:
-    return [(group, logs) for group in side.cells if (logs := logs_of(group, figure))]
+    return [(group, logs) for group in side.settings if (logs := logs_of(group, figure))]
 
 
 def comparable(figure: ClaimFigure, ours: Side, theirs: Side, across: Collection[str]) -> tuple[_Logs, _Logs] | str:
@@ -304,11 +304,11 @@ def _ratio_of_ratios(logs: Sequence[Mapping[str, float]], shared: Collection[str
     return t_interval([math.fsum((a[block], -b[block], -c[block], d[block])) for block in sorted(shared)], family)
 
 
-def disturbance_verdict(cells: Sequence[CellRuns], figure: ClaimFigure) -> VerdictReason | None:
+def disturbance_verdict(settings: Sequence[SettingRuns], figure: ClaimFigure) -> VerdictReason | None:
     """Return the verdict if other work disturbed one of these settings; counted metrics cannot be disturbed."""
     if UNTIMED.issuperset(figure.metrics):
         return None
-    reason = next(filter(None, map(disturbance, cells)), None)
+    reason = next(filter(None, map(disturbance, settings)), None)
     return None if reason is None else (ClaimVerdict.disturbed, reason)
 
 
@@ -320,13 +320,13 @@ def too_few_blocks(blocks: int, which: str = "that hold both sides") -> VerdictR
 
 
 def judge_estimate(
-    one: StatedFigure, measured: Estimate, cells: Sequence[CellRuns], override: VerdictReason | None = None
+    one: StatedFigure, measured: Estimate, settings: Sequence[SettingRuns], override: VerdictReason | None = None
 ) -> ClaimFinding:
     """Return the finding of a measured figure; `override` replaces the verdict on its interval, if one is claimed."""
     verdict = one.figure.verdict_on(measured.low, measured.high), measured.reason or ""
     if override is not None and one.figure.claimed is not None:
         verdict = override
-    return make_finding(one, *verdict, measured, cells)
+    return make_finding(one, *verdict, measured, settings)
 
 
 def make_finding(
@@ -334,10 +334,10 @@ def make_finding(
     verdict: ClaimVerdict,
     reason: str,
     measured: Estimate | None = None,
-    cells: Sequence[CellRuns] = (),
+    settings: Sequence[SettingRuns] = (),
 ) -> ClaimFinding:
     """Return the finding of a figure and the settings that it was measured on."""
-    names = [*(group.cell for group in cells), None, None]
+    names = [*(group.setting for group in settings), None, None]
     return ClaimFinding(
         id=one.claim.id,
         statement=one.claim.statement,
@@ -350,10 +350,10 @@ def make_finding(
         verdict=verdict,
         reason=reason,
         differs=one.claim.differs,
-        cell=names[0],
+        setting=names[0],
         against=names[1],
-        labels=tuple(group.label for group in cells),
-        doubts=tuple(dict.fromkeys(doubt for group in cells for run in measured_of(group) for doubt in run.doubts)),
+        labels=tuple(group.label for group in settings),
+        doubts=tuple(dict.fromkeys(doubt for group in settings for run in measured_of(group) for doubt in run.doubts)),
         published=one.figure.published_values,
         unit=one.figure.unit,
     )

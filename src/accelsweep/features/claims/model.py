@@ -139,7 +139,7 @@ def _expression(text: str) -> str:
 
 
 class ClaimFigure(Frozen):
-    """One figure of a claim: `metric` of `cell`, divided by that of `against` if given.
+    """One figure of a claim: `metric` of `setting`, divided by that of `against` if given.
 
     Settings are selected by values of their axes or configs. `metric` is an expression (`factors`) or the share of runs
     with an outcome (`outcome.diverged`). `claimed` is parsed by `agreeing_bounds`; None only measures the value. `over`
@@ -147,14 +147,14 @@ class ClaimFigure(Frozen):
     by label, or queries of imported rows, to be shown next to ours; a plan holds values only.
 
     With `mean_over` (an axis) or `sweeps` (names), the figure is a geometric mean over the axis' values or the sweeps,
-    with an interval over these workloads. With `projected` (the key of a board), `metric` of `cell` is
-    projected onto it. `between` names two sweeps: that of `cell` and that of `against`.
+    with an interval over these workloads. With `projected` (the key of a board), `metric` of `setting` is
+    projected onto it. `between` names two sweeps: that of `setting` and that of `against`.
     """
 
     name: NonEmpty | None = None
     claimed: Annotated[float | str | None, AfterValidator(_claimed)] = None
     metric: Annotated[NonEmpty, AfterValidator(_expression)] = "samples_per_second"
-    cell: Selection
+    setting: Selection
     against: Selection | None = None
     over: ClaimFigure | None = None
     unit: NonEmpty | None = None
@@ -173,7 +173,7 @@ class ClaimFigure(Frozen):
     @property
     def sides(self) -> tuple[Selection, ...]:
         """The selections of the setting and, for a ratio, of the other setting."""
-        return (self.cell,) if self.against is None else (self.cell, self.against)
+        return (self.setting,) if self.against is None else (self.setting, self.against)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -286,7 +286,7 @@ class ClaimsOptions(BaseModel):
 class ClaimFinding(Frozen):
     """One figure of a claim with its measured value; `reason` says why there is no verdict or no interval.
 
-    `analogue` describes the smaller experiment that the figure belongs to, None for the claim itself. `cell` and
+    `analogue` describes the smaller experiment that the figure belongs to, None for the claim itself. `setting` and
     `against` name the measured settings, `labels` describe them, `doubts` are those of their runs. `published` are
     values of others by label. `projected` is the value on the board `board`: then nothing was tested. `unit` is None
     for a ratio.
@@ -303,7 +303,7 @@ class ClaimFinding(Frozen):
     verdict: ClaimVerdict
     reason: str
     differs: tuple[str, ...]
-    cell: str | None
+    setting: str | None
     against: str | None
     labels: tuple[str, ...]
     doubts: tuple[Doubt, ...] = ()

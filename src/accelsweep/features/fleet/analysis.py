@@ -90,8 +90,8 @@ def _logs(runs: Iterable[RunRow], metric: str) -> dict[str, dict[str, float]]:
     pairs: dict[str, list[tuple[str, float]]] = {}
     for run in runs:
         if (value := run.value(metric)) is not None and value > 0:
-            pairs.setdefault(run.cell, []).append((run.block or "", math.log(value)))
-    return {cell: _by_block(values) for cell, values in pairs.items()}
+            pairs.setdefault(run.setting, []).append((run.block or "", math.log(value)))
+    return {setting: _by_block(values) for setting, values in pairs.items()}
 
 
 def _by_block(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -114,12 +114,12 @@ def over_settings(readings: Mapping[str, NodeReadings]) -> dict[str, dict[str, f
     A setting's usual log rate is the mean over the nodes' means. So a setting that failed in a block changes little.
     """
     usual = {
-        cell: mean([mean(list(one.logs[cell].values())) for one in readings.values() if cell in one.logs])
-        for cell in {cell for one in readings.values() for cell in one.logs}
+        setting: mean([mean(list(one.logs[setting].values())) for one in readings.values() if setting in one.logs])
+        for setting in {setting for one in readings.values() for setting in one.logs}
     }
     return {
         node: _by_block(
-            (block, log - usual[cell]) for cell in sorted(one.logs) for block, log in one.logs[cell].items()
+            (block, log - usual[setting]) for setting in sorted(one.logs) for block, log in one.logs[setting].items()
         )
         for node, one in readings.items()
     }
@@ -142,7 +142,7 @@ def fleet_of(rows: Sequence[RunRow], manifest: Manifest) -> FleetFinding | None:
     fleet = manifest.part(Fleet)
     if fleet is None:
         return None
-    confidence = manifest.settings.analysis.confidence
+    confidence = manifest.options.analysis.confidence
     readings = readings_of(rows, manifest)
     found = _nodes(readings, fleet, confidence)
     order = sorted(found, key=lambda one: (not one.sick, _ORDER.index(one.verdict), _ratio(one), one.node))
@@ -242,22 +242,24 @@ def _spread(readings: Mapping[str, NodeReadings], manifest: Manifest, confidence
     """Return the variance components of all settings together, and of each setting where there are several."""
     together = _components(None, "all settings", list(over_settings(readings).values()), confidence)
     each = [
-        _components(cell.name, label(cell.axes), [one.logs.get(cell.name, {}) for one in readings.values()], confidence)
-        for cell in manifest.cells
+        _components(
+            setting.name, label(setting.axes), [one.logs.get(setting.name, {}) for one in readings.values()], confidence
+        )
+        for setting in manifest.settings
     ]
     known = [one for one in each if one is not None]
     return tuple(one for one in (together, *(known if len(known) > 1 else ())) if one is not None)
 
 
 def _components(
-    cell: str | None, name: str, nodes: Sequence[Mapping[str, float]], confidence: float
+    setting: str | None, name: str, nodes: Sequence[Mapping[str, float]], confidence: float
 ) -> NodeSpread | None:
     found = components([list(blocks.values()) for blocks in nodes], confidence)
     if found is None:
         return None
     between = _deviation(found.between, confidence, found.groups)
     within = _deviation(found.within, confidence, found.groups + found.degrees)
-    return NodeSpread(cell=cell, label=name, between=between, within=within)
+    return NodeSpread(setting=setting, label=name, between=between, within=within)
 
 
 def _deviation(found: Scatter, confidence: float, count: int) -> Estimate:

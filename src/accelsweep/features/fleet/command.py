@@ -166,7 +166,7 @@ class ComparedNode(AnswerPart):
 class SpreadOfNodes(AnswerPart):
     """The spread of a setting's rate between nodes and within one."""
 
-    cell: str | None = Field(description="the setting's name in files; null for all settings together")
+    setting: str | None = Field(description="the setting's name in files; null for all settings together")
     label: str = Field(description="the setting in words")
     between: Estimate = Field(description="the relative standard deviation between nodes")
     within: Estimate = Field(description="that from block to block of one node")

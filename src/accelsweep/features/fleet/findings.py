@@ -69,10 +69,10 @@ class FleetNode(Frozen):
 class NodeSpread(Frozen):
     """The spread of a setting's rate between nodes, and from block to block of one node, as relative deviations.
 
-    `cell` is None for all settings together. An interval is that of its own standard deviation alone.
+    `setting` is None for all settings together. An interval is that of its own standard deviation alone.
     """
 
-    cell: str | None
+    setting: str | None
     label: str
     between: Estimate
     within: Estimate

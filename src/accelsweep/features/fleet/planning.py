@@ -59,22 +59,22 @@ def plan_blocks(task: Cutting, fleet: Fleet, existing: Sequence[Block], measured
     `measured` names finished blocks. They stay in the plan where their node is no longer asked for, such as one that
     broke since. Raises InputError where the settings cannot share one block of a node.
     """
-    cells = _of_one_block(task)
+    settings = _of_one_block(task)
     known = {block.name: block for block in existing}
     numbers, on_disk = Numbers(known.values()), {block.name for block in existing}
     have: Counter[str] = Counter()
     wanted = {}
     for block in known.values():
         node = block.resources.node
-        if node is None or have[node] >= fleet.each or not set(cells) <= {run.cell for run in block.runs}:
+        if node is None or have[node] >= fleet.each or not set(settings) <= {run.setting for run in block.runs}:
             continue
         if node in fleet.nodes or block.name in measured:
             have[node] += 1
-            wanted[block.name] = tuple(run for run in block.runs if run.cell in task.cells)
+            wanted[block.name] = tuple(run for run in block.runs if run.setting in task.settings)
     for number in range(fleet.each):
         for node in fleet.nodes:
             if have[node] <= number:
-                block = _of_node(new_block(numbers.next_runs([task.cells[name] for name in cells]), task), node)
+                block = _of_node(new_block(numbers.next_runs([task.settings[name] for name in settings]), task), node)
                 known[block.name], wanted[block.name] = block, block.runs
     return Design(
         planned=tuple(planned(known[name], runs, task) for name, runs in wanted.items()),
@@ -88,20 +88,20 @@ def _of_node(block: Block, node: str) -> Block:
 
 def _of_one_block(task: Cutting) -> list[str]:
     """Return the settings of a block, the baseline as often as in any other. Raises InputError for too many."""
-    others = [name for name in task.cells if name != task.baseline]
-    cells = [task.baseline] * max(1, min(task.settings.block.baseline_runs, len(others))) + others
+    others = [name for name in task.settings if name != task.baseline]
+    settings = [task.baseline] * max(1, min(task.options.block.baseline_runs, len(others))) + others
     if any(needs.nodes > 1 for needs in task.needs.values()):
         raise InputError("a fleet compares single nodes, and some settings take several: leave out num_nodes")
-    if len({resource_class(cell.config, task.site) for cell in task.cells.values()}) > 1:
+    if len({resource_class(setting.config, task.site) for setting in task.settings.values()}) > 1:
         raise InputError(
             "a fleet measures all settings in one job of a node, and these need jobs of different kinds. "
             "Give accelerator, and devices where nodes are shared, one value each"
         )
     most = most_runs_in_a_block(task, task.baseline)
-    if len(cells) > most:
+    if len(settings) > most:
         raise InputError(
-            f"a fleet measures all settings in one job of a node, which has {len(cells)} runs, and a block may hold "
+            f"a fleet measures all settings in one job of a node, which has {len(settings)} runs, and a block may hold "
             f"{most:g}. Sweep fewer settings, or raise a bound of blocks (block.size, block.minutes, "
             "site.slurm.max_minutes)"
         )
-    return cells
+    return settings

@@ -115,7 +115,7 @@ def _share_entry(found: Estimate) -> Entry:
 
 
 def _spread_data(one: NodeSpread) -> dict[str, Any]:
-    data: dict[str, Any] = {"cell": one.cell, "label": one.label}
+    data: dict[str, Any] = {"setting": one.setting, "label": one.label}
     for name in ("between", "within"):
         data |= {f"{name}.{part}": getattr(getattr(one, name), part) for part in ("value", "low", "high")}
     return data

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree as ET  # nosec B405 # it parses the output of the cluster's own qhost
 
-from accelsweep.config.site import JobSettings
+from accelsweep.config.site import JobOptions
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.schedulers.protocol import ask
 from accelsweep.schedulers.slurm_site import DraftedKind, also, site_file
@@ -34,7 +34,7 @@ _RESERVED = {
 """Options of qsub that we set, with what they decide."""
 
 
-class GridEngine(JobSettings):
+class GridEngine(JobOptions):
     """How blocks become Grid Engine jobs at a site.
 
     `queue` takes every block, or those with GPUs where `cpu_queue` takes the others. `parallel_environment` grants

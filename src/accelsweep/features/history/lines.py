@@ -18,7 +18,7 @@ from accelsweep.analysis.baseline_comparison import disturbance, rate_estimate
 from accelsweep.analysis.intervals import Family, Interval, critical_t, exponential_estimate, mean, variance
 from accelsweep.analysis.merge_sweeps import Part
 from accelsweep.analysis.run_results import RunRow, group_runs, sorted_runs
-from accelsweep.config.setting import cell_name, label
+from accelsweep.config.setting import label, setting_name
 from accelsweep.config.versions import without_version
 from accelsweep.errors import InputError
 from accelsweep.features.history.model import History, HistoryLine, LinePoint, Order, RateChange, software_between
@@ -128,7 +128,7 @@ def _step(
 class LineKey(NamedTuple):
     """What all points of a line share: the setting without its version, and the machine."""
 
-    cell: str
+    setting: str
     hardware: HardwareKind
     machine: str | None
     rate_metric: str
@@ -166,7 +166,7 @@ def points_of(part: Part, seen: set[str], committed: Mapping[str, str], confiden
     for setting in group_runs(part.manifest, rows):
         version = str(setting.planned.axes.get(VERSION, ""))
         raw = setting.config.raw if setting.config is not None and setting.config.version is not None else None
-        name = setting.cell if raw is None else cell_name(without_version(raw))
+        name = setting.setting if raw is None else setting_name(without_version(raw))
         by_origin: dict[_Origin, list[RunRow]] = {}
         for run in setting.rated:
             by_origin.setdefault(_origin(run), []).append(run)
@@ -236,7 +236,7 @@ def history_of(parts: Sequence[Part], committed: Mapping[str, str]) -> History:
 
     `committed` maps known commits to their dates. Raises InputError if no run has a rate, or no setting has two points.
     """
-    confidence, seen = parts[-1].manifest.settings.analysis.confidence, set[str]()
+    confidence, seen = parts[-1].manifest.options.analysis.confidence, set[str]()
     placed = [point for part in parts for point in points_of(part, seen, committed, confidence)]
     if not placed:
         sources = ", ".join(part.name for part in parts)
@@ -291,7 +291,7 @@ def _line(
     few = f"{count_of(len(counted), 'undisturbed point')}, and a change needs {MIN_POINTS}"
     last = points[-1]
     return HistoryLine(
-        cell=key.cell,
+        setting=key.setting,
         label=label(last.axes),
         axes=dict(last.axes),
         hardware=names.get(key.hardware, "unknown hardware"),
@@ -316,7 +316,7 @@ def _change(step: LevelStep, counted: Sequence[int], points: Sequence[PlacedPoin
 def _why_no_line(lines: Mapping[LineKey, Sequence[PlacedPoint]], names: Mapping[HardwareKind, str]) -> str:
     """Return why every setting has a single point: one sweep, other settings, or other machines."""
     machines = {(key.hardware, key.machine) for key in lines}
-    settings = {key.cell for key in lines}
+    settings = {key.setting for key in lines}
     message = f"{count_of(len(settings), 'setting')} with one point each, so there is no history"
     if len(machines) > 1 and len(settings) < len(lines):
         listed = ", ".join(sorted({names.get(key.hardware, "unknown hardware") for key in lines}))

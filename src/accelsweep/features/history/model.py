@@ -50,7 +50,7 @@ class RateChange(Frozen):
 class HistoryLine(Frozen):
     """One setting on one machine."""
 
-    cell: str = Field(description="the setting's name in files, its version apart")
+    setting: str = Field(description="the setting's name in files, its version apart")
     label: str = Field(description="the setting in words")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     hardware: str = Field(description="the kind of machine")

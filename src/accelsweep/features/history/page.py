@@ -86,8 +86,8 @@ def _software(point: LinePoint) -> str:
 def _change_data(title: str, line: HistoryLine, change: RateChange) -> dict[str, object]:
     point = line.points[change.at]
     return {
-        "setting": title,
-        "cell": line.cell,
+        "label": title,
+        "setting": line.setting,
         "hardware": line.hardware,
         "at": point.name,
         "commit": point.commit,
@@ -104,7 +104,7 @@ def _change_data(title: str, line: HistoryLine, change: RateChange) -> dict[str,
 def _point_data(title: str, line: HistoryLine, point: LinePoint) -> dict[str, object]:
     plain = point.model_dump(mode="json", exclude={"name", "rate", "software"})
     rate = {f"rate.{name}": getattr(point.rate, name) for name in ("value", "low", "high", "count")}
-    first = {"setting": title, "cell": line.cell, "hardware": line.hardware, "machine": line.machine}
+    first = {"label": title, "setting": line.setting, "hardware": line.hardware, "machine": line.machine}
     return {**first, **plain, **rate, "software": _software(point)}
 
 

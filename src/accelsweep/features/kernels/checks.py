@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 
 KERNELS = "accelsweep.features.kernels."
 
 
-def check(config: CellConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is to blame
+def check(config: SettingConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is to blame
     """Raise InputError if `task=kernels` has a model to train, or another task has a kernel."""
     target = config.model_target
     if config.task == "kernels" and target.startswith("accelsweep.") and not target.startswith(KERNELS):

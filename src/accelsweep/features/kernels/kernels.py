@@ -20,7 +20,7 @@ from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.flops import number_format, torch_format, torch_product
 from accelsweep.metrics import Metric
 from accelsweep.results import ANY_FAILURE
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.worker.loops.loop import Listener
 from accelsweep.worker.loops.raw_parts import device_of, precision_of, refuse_trainer_arguments
 from accelsweep.worker.measurement import Account, Measurement
@@ -111,7 +111,7 @@ class Copy:
         return lambda: target.copy_(source)
 
 
-def build_kernel(config: CellConfig) -> Kernel:
+def build_kernel(config: SettingConfig) -> Kernel:
     """Return the kernel that `config.model` names. Raises InputError if it is not a kernel."""
     kernel = instantiate({"_convert_": "all", **config.model})
     if not isinstance(kernel, Kernel):

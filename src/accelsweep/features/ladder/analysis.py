@@ -13,7 +13,7 @@ from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.baseline_comparison import Comparison, Rules, compare, outcome_summary, rate_estimate
 from accelsweep.analysis.comparability import incompatibility
 from accelsweep.analysis.intervals import Family
-from accelsweep.analysis.run_results import CellRuns, series_label
+from accelsweep.analysis.run_results import SettingRuns, series_label
 from accelsweep.features.ladder.model import Ladder, LadderOptions, Rung
 from accelsweep.plain_json import canonical_json
 from accelsweep.records.estimates import Verdict
@@ -24,9 +24,9 @@ from accelsweep.run_environment import HardwareKind
 class _Step:
     """A setting on a ladder, the last one before it that has a rate, and the ladder's first one that has a rate."""
 
-    setting: CellRuns
-    before: CellRuns | None
-    first: CellRuns | None
+    setting: SettingRuns
+    before: SettingRuns | None
+    first: SettingRuns | None
 
 
 def build_section(analysis: Analysis) -> Ladder | None:
@@ -35,7 +35,7 @@ def build_section(analysis: Analysis) -> Ladder | None:
     Settings that differ in another axis, or ran on another kind of hardware, are on different ladders. The intervals of
     all gains hold simultaneously: every rung that the plan supports counts, measured or not.
     """
-    axis = LadderOptions.model_validate(analysis.manifest.settings.report).ladder
+    axis = LadderOptions.model_validate(analysis.manifest.options.report).ladder
     if axis is None:
         return None
     ladders = list(_split_ladders(analysis.groups, axis))
@@ -54,7 +54,7 @@ def build_section(analysis: Analysis) -> Ladder | None:
                     ladder=name,
                     hardware=hardware,
                     step=str(setting.planned.axes[axis]),
-                    cell=setting.cell,
+                    setting=setting.setting,
                     rate=rate_estimate(setting, analysis.rules.family.confidence),
                     before=str(before.planned.axes[axis]) if before is not None and setting.rated else None,
                     gain=gain.ratio,
@@ -67,9 +67,9 @@ def build_section(analysis: Analysis) -> Ladder | None:
     return Ladder(rungs=tuple(rungs)) if rungs else None
 
 
-def _split_ladders(groups: Sequence[CellRuns], axis: str) -> Iterator[list[_Step]]:
+def _split_ladders(groups: Sequence[SettingRuns], axis: str) -> Iterator[list[_Step]]:
     """Yield the steps of each ladder, in grid order; a setting that did not run is on the ladder of every hardware."""
-    by_other_axes: dict[str, list[CellRuns]] = {}
+    by_other_axes: dict[str, list[SettingRuns]] = {}
     for group in (group for group in groups if axis in group.planned.axes):
         others = {key: value for key, value in group.planned.axes.items() if key != axis}
         by_other_axes.setdefault(canonical_json(others), []).append(group)
@@ -81,7 +81,7 @@ def _split_ladders(groups: Sequence[CellRuns], axis: str) -> Iterator[list[_Step
                 yield list(_steps(ladder))
 
 
-def _steps(ladder: Sequence[CellRuns]) -> Iterator[_Step]:
+def _steps(ladder: Sequence[SettingRuns]) -> Iterator[_Step]:
     first = next((group for group in ladder if group.rated), None)
     before = None
     for group in ladder:
@@ -116,7 +116,7 @@ def _gains(steps: Sequence[_Step], rules: Rules) -> _Gains:
     }
 
 
-def _gain_over(setting: CellRuns, other: CellRuns | None, gains: _Gains) -> Comparison:
+def _gain_over(setting: SettingRuns, other: SettingRuns | None, gains: _Gains) -> Comparison:
     """Return the gain of one rung over another; the first one with a rate has none."""
     if not setting.rated:
         return Comparison(None, Verdict.not_measured, outcome_summary(setting))

@@ -26,7 +26,7 @@ class Rung(Frozen):
     ladder: str
     hardware: str | None
     step: str
-    cell: str
+    setting: str
     rate: Estimate | None
     before: str | None
     gain: Estimate | None

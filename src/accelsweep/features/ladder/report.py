@@ -100,7 +100,7 @@ def _data(rung: Rung) -> dict[str, Any]:
     return data
 
 
-COLUMNS = ("ladder", "hardware", "step", "cell", "ratio", "low", "high", "confidence", "count", "gain", "reason")
+COLUMNS = ("ladder", "hardware", "step", "setting", "ratio", "low", "high", "confidence", "count", "gain", "reason")
 
 MAX_LADDERS = 8
 """The palette has no more colours."""
@@ -144,7 +144,7 @@ def _figure_row(rung: Rung) -> dict[str, Any]:
         "line": " | ".join(part for part in (rung.ladder, rung.hardware) if part),
         "step": rung.step,
         "name": step_name(rung.step),
-        "cell": rung.cell,
+        "setting": rung.setting,
         "ratio": total.value if total else 1.0 if first else None,
         "low": total.low if total else None,
         "high": total.high if total else None,

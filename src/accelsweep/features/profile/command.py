@@ -83,24 +83,24 @@ class NotProfiled(AccelsweepError):
 
 
 def profile_setting(
-    folder: SweepFolder, cell: str, steps: int, report: Callable[[str], None], launcher: Launcher | None = None
+    folder: SweepFolder, setting: str, steps: int, report: Callable[[str], None], launcher: Launcher | None = None
 ) -> None:
     """Profile `steps` steps of a setting in a run of its own, and store the result in place of an earlier one.
 
     `report` gets messages about waiting for devices. Raises InputError if no block holds the setting or it takes
     several nodes, NotProfiled if the run failed, and KeyboardInterrupt.
     """
-    signals, limits = Signals(), Manifest.read(folder.manifest).settings.limits
+    signals, limits = Signals(), Manifest.read(folder.manifest).options.limits
     check_disk_space(folder.root, limits)
     profiles_folder(folder).mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=profiles_folder(folder)) as attempt,
         signals.caught(),
     ):
-        spec = standalone_spec(folder, cell, Path(attempt), "profile", ENTRY_POINT, steps)
+        spec = standalone_spec(folder, setting, Path(attempt), "profile", ENTRY_POINT, steps)
         spec.write()
         started, fingerprint = now(), CurrentConditions(folder).read_fingerprint(spec.config)
-        holder = f"process {os.getpid()} (profiling {cell} of {folder.name})"
+        holder = f"process {os.getpid()} (profiling {setting} of {folder.name})"
         try:
             with leased(spec.config, holder, signals.pause, report, spec.device_models) as lease:
                 result = _run(folder, spec, lease, RankRunner(launcher or Launcher(), signals), limits)
@@ -109,7 +109,7 @@ def profile_setting(
         assert result.extra is not None, "rank 0 was asked for a profile"
         profile = SettingProfile(
             sweep=folder.name,
-            cell=cell,
+            setting=setting,
             axes=dict(spec.axes),
             block=spec.block,
             task=spec.config.task,
@@ -127,20 +127,20 @@ def _run(folder: SweepFolder, spec: RunSpec, lease: Lease, runner: RankRunner, l
     ending = runner.run(spec, "spawn", lease, CodeVersions(folder).require(spec.config), limits)
     results = read_results(spec, ending.reported)
     conclusion = conclude(spec, ending, results, limits)
-    log = profile_folder(folder, spec.run.cell) / LOG_FILE
+    log = profile_folder(folder, spec.run.setting) / LOG_FILE
     log.parent.mkdir(exist_ok=True)
     shutil.move(Path(spec.attempt_folder) / LOG_FILE, log)
     if conclusion is None:
         raise Interrupted
     if conclusion.outcome is not Outcome.measured:
         raise NotProfiled(
-            f"no profile of setting {spec.run.cell}: {conclusion.outcome}: {conclusion.reason}; see {log}"
+            f"no profile of setting {spec.run.setting}: {conclusion.outcome}: {conclusion.reason}; see {log}"
         )
     return results[0]
 
 
 def profile_settings(
-    home: Path, name: str, settings: Sequence[str], steps: int, tracking_uri: str | None, *, as_json: bool = False
+    home: Path, name: str, names: Sequence[str], steps: int, tracking_uri: str | None, *, as_json: bool = False
 ) -> None:
     """Profile one or two settings, print the profiles, and update the report.
 
@@ -152,20 +152,21 @@ def profile_settings(
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
-    cells = [full_name(folder, setting) for setting in settings]
-    if len(cells) > 2 or len(set(cells)) < len(cells):
+    settings = [full_name(folder, given) for given in names]
+    if len(settings) > 2 or len(set(settings)) < len(settings):
         raise InputError("profile takes one setting, or two different ones to tell what they differ in")
     runs = read_runs(folder, manifest)
-    for cell in cells:
-        _check(folder, manifest, cell, runs)
+    for setting in settings:
+        _check(folder, manifest, setting, runs)
     refuse_while_run(folder)
-    for cell in cells:
-        profile_setting(folder, cell, steps, warn)
+    for setting in settings:
+        profile_setting(folder, setting, steps, warn)
     page = finish(folder)
-    axes = {cell.name: cell.axes for cell in manifest.cells}
-    stored = stored_profiles(folder, cells).intact
+    axes = {setting.name: setting.axes for setting in manifest.settings}
+    stored = stored_profiles(folder, settings).intact
     profiles = [
-        compare(profile, stored[0] if place else None, runs, axes[profile.cell]) for place, profile in enumerate(stored)
+        compare(profile, stored[0] if place else None, runs, axes[profile.setting])
+        for place, profile in enumerate(stored)
     ]
     published = _publish(folder, tracking_uri)
     if as_json:
@@ -176,17 +177,17 @@ def profile_settings(
     say(published)
 
 
-def _check(folder: SweepFolder, manifest: Manifest, cell: str, runs: Sequence[RunRow]) -> None:
+def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence[RunRow]) -> None:
     """Raise InputError for a setting that does not run a model's steps, or was not measured."""
-    config = block_of(folder, manifest, cell).configs[cell]
+    config = block_of(folder, manifest, setting).configs[setting]
     if config.task not in PROFILE_TASKS or task_of(config.task, config.raw).when:
         what = "a load generator asks it" if config.task in PROFILE_TASKS else f"task={config.task}"
         raise InputError(
-            f"setting {cell} has no steps to profile ({what}); there are steps in {', '.join(PROFILE_TASKS)}"
+            f"setting {setting} has no steps to profile ({what}); there are steps in {', '.join(PROFILE_TASKS)}"
         )
-    if not any(run.cell == cell and run.value("step_seconds") is not None for run in runs):
+    if not any(run.setting == setting and run.value("step_seconds") is not None for run in runs):
         raise InputError(
-            f"setting {cell} of {folder.name!r} was not measured, so there is nothing to look closer at. Measure it "
+            f"setting {setting} of {folder.name!r} was not measured, so there is nothing to look closer at. Measure it "
             f"first (accelsweep runs {folder.name} tells how far it is)"
         )
 

@@ -109,7 +109,7 @@ class SettingProfile(Document):
     kind: ClassVar[str] = "profile"
 
     sweep: str
-    cell: str
+    setting: str
     axes: dict[str, Any]
     block: str
     task: str
@@ -131,7 +131,7 @@ class PartDifference(Frozen):
 class ProfileFinding(Frozen):
     """A profile next to the measured step of its setting. Times are seconds per mean step."""
 
-    cell: str = Field(description="the setting's name in files")
+    setting: str = Field(description="the setting's name in files")
     label: str = Field(description="the setting in words")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     task: str = Field(description="the task whose steps these are")
@@ -165,9 +165,9 @@ def profiles_folder(folder: SweepFolder) -> Path:
     return folder.root / "profiles"
 
 
-def profile_folder(folder: SweepFolder, cell: str) -> Path:
+def profile_folder(folder: SweepFolder, setting: str) -> Path:
     """Return the folder of a setting's profile: profile.json, trace.json.gz, run.log."""
-    return profiles_folder(folder) / inside(cell)
+    return profiles_folder(folder) / inside(setting)
 
 
 def trace_of(spec: RunSpec) -> Path:
@@ -177,7 +177,7 @@ def trace_of(spec: RunSpec) -> Path:
 
 def store_profile(folder: SweepFolder, profile: SettingProfile, trace: Path) -> None:
     """Store a profile and its trace, replacing the setting's earlier one."""
-    target = profile_folder(folder, profile.cell)
+    target = profile_folder(folder, profile.setting)
     remove(target / PROFILE_FILE)
     remove(target / TRACE_FILE)
     trace.rename(target / TRACE_FILE)
@@ -191,16 +191,16 @@ class StoredProfiles(NamedTuple):
     left_out: list[str]
 
 
-def stored_profiles(folder: SweepFolder, cells: Iterable[str]) -> StoredProfiles:
+def stored_profiles(folder: SweepFolder, settings: Iterable[str]) -> StoredProfiles:
     """Return the profiles of these settings, in their order."""
     profiles = StoredProfiles([], [])
-    for cell in cells:
-        path, trace = profile_folder(folder, cell) / PROFILE_FILE, profile_folder(folder, cell) / TRACE_FILE
+    for setting in settings:
+        path, trace = profile_folder(folder, setting) / PROFILE_FILE, profile_folder(folder, setting) / TRACE_FILE
         if not path.exists():
             continue
         try:
             profile = SettingProfile.read(path)
-            if profile.cell == cell and profile.trace_sha256 == sha256_file(trace):
+            if profile.setting == setting and profile.trace_sha256 == sha256_file(trace):
                 profiles.intact.append(profile)
                 continue
             reason = "it is not the profile of this setting and its trace"
@@ -210,12 +210,12 @@ def stored_profiles(folder: SweepFolder, cells: Iterable[str]) -> StoredProfiles
             reason = error.why
         except NewerFile as error:
             reason = str(error)
-        remedy = f"accelsweep profile {folder.name} {cell} makes it anew"
+        remedy = f"accelsweep profile {folder.name} {setting} makes it anew"
         profiles.left_out.append(f"{path.relative_to(folder.home)}: {reason}; {remedy}")
     return profiles
 
 
 def check_archived(document: SettingProfile, path: Path, parts: Sequence[str]) -> None:
     """Raise DamagedFile for a profile in an archive that is in the folder of another setting."""
-    if document.cell != parts[2]:
-        raise DamagedFile(path, f"it is of another setting, {document.cell!r}")
+    if document.setting != parts[2]:
+        raise DamagedFile(path, f"it is of another setting, {document.setting!r}")

@@ -46,10 +46,13 @@ def build_section(analysis: Analysis) -> Profiles | None:
     if analysis.folder is None:
         return None
     manifest, rows = analysis.manifest, analysis.rows
-    axes = {cell.name: cell.axes for cell in manifest.cells}
-    stored, left_out = stored_profiles(analysis.folder, sorted(axes, key=lambda cell: cell not in manifest.baselines))
+    axes = {setting.name: setting.axes for setting in manifest.settings}
+    stored, left_out = stored_profiles(
+        analysis.folder, sorted(axes, key=lambda setting: setting not in manifest.baselines)
+    )
     profiles = tuple(
-        compare(profile, stored[0] if place else None, rows, axes[profile.cell]) for place, profile in enumerate(stored)
+        compare(profile, stored[0] if place else None, rows, axes[profile.setting])
+        for place, profile in enumerate(stored)
     )
     return Profiles(profiles=profiles, left_out=tuple(left_out)) if profiles or left_out else None
 
@@ -59,13 +62,13 @@ def compare(
 ) -> ProfileFinding:
     """Return the finding of a profile, given the measured `runs`, with its differences to the `other` one."""
     found, hardware = profile.profile, profile.fingerprint.hardware_kind
-    recorded = [run for run in runs if run.cell == profile.cell and run.value("step_seconds") is not None]
+    recorded = [run for run in runs if run.setting == profile.setting and run.value("step_seconds") is not None]
     measured = [run for run in recorded if run.hardware == hardware] or recorded
     steps = [step for run in measured if (step := run.value("step_seconds")) is not None]
     step = round_significant(median(steps)) if steps else None
     before = None if other is None else other.profile
     return ProfileFinding(
-        cell=profile.cell,
+        setting=profile.setting,
         label=label(axes),
         axes=dict(axes),
         task=profile.task,
@@ -81,8 +84,8 @@ def compare(
         changed=_changed(profile.fingerprint, measured),
         operators=tuple(map(_rounded, found.operators[:MAX_ROWS])),
         modules=tuple(map(_rounded, found.modules[:MAX_ROWS])),
-        folder=str(profile_folder(SweepFolder(Path(), profile.sweep), profile.cell)),
-        against=None if other is None else other.cell,
+        folder=str(profile_folder(SweepFolder(Path(), profile.sweep), profile.setting)),
+        against=None if other is None else other.setting,
         operator_differences=() if before is None else differences(by_name(before.operators), by_name(found.operators)),
         module_differences=() if before is None else differences(by_name(before.modules), by_name(found.modules)),
     )
@@ -175,7 +178,7 @@ def tables(findings: Findings) -> list[ReportTable]:
 
 def profiles_table(found: Profiles) -> ReportTable:
     """Return a row for each profile, which expands to operators, modules, differences and files."""
-    labels = {profile.cell: axes_in_words(profile.axes) for profile in found.profiles}
+    labels = {profile.setting: axes_in_words(profile.axes) for profile in found.profiles}
     left_out = "".join(f" Left out: {sentence}." for sentence in found.left_out)
     return ReportTable(
         name="profiles",
@@ -183,9 +186,9 @@ def profiles_table(found: Profiles) -> ReportTable:
         caption="Runs of their own under torch's profiler, which costs time at every operator. None of these numbers "
         f"is in a rate, an interval or a verdict.{left_out}",
         columns=tuple(Column(title, title in _TITLES[1:4]) for title in _TITLES),
-        rows=tuple(_row(profile, labels[profile.cell]) for profile in found.profiles),
+        rows=tuple(_row(profile, labels[profile.setting]) for profile in found.profiles),
         details=tuple(tuple(_more(profile, labels)) for profile in found.profiles),
-        data=[row for profile in found.profiles for row in _data(profile, labels[profile.cell])],
+        data=[row for profile in found.profiles for row in _data(profile, labels[profile.setting])],
         empty=f"No profile is left to show.{left_out}",
     )
 
@@ -193,7 +196,7 @@ def profiles_table(found: Profiles) -> ReportTable:
 def _row(profile: ProfileFinding, label: str) -> tuple[Entry, ...]:
     most = ", ".join(operator_words(row) for row in profile.operators[:3])
     return (
-        Entry(label, profile.cell),
+        Entry(label, profile.setting),
         _seconds(profile.measured_step_seconds),
         _seconds(profile.profiled_step_seconds),
         Entry("not known" if profile.cost is None else f"{profile.cost:.2f}x", order=profile.cost),
@@ -223,4 +226,4 @@ def _data(profile: ProfileFinding, label: str) -> Iterator[dict[str, Any]]:
     for kind, rows in (("operator", profile.operators), ("module", profile.modules)):
         for row in rows:
             times = {name: getattr(row, name) for name in ("calls", "host_seconds", "device_seconds")}
-            yield {"cell": profile.cell, "label": label, "kind": kind, "name": row.title, **times}
+            yield {"setting": profile.setting, "label": label, "kind": kind, "name": row.title, **times}

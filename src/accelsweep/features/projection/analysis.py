@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.costs import epoch_samples
-from accelsweep.analysis.run_results import CellRuns
+from accelsweep.analysis.run_results import SettingRuns
 from accelsweep.config.prices import Prices, usd_per_hour_on
 from accelsweep.config.setting import axes_in_words
 from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of
@@ -52,7 +52,7 @@ class Targets:
     @classmethod
     def default(cls, manifest: Manifest) -> Targets:
         """Return the devices of a report, with the sweep's prices."""
-        return cls(tuple(datasheet(key) for key in DEFAULT_DEVICES), manifest.settings.prices)
+        return cls(tuple(datasheet(key) for key in DEFAULT_DEVICES), manifest.options.prices)
 
 
 def build_section(analysis: Analysis) -> Projections | None:
@@ -101,7 +101,7 @@ def project_onto(analysis: Analysis, targets: Targets) -> Projections | None:
                 projection = projection.model_copy(update={"monthly": monthly})
             projections.append(projection)
     return Projections(
-        cell=group.cell,
+        setting=group.setting,
         label=axes_in_words(group.planned.axes),
         here=names[0],
         batch=workload.batch,
@@ -113,7 +113,7 @@ def project_onto(analysis: Analysis, targets: Targets) -> Projections | None:
     )
 
 
-def project_setting(group: CellRuns, key: str, prices: Prices) -> Projection:
+def project_setting(group: SettingRuns, key: str, prices: Prices) -> Projection:
     """Return the projection of one measured setting onto the board with this key, in its task's first form."""
     device = datasheet(key)
     forms = TASK_FORMS.get(group.config.task, ()) if group.config is not None else ()
@@ -135,7 +135,7 @@ def _usd_per_hour(prices: Prices, device: Datasheet) -> float | None:
     return None if price is None else price[1].usd_per_hour
 
 
-def _chosen(analysis: Analysis) -> CellRuns | None:
+def _chosen(analysis: Analysis) -> SettingRuns | None:
     """Return the recommended setting, or else the first measured one; settings of several GPUs come last."""
     choice = analysis.assessment.recommendation.choice
     rated = [group for group in analysis.groups if group.rated]
@@ -143,17 +143,17 @@ def _chosen(analysis: Analysis) -> CellRuns | None:
         group
         for group in rated
         if choice is not None
-        and choice.cell == group.cell
+        and choice.setting == group.setting
         and choice.hardware in (None, analysis.names.get(group.hardware))
     ]
     return min([*recommended, *rated], key=_several_gpus, default=None)
 
 
-def _several_gpus(group: CellRuns) -> bool:
+def _several_gpus(group: SettingRuns) -> bool:
     return group.effective is not None and group.effective.world_size > 1 and group.effective.accelerator != "cpu"
 
 
-def _workload(group: CellRuns, traits: Traits, forms: Sequence[Form]) -> Workload:
+def _workload(group: SettingRuns, traits: Traits, forms: Sequence[Form]) -> Workload:
     assert group.effective is not None, "it was measured"
     wait_share, step = _median(group, "data_wait_share"), _median(group, "step_seconds")
     batch = group.effective.batch_size * group.effective.world_size
@@ -166,7 +166,7 @@ def _workload(group: CellRuns, traits: Traits, forms: Sequence[Form]) -> Workloa
     )
 
 
-def _anchor(group: CellRuns, rate: float, prices: Prices) -> Anchor:
+def _anchor(group: SettingRuns, rate: float, prices: Prices) -> Anchor:
     assert group.config is not None, "it was measured"
     assert group.effective is not None, "it was measured"
     names = group.effective.device_names
@@ -182,6 +182,6 @@ def _anchor(group: CellRuns, rate: float, prices: Prices) -> Anchor:
     )
 
 
-def _median(group: CellRuns, metric: str) -> float | None:
+def _median(group: SettingRuns, metric: str) -> float | None:
     values = group.values(metric)
     return statistics.median(values) if values else None

@@ -79,7 +79,7 @@ class Projections(Section):
     """The chosen setting of a sweep on devices that were not measured."""
 
     reason: str | None = Field(default=None, description="why nothing is projected")
-    cell: str | None = Field(default=None, description="the setting's name in files")
+    setting: str | None = Field(default=None, description="the setting's name in files")
     label: str = Field(default="", description="the setting in words")
     here: str = Field(default="", description="the device that it was measured on")
     batch: int = Field(default=0, description="the batch per device")

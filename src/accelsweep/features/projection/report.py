@@ -127,7 +127,7 @@ def _energy(projection: Projection) -> Entry:
 def _data(projection: Projection, projections: Projections) -> dict[str, Any]:
     """Return a row of the CSV; all its columns of numbers say that they are projected."""
     data: dict[str, Any] = {"device": projection.device, "name": projection.name, "form": projection.form}
-    data |= {"cell": projections.cell, "batch": projections.batch, "not_projected": projection.reason}
+    data |= {"setting": projections.setting, "batch": projections.batch, "not_projected": projection.reason}
     for name in ("rate", "ratio", "usd_per_million_samples", "usd_per_epoch"):
         value: Range | None = getattr(projection, name)
         for end in ("value", "low", "high"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accelsweep.analysis.run_results import CellRuns
+from accelsweep.analysis.run_results import SettingRuns
 from accelsweep.results import Doubt
 
 
-def setting_doubts(group: CellRuns) -> Iterator[Doubt]:
+def setting_doubts(group: SettingRuns) -> Iterator[Doubt]:
     """Yield the doubt that only some of the measured repeats kept the bound on latency, if so."""
     rated, measured = len(group.rated), len(group.measured)
     if group.rate_metric == "queries_per_second" and 0 < rated < measured:

@@ -11,7 +11,7 @@ from accelsweep.config.site import Site
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError
 from accelsweep.json_documents import Amount, Count, StrictShare
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 
 
 class Serving(BaseModel):
@@ -37,7 +37,7 @@ class ServingOptions(BaseModel):
     serving: Serving | None = None
 
 
-def serving_of(config: CellConfig) -> Serving | None:
+def serving_of(config: SettingConfig) -> Serving | None:
     """Return the key `serving` of a setting, or None."""
     return ServingOptions.model_validate(config.raw).serving
 
@@ -47,7 +47,7 @@ def loadgen_install_command() -> str | None:
     return None if importlib.util.find_spec("mlperf_loadgen") else "pip install accelsweep[serving]"
 
 
-def check(config: CellConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is named
+def check(config: SettingConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is named
     """Raise InputError for queries under load without a bound on their latency."""
     if config.work == "serving" and serving_of(config) is None:
         raise InputError(
@@ -56,7 +56,7 @@ def check(config: CellConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no fil
         )
 
 
-def unsupported(config: CellConfig, site: Site) -> str | None:
+def unsupported(config: SettingConfig, site: Site) -> str | None:
     """Return why queries cannot be served, or None. Looks for LoadGen only where this machine measures."""
     if config.num_nodes > 1:
         return f"measure.scenario=server has one queue on one node, not on {config.num_nodes}: raise devices instead"

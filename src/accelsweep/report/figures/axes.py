@@ -14,7 +14,7 @@ import altair as alt
 
 from accelsweep.config.setting import label
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.report.figures.figure import DataRow, has_values
 from accelsweep.results import Outcome
 
@@ -135,24 +135,26 @@ def series_colour(names: Sequence[str], colours: Sequence[str]) -> alt.Color:
     return alt.Color("series:N", scale=scale, legend=alt.Legend(columns=2, symbolType="circle"))
 
 
-def series_of(cell: CellFinding, findings: Findings) -> str:
+def series_of(setting: SettingFinding, findings: Findings) -> str:
     """Return the name of a setting's line over batch sizes: all other axes, and its hardware if there are several.
 
     If only the batch size was swept, the one line is named by accelerator, devices and precision.
     """
-    axes = {key: value for key, value in cell.axes.items() if key != "batch_size"}
-    effective = next((other.effective for other in findings.cells if other.effective is not None), None)
+    axes = {key: value for key, value in setting.axes.items() if key != "batch_size"}
+    effective = next((other.effective for other in findings.settings if other.effective is not None), None)
     if not axes and effective is not None:
         axes = {
             "accelerator": effective.accelerator,
             "devices": effective.world_size,
             "precision": effective.precision,
         }
-    return f"{label(axes)} | {cell.hardware}" if len(findings.hardware) > 1 and cell.hardware else label(axes)
+    return f"{label(axes)} | {setting.hardware}" if len(findings.hardware) > 1 and setting.hardware else label(axes)
 
 
-def main_outcome(cell: CellFinding) -> Outcome:
+def main_outcome(setting: SettingFinding) -> Outcome:
     """Return `measured` if any run was measured, otherwise the most frequent outcome (ties by name)."""
-    if cell.measured:
+    if setting.measured:
         return Outcome.measured
-    return min(cell.outcomes, key=lambda outcome: (-cell.outcomes[outcome], outcome.value), default=Outcome.not_run)
+    return min(
+        setting.outcomes, key=lambda outcome: (-setting.outcomes[outcome], outcome.value), default=Outcome.not_run
+    )

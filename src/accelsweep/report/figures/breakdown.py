@@ -12,7 +12,7 @@ from accelsweep.report.figures.axes import row_axis, tooltip
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Palette, Skipped
 from accelsweep.results import PARTS
 
-COLUMNS = ("cell", "label", "part", "share", "verdict", "count")
+COLUMNS = ("setting", "label", "part", "share", "verdict", "count")
 MAX_BARS = 40
 LETTER = 0.017
 """Width of a letter, as a share of a bar on a phone."""
@@ -22,15 +22,15 @@ _PART_NAMES = {part: part.replace("_", " ") for part in PARTS}
 
 def breakdown_figure(findings: Findings) -> Figure | Skipped:
     """Return the shares of a step for each setting, or why there are none."""
-    known = [(cell, cell.bottleneck) for cell in findings.cells if cell.bottleneck is not None]
+    known = [(setting, setting.bottleneck) for setting in findings.settings if setting.bottleneck is not None]
     if not known:
         return Skipped("breakdown", "no run broke its steps down (measure.probe_steps)")
     shown = known[:MAX_BARS]
     rows = [
         {
-            "cell": cell.cell,
-            "label": cell.label,
-            "key": f"{position} {cell.label}",
+            "setting": setting.setting,
+            "label": setting.label,
+            "key": f"{position} {setting.label}",
             "part": _PART_NAMES[part],
             "order": PARTS.index(part),
             "share": share,
@@ -40,7 +40,7 @@ def breakdown_figure(findings: Findings) -> Figure | Skipped:
             "evidence": bottleneck.evidence,
             "count": bottleneck.count,
         }
-        for position, (cell, bottleneck) in enumerate(shown)
+        for position, (setting, bottleneck) in enumerate(shown)
         for part, share in bottleneck.shares.items()
     ]
     verdicts = list(dict.fromkeys(bottleneck.verdict for _, bottleneck in known))

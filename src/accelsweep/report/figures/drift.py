@@ -6,12 +6,12 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.report import units as fmt
 from accelsweep.report.figures.axes import tooltip
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped, has_values
 
-COLUMNS = ("cell", "run", "block", "number", "position", "started_at", "rate", "doubts")
+COLUMNS = ("setting", "run", "block", "number", "position", "started_at", "rate", "doubts")
 
 _MIN_RUNS = 3
 _REACH = 1.5
@@ -20,7 +20,9 @@ _REACH = 1.5
 
 def drift_figure(findings: Findings) -> Figure | Skipped:
     """Return the baseline's rates over time, or why there are none."""
-    baseline = next((cell for cell in findings.cells if cell.cell == findings.baseline and cell.rate), None)
+    baseline = next(
+        (setting for setting in findings.settings if setting.setting == findings.baseline and setting.rate), None
+    )
     rows = _rows(baseline) if baseline else []
     if baseline is None or baseline.rate is None or len(rows) < _MIN_RUNS:
         return Skipped("drift", f"the baseline has fewer than {_MIN_RUNS} measured runs")
@@ -45,14 +47,14 @@ def drift_figure(findings: Findings) -> Figure | Skipped:
     )
 
 
-def _rows(baseline: CellFinding) -> list[dict[str, Any]]:
+def _rows(baseline: SettingFinding) -> list[dict[str, Any]]:
     """Return the measured runs in order of time; blocks are numbered in that order."""
     timed = [point for point in baseline.runs if point.rate is not None and point.started_at is not None]
     timed.sort(key=lambda point: str(point.started_at))
     numbers = {block: number for number, block in enumerate(dict.fromkeys(point.block for point in timed), 1)}
     return [
         {
-            "cell": baseline.cell,
+            "setting": baseline.setting,
             "run": point.run,
             "block": point.block,
             "number": f"block {numbers[point.block]}",

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from accelsweep.metrics import MEMORY_METRICS
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.report import units as fmt
 from accelsweep.report.figures.axes import (
     BATCH_AXIS,
@@ -22,47 +22,47 @@ from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, Figure, Pa
 from accelsweep.report.setting_table import MEMORY_TITLES
 from accelsweep.results import Outcome
 
-COLUMNS = ("cell", "series", "batch_size", "metric", "bytes", "low", "high", "limit", "outcome")
+COLUMNS = ("setting", "series", "batch_size", "metric", "bytes", "low", "high", "limit", "outcome")
 
 _MEBI = 2**20
 
 
 def memory_figure(findings: Findings) -> Figure | Skipped:
     """Return the memory of each setting against its batch size, or why there is none."""
-    if len({cell.axes.get("batch_size") for cell in findings.cells}) < 2:
+    if len({setting.axes.get("batch_size") for setting in findings.settings}) < 2:
         return Skipped("memory", "batch_size took one value only")
     for metric in MEMORY_METRICS:
-        rows = [_row(findings, cell, metric) for cell in findings.cells if "batch_size" in cell.axes]
+        rows = [_row(findings, setting, metric) for setting in findings.settings if "batch_size" in setting.axes]
         if sum(row["bytes"] is not None for row in rows) > 1:
             return _figure(rows, metric)
     return Skipped("memory", "fewer than two settings have a memory of one kind")
 
 
-def _row(findings: Findings, cell: CellFinding, metric: str) -> dict[str, Any]:
-    summary = cell.metrics.get(metric)
+def _row(findings: Findings, setting: SettingFinding, metric: str) -> dict[str, Any]:
+    summary = setting.metrics.get(metric)
     used = summary.median if summary else None
-    outcome = main_outcome(cell)
+    outcome = main_outcome(setting)
     return {
-        "cell": cell.cell,
-        "series": series_of(cell, findings),
-        "batch_size": cell.axes["batch_size"],
+        "setting": setting.setting,
+        "series": series_of(setting, findings),
+        "batch_size": setting.axes["batch_size"],
         "metric": metric,
         "bytes": used,
         "low": summary.minimum if summary else None,
         "high": summary.maximum if summary else None,
-        "limit": _device_memory(cell),
+        "limit": _device_memory(setting),
         "outcome": outcome.value,
         "ended": outcome is Outcome.out_of_memory,
         "words": fmt.number(used, "B") if used is not None else fmt.outcome_words(outcome),
-        "share": cell.memory_words,
+        "share": setting.memory_words,
     }
 
 
-def _device_memory(cell: CellFinding) -> float | None:
+def _device_memory(setting: SettingFinding) -> float | None:
     """Return the device's memory in bytes, computed from the share that the setting used, or None."""
-    medians = (cell.metrics[name].median for name in MEMORY_METRICS if name in cell.metrics)
+    medians = (setting.metrics[name].median for name in MEMORY_METRICS if name in setting.metrics)
     used = next((value for value in medians if value is not None), None)
-    return float(f"{used / cell.memory_share:.3g}") if used and cell.memory_share else None
+    return float(f"{used / setting.memory_share:.3g}") if used and setting.memory_share else None
 
 
 def _figure(rows: list[dict[str, Any]], metric: str) -> Figure:

@@ -12,7 +12,7 @@ from accelsweep.report import units as fmt
 from accelsweep.report.figures.axes import arrows, clipped, interval_fields, linear_domain, row_axis, tooltip
 from accelsweep.report.figures.figure import MAX_ROWS, ROW_PIXELS, ROWS, Chart, Figure, Palette, Skipped, has_values
 
-COLUMNS = ("cell", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
+COLUMNS = ("setting", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
 _DIRECTION = {"max": ", higher is better", "min": ", lower is better"}
 
 
@@ -20,16 +20,16 @@ def quality_figure(findings: Findings) -> Figure | Skipped:
     """Return the quality of each setting with its interval, or why there is none."""
     rows = [
         {
-            "cell": cell.cell,
-            "label": cell.label,
-            "role": "baseline" if cell.verdict is Verdict.baseline else "compared",
-            "quality": cell.quality.value,
-            **interval_fields(cell.quality),
-            "quality_verdict": cell.quality_verdict,
-            "words": fmt.estimate_text(cell.quality),
+            "setting": setting.setting,
+            "label": setting.label,
+            "role": "baseline" if setting.verdict is Verdict.baseline else "compared",
+            "quality": setting.quality.value,
+            **interval_fields(setting.quality),
+            "quality_verdict": setting.quality_verdict,
+            "words": fmt.estimate_text(setting.quality),
         }
-        for cell in findings.cells
-        if cell.quality is not None
+        for setting in findings.settings
+        if setting.quality is not None
     ]
     if not rows:
         return Skipped("quality", "no run recorded a quality")

@@ -20,7 +20,7 @@ from accelsweep.report.figures.axes import (
 )
 from accelsweep.report.figures.figure import MAX_SERIES, ROWS, SI_AXIS, Chart, Figure, Palette, Skipped, has_values
 
-COLUMNS = ("cell", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
+COLUMNS = ("setting", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
 MAX_LINES = 40
 """Rows of a heat map that fit a screen; the table has all settings."""
 
@@ -86,34 +86,38 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
 
 
 def _value_count(findings: Findings, axis: str) -> int:
-    return len({str(cell.axes[axis]) for cell in findings.cells if axis in cell.axes})
+    return len({str(setting.axes[axis]) for setting in findings.settings if axis in setting.axes})
 
 
 def _rows(findings: Findings) -> list[dict[str, Any]]:
     """Return a row for each setting with a batch size. The largest batch measured is no knee: nothing flattens yet."""
-    sizes = {cell.cell: cell.axes.get("batch_size") for cell in findings.cells}
+    sizes = {setting.setting: setting.axes.get("batch_size") for setting in findings.settings}
     knees = {
         (curve.knee, curve.hardware)
         for curve in findings.batch_curves
         if curve.knee is not None and sizes.get(curve.knee) != curve.largest_measured
     }
     rows = []
-    for cell in findings.cells:
-        if "batch_size" not in cell.axes:
+    for setting in findings.settings:
+        if "batch_size" not in setting.axes:
             continue
-        rate, outcome = cell.rate, main_outcome(cell)
-        reason = cell.reasons[0] if cell.reasons else cell.verdict_reason
+        rate, outcome = setting.rate, main_outcome(setting)
+        reason = setting.reasons[0] if setting.reasons else setting.verdict_reason
         rows.append(
             {
-                "cell": cell.cell,
-                "series": series_of(cell, findings),
-                "batch_size": cell.axes["batch_size"],
+                "setting": setting.setting,
+                "series": series_of(setting, findings),
+                "batch_size": setting.axes["batch_size"],
                 "rate": rate.value if rate else None,
                 **interval_fields(rate),
                 "count": rate.count if rate else 0,
                 "outcome": outcome.value,
-                "knee": (cell.cell, cell.hardware) in knees,
-                "short": fmt.number(rate.value) if rate else "no rate" if cell.measured else fmt.outcome_words(outcome),
+                "knee": (setting.setting, setting.hardware) in knees,
+                "short": fmt.number(rate.value)
+                if rate
+                else "no rate"
+                if setting.measured
+                else fmt.outcome_words(outcome),
                 "words": fmt.estimate_text(rate, f"{fmt.outcome_words(outcome)}: {reason}"),
             }
         )

@@ -50,7 +50,7 @@ def _figure(
         name=name,
         alt=f"{title} against devices: {'; '.join(best)}.",
         rows=rows,
-        columns=("series", "kind", "cell", "devices", value, "low", "high", "confidence", "count", "law"),
+        columns=("series", "kind", "setting", "devices", value, "low", "high", "confidence", "count", "law"),
         draw=lambda palette: _draw(palette, rows, domain, value, axis_title, number_format),
         note=" ".join(notes),
     )
@@ -73,7 +73,7 @@ def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
                 "line": f"{point.series} ({_kind(point)})" if len(kinds) > 1 else point.series,
                 "kinds": _kind(point),
                 "added": point.efficiency is not None,
-                "cell": point.cell,
+                "setting": point.setting,
                 "devices": point.devices,
                 value: estimate.value,
                 **interval_fields(estimate),

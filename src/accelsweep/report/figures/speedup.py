@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.findings import CellFinding, Findings, RunPoint
+from accelsweep.records.findings import Findings, RunPoint, SettingFinding
 from accelsweep.report import units as fmt
 from accelsweep.report.figures.axes import (
     arrows,
@@ -37,16 +37,18 @@ FIRST_SCREEN_ROWS = 8
 ROW_STEP = 24
 """Height of one line, in pixels."""
 
-COLUMNS = ("kind", "cell", "label", "verdict", "ratio", "low", "high", "confidence", "count", "paired", "run")
+COLUMNS = ("kind", "setting", "label", "verdict", "ratio", "low", "high", "confidence", "count", "paired", "run")
 
 
 def speedup_figure(findings: Findings) -> Figure | Skipped:
     """Return the forest plot, or why there is none."""
-    compared = [cell for cell in findings.cells if cell.ratio is not None or cell.verdict is Verdict.baseline]
-    if all(cell.verdict is Verdict.baseline for cell in compared):
+    compared = [
+        setting for setting in findings.settings if setting.ratio is not None or setting.verdict is Verdict.baseline
+    ]
+    if all(setting.verdict is Verdict.baseline for setting in compared):
         return Skipped("speedup", "no setting could be compared with the baseline")
-    compared.sort(key=lambda cell: -_ratio(cell))
-    forest = [_row(cell, position) for position, cell in enumerate(compared)]
+    compared.sort(key=lambda setting: -_ratio(setting))
+    forest = [_row(setting, position) for position, setting in enumerate(compared)]
     others = [row for row in forest if row["verdict"] != Verdict.baseline.value]
     first = {row["key"] for row in others[: FIRST_SCREEN_ROWS - (len(forest) - len(others))]}
     for row in forest:
@@ -54,10 +56,12 @@ def speedup_figure(findings: Findings) -> Figure | Skipped:
     drawn = [row for row in forest if row["shown"]]
     domain = ratio_domain(drawn, 1 / (1 + findings.threshold), 1 + findings.threshold)
     rows = [clipped(row, domain) for row in forest]
-    repeats = [_repeat(row, point, domain) for row, cell in zip(forest, compared, strict=True) for point in cell.runs]
+    repeats = [
+        _repeat(row, point, domain) for row, setting in zip(forest, compared, strict=True) for point in setting.runs
+    ]
     rows += [row for row in repeats if row["ratio"] is not None]
     rows += _unmeasured(findings)
-    counts = {verdict: sum(cell.verdict is verdict for cell in compared) for verdict in Verdict}
+    counts = {verdict: sum(setting.verdict is verdict for setting in compared) for verdict in Verdict}
     verdicts = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
     return Figure(
         name="speedup",
@@ -71,27 +75,27 @@ def speedup_figure(findings: Findings) -> Figure | Skipped:
     )
 
 
-def _ratio(cell: CellFinding) -> float:
+def _ratio(setting: SettingFinding) -> float:
     """Return the speed-up; the baseline's is 1 by definition."""
-    return 1.0 if cell.ratio is None else cell.ratio.value
+    return 1.0 if setting.ratio is None else setting.ratio.value
 
 
-def _row(cell: CellFinding, position: int) -> dict[str, Any]:
-    ratio = cell.ratio
+def _row(setting: SettingFinding, position: int) -> dict[str, Any]:
+    ratio = setting.ratio
     return {
         "kind": "setting",
-        "cell": cell.cell,
-        "label": cell.label,
-        "key": f"{position} {cell.label}",
-        "verdict": cell.verdict.value,
-        "ratio": _ratio(cell),
+        "setting": setting.setting,
+        "label": setting.label,
+        "key": f"{position} {setting.label}",
+        "verdict": setting.verdict.value,
+        "ratio": _ratio(setting),
         **interval_fields(ratio),
-        "count": ratio.count if ratio else cell.measured,
-        "paired": cell.speedup.paired if cell.speedup else None,
+        "count": ratio.count if ratio else setting.measured,
+        "paired": setting.speedup.paired if setting.speedup else None,
         "run": None,
-        "shown": position < MAX_ROWS or cell.verdict is Verdict.baseline,
+        "shown": position < MAX_ROWS or setting.verdict is Verdict.baseline,
         "words": fmt.ratio_text(ratio) if ratio else "1x by definition",
-        "rate": fmt.estimate_text(cell.rate),
+        "rate": fmt.estimate_text(setting.rate),
     }
 
 
@@ -114,20 +118,20 @@ def _repeat(row: DataRow, point: RunPoint, domain: tuple[float, float]) -> dict[
 
 def _unmeasured(findings: Findings) -> list[dict[str, Any]]:
     """Return one row for all settings without a rate, with the first reason."""
-    without = [cell for cell in findings.cells if cell.verdict is Verdict.not_measured]
+    without = [setting for setting in findings.settings if setting.verdict is Verdict.not_measured]
     if not without:
         return []
-    reasons = list(dict.fromkeys(cell.verdict_reason for cell in without))
+    reasons = list(dict.fromkeys(setting.verdict_reason for setting in without))
     more = f", and {fmt.count(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
     label = f"{fmt.count(len(without), 'setting')} not measured"
     return [
         {
-            "cell": None,
+            "setting": None,
             **_NO_INTERVAL,
             "run": None,
             "kind": "absent",
             "label": label,
-            "key": f"{len(findings.cells)} {label}",
+            "key": f"{len(findings.settings)} {label}",
             "words": f"{reasons[0]}{more}",
             "verdict": Verdict.not_measured.value,
             "ratio": None,

@@ -22,7 +22,7 @@ from accelsweep.results import Outcome
 ALL_RUNS = "all"
 """The first entry of the list of runs."""
 
-COLUMNS = ("run", "cell", "rank", "step", "phase", "step_seconds")
+COLUMNS = ("run", "setting", "rank", "step", "phase", "step_seconds")
 MAX_RUNS = 12
 MAX_BANDS = 6
 """Settings drawn: more bands do not fit a screen."""
@@ -54,7 +54,7 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
         rows += [
             {
                 "run": point.run,
-                "cell": label,
+                "setting": label,
                 "title": f"{label} ({sweep}repeat {point.repeat})",
                 "number": str(point.repeat),
                 "rank": step["rank"],
@@ -68,7 +68,7 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
     if not rows:
         return Skipped("steps", f"no {STEPS_FILE} of a measured run could be read")
     titles = list(dict.fromkeys(str(row["title"]) for row in rows))
-    labels = list(dict.fromkeys(str(row["cell"]) for row in rows))
+    labels = list(dict.fromkeys(str(row["setting"]) for row in rows))
     domain = _domain(rows)
     measured = fmt.count(findings.outcomes.get(Outcome.measured, 0), "measured run")
     return Figure(
@@ -85,12 +85,16 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
 def selected_runs(findings: Findings) -> list[tuple[str, RunPoint]]:
     """Return (label, run) of the runs most worth seeing: recommended, baseline, alternatives, doubted, the rest."""
     advice = findings.recommendation
-    first = [advice.choice.cell if advice.choice else None, findings.baseline, *(c.cell for c in advice.alternatives)]
-    rank = {cell: position for position, cell in reversed(list(enumerate(first)))}
+    first = [
+        advice.choice.setting if advice.choice else None,
+        findings.baseline,
+        *(c.setting for c in advice.alternatives),
+    ]
+    rank = {setting: position for position, setting in reversed(list(enumerate(first)))}
     measured = [
-        (rank.get(cell.cell, len(first)), not point.doubts, point.repeat, position, cell.label, point)
-        for position, cell in enumerate(findings.cells)
-        for point in cell.runs
+        (rank.get(setting.setting, len(first)), not point.doubts, point.repeat, position, setting.label, point)
+        for position, setting in enumerate(findings.settings)
+        for point in setting.runs
         if point.outcome is Outcome.measured
     ]
     ordered = sorted(measured, key=lambda entry: (entry[2] > 0 and entry[1], *entry[:4]))
@@ -124,10 +128,10 @@ def _draw(
     scale = alt.Scale(type="log", domain=list(domain), nice=False, clamp=True, reverse=True)
     base = (
         alt.Chart(ROWS)
-        .transform_aggregate(step_seconds="max(step_seconds)", groupby=["title", "cell", "number", "step", "phase"])
+        .transform_aggregate(step_seconds="max(step_seconds)", groupby=["title", "setting", "number", "step", "phase"])
         .encode(
             x=alt.X("step:Q", title="step", axis=alt.Axis(grid=False, tickMinStep=1, tickCount=8)),
-            y=alt.Y("cell:N", sort=labels, title=None, scale=alt.Scale(paddingInner=0.2)),
+            y=alt.Y("setting:N", sort=labels, title=None, scale=alt.Scale(paddingInner=0.2)),
             yOffset=alt.YOffset("step_seconds:Q", scale=scale),
             color=alt.Color("number:N", legend=None, scale=alt.Scale(range=list(palette.series))),
             opacity=alt.condition(is_selected, alt.value(0.9), alt.value(0.08)),

@@ -9,13 +9,13 @@ import altair as alt
 
 from accelsweep.analysis.costs import same_energy_scope
 from accelsweep.metrics import MEMORY_METRICS
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.report import units as fmt
 from accelsweep.report.figures.axes import round_ticks, tooltip
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped
 from accelsweep.report.setting_table import ENERGY, MEMORY_TITLES, cost_of
 
-COLUMNS = ("cell", "label", "rate", "metric", "value", "unit", "role")
+COLUMNS = ("setting", "label", "rate", "metric", "value", "unit", "role")
 
 PRICES = {
     "cost": ("usd_per_result", "usd_per_million_samples"),
@@ -41,12 +41,12 @@ def tradeoff_figures(findings: Findings) -> list[Figure | Skipped]:
 
 def _tradeoff(findings: Findings, price: str) -> Figure | Skipped:
     if price == "energy":
-        priced = [cell for cell in findings.cells if _row(findings, cell, ENERGY) is not None]
+        priced = [setting for setting in findings.settings if _row(findings, setting, ENERGY) is not None]
         if not same_energy_scope(priced):
-            scopes = sorted({cell.metrics["energy_joules"].scope or "an unknown scope" for cell in priced})
+            scopes = sorted({setting.metrics["energy_joules"].scope or "an unknown scope" for setting in priced})
             return Skipped("pareto-energy", f"energy of different scopes does not compare: {' and '.join(scopes)}")
     for metric in PRICES[price]:
-        rows = [row for cell in findings.cells if (row := _row(findings, cell, metric)) is not None]
+        rows = [row for setting in findings.settings if (row := _row(findings, setting, metric)) is not None]
         if len(rows) > 1:
             _place_names(rows)
             title = MEMORY_TITLES.get(metric, price)
@@ -61,34 +61,34 @@ def _tradeoff(findings: Findings, price: str) -> Figure | Skipped:
     return Skipped(f"pareto-{price}", reason)
 
 
-def _row(findings: Findings, cell: CellFinding, metric: str) -> dict[str, Any] | None:
-    cost, summary = cost_of(cell, metric), cell.metrics.get(metric)
+def _row(findings: Findings, setting: SettingFinding, metric: str) -> dict[str, Any] | None:
+    cost, summary = cost_of(setting, metric), setting.metrics.get(metric)
     value = cost.value if cost is not None else summary.median if summary else None
-    if cell.rate is None or value is None:
+    if setting.rate is None or value is None:
         return None
     unit = cost.unit if cost is not None else summary.unit if summary else ""
     return {
-        "cell": cell.cell,
-        "label": cell.label,
-        "rate": cell.rate.value,
+        "setting": setting.setting,
+        "label": setting.label,
+        "rate": setting.rate.value,
         "metric": metric,
         "value": value,
         "unit": unit,
-        "role": _role(findings, cell),
-        "rate_words": fmt.estimate_text(cell.rate),
+        "role": _role(findings, setting),
+        "rate_words": fmt.estimate_text(setting.rate),
         "value_words": fmt.number(value, unit),
     }
 
 
-def _role(findings: Findings, cell: CellFinding) -> str:
+def _role(findings: Findings, setting: SettingFinding) -> str:
     advice = findings.recommendation
-    if advice.choice is not None and advice.choice.chooses(cell):
+    if advice.choice is not None and advice.choice.chooses(setting):
         return "recommended"
-    if any(choice.chooses(cell) for choice in advice.alternatives):
+    if any(choice.chooses(setting) for choice in advice.alternatives):
         return "alternative"
-    if cell.cell == findings.baseline:
+    if setting.setting == findings.baseline:
         return "baseline"
-    return "on the Pareto front" if cell.cell in findings.pareto else "other"
+    return "on the Pareto front" if setting.setting in findings.pareto else "other"
 
 
 def _place_names(rows: list[dict[str, Any]]) -> None:
@@ -103,7 +103,7 @@ def _missing_reason(findings: Findings, price: str) -> str:
     """Return the first stated reason, in parentheses, why this price was neither measured nor given."""
     if price == "cost" and findings.costs_note:
         return f" ({findings.costs_note})"
-    known = (cell.metrics.get(metric) for cell in findings.cells for metric in PRICES[price])
+    known = (setting.metrics.get(metric) for setting in findings.settings for metric in PRICES[price])
     return next((f" ({summary.reason})" for summary in known if summary and summary.reason), "")
 
 

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from accelsweep.errors import InputError, Unsupported, nearest
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.breakdown import PhaseTimer
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.trainer_arguments import DECIDED_HERE, DEFAULTS, LENGTH, asked_length, decided_words
 from accelsweep.worker.errors import interrupted
 from accelsweep.worker.loops.loop import (
@@ -125,7 +125,12 @@ class RunTrainer(pl.Trainer):
     """
 
     def __init__(
-        self, config: CellConfig, length: Length, pass_samples: Callable[[], int | None], scratch: Path, **settings: Any
+        self,
+        config: SettingConfig,
+        length: Length,
+        pass_samples: Callable[[], int | None],
+        scratch: Path,
+        **settings: Any,
     ) -> None:
         """`settings` are the Trainer's. Nothing is sent to the logger unless they say how often."""
         self._config, self._length, self._pass_samples = config, length, pass_samples
@@ -261,7 +266,7 @@ class _UntilStopped(_FitLoop):
         return False
 
 
-def of_steps(config: CellConfig, accumulate: int, further_steps: int = 0) -> Length:
+def of_steps(config: SettingConfig, accumulate: int, further_steps: int = 0) -> Length:
     """Return the length of the phases that are as long as the config's numbers of steps: the longest of them."""
     measure = config.measure
     others = (2 * (measure.probe_steps or 0), measure.matmul_steps or 0, further_steps)

@@ -21,7 +21,7 @@ from accelsweep.measure.stalls import OurWork, RankStalls, find_stalls, least_se
 from accelsweep.measure.window import Group, Losses, first_not_finite
 from accelsweep.metrics import Metric
 from accelsweep.results import Doubt
-from accelsweep.run_config import CellConfig
+from accelsweep.run_config import SettingConfig
 from accelsweep.significant_digits import SECONDS_PER_HOUR
 from accelsweep.trainer_arguments import asked_length
 from accelsweep.worker.errors import Diverged
@@ -55,7 +55,7 @@ class Goal:
     max_steps: int | None
 
     @classmethod
-    def of(cls, config: CellConfig, accumulate: int, epoch_samples: int | None) -> Goal:
+    def of(cls, config: SettingConfig, accumulate: int, epoch_samples: int | None) -> Goal:
         """Read the goal from a config. Raises InputError naming the key to set.
 
         Steps are rounded up to whole optimiser steps of `accumulate` batches.
@@ -83,7 +83,7 @@ class Goal:
         return f"{self.metric} {'<=' if self.better == 'min' else '>='} {self.target:g}"
 
 
-def most_samples(config: CellConfig, epoch_samples: int | None) -> int | None:
+def most_samples(config: SettingConfig, epoch_samples: int | None) -> int | None:
     """Return the most training samples on the way to the target; None where only a time limit bounds them.
 
     They are `measure.max_samples`, or else as many as `trainer.max_epochs` or `trainer.max_steps` make.

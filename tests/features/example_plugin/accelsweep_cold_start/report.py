@@ -3,7 +3,7 @@
 import altair as alt
 
 from accelsweep.metrics import Meaning
-from accelsweep.records.findings import CellFinding, Findings
+from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Palette, Skipped
 from accelsweep.report.table_model import Column, Entry, ReportTable
 from accelsweep.report.units import summary
@@ -13,23 +13,25 @@ METRICS = {
 }
 
 
-def measured(findings: Findings) -> list[CellFinding]:
+def measured(findings: Findings) -> list[SettingFinding]:
     """Return the settings that have the metric."""
-    return [cell for cell in findings.cells if "cold_start_ratio" in cell.metrics]
+    return [setting for setting in findings.settings if "cold_start_ratio" in setting.metrics]
 
 
 def tables(findings: Findings) -> list[ReportTable]:
     """Return the table with a row for each setting; none in sweeps of other tasks."""
-    cells = measured(findings)
-    if not cells:
+    settings = measured(findings)
+    if not settings:
         return []
     table = ReportTable(
         name="cold_start",
         title="Cold start",
         caption="Medians over the repeats.",
         columns=(Column("Setting"), Column("First answer over a usual one", numeric=True)),
-        rows=tuple((Entry(cell.label), Entry(summary(cell.metrics["cold_start_ratio"]))) for cell in cells),
-        data=[{"cell": cell.cell, "ratio": cell.metrics["cold_start_ratio"].median} for cell in cells],
+        rows=tuple((Entry(setting.label), Entry(summary(setting.metrics["cold_start_ratio"]))) for setting in settings),
+        data=[
+            {"setting": setting.setting, "ratio": setting.metrics["cold_start_ratio"].median} for setting in settings
+        ],
         empty="No first answer was timed.",
     )
     return [table]
@@ -37,7 +39,9 @@ def tables(findings: Findings) -> list[ReportTable]:
 
 def figure(findings: Findings) -> Figure | Skipped:
     """Return a bar for each setting, or why there is nothing to draw."""
-    rows = [{"label": cell.label, "ratio": cell.metrics["cold_start_ratio"].median} for cell in measured(findings)]
+    rows = [
+        {"label": setting.label, "ratio": setting.metrics["cold_start_ratio"].median} for setting in measured(findings)
+    ]
     if not rows:
         return Skipped("cold_start", "the task is not cold_start")
 
