@@ -165,7 +165,9 @@ def test_an_unknown_key_without_a_later_version_is_ascribed_to_another_version(t
 def test_an_intact_document_from_before_0_2_is_refused_in_one_sentence_and_not_damaged(tmp_path, changes):
     path = by_a_later_version(written(tmp_path), "0.1.0", **changes)
     before = path.read_bytes()
-    with pytest.raises(OlderFile, match=r"accelsweep 0\.1\.0 wrote it, and .* reads no files from before 0\.2") as caught:
+    with pytest.raises(
+        OlderFile, match=r"accelsweep 0\.1\.0 wrote it, and .* reads no files from before 0\.2"
+    ) as caught:
         Note.read(path)
     assert not isinstance(caught.value, DamagedFile), "damaged files are set aside and made again"
     assert path.read_bytes() == before
