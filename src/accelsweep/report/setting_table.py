@@ -75,6 +75,7 @@ def settings_table(findings: Findings) -> ReportTable:
     )
     return ReportTable(
         name="settings",
+        stacks=True,
         title="Settings",
         caption=" ".join([caption, *(f"{title}: {scope}." for title, scope in scopes.items())]),
         columns=tuple(Column(title, title not in ("Setting", "Verdict", "Doubts")) for title in titles),

@@ -45,7 +45,8 @@ class Detail:
 class ReportTable:
     """A table with its caption; `data` are the raw rows of `NAME.csv`, `empty` the sentence for a table without rows.
 
-    `details` has the lines that each row expands to, or is empty if rows do not expand.
+    `details` has the lines that each row expands to, or is empty if rows do not expand. The
+    cells of a row stack on a narrow screen where `stacks` is set.
     """
 
     name: str
@@ -56,6 +57,7 @@ class ReportTable:
     data: Sequence[Mapping[str, Any]]
     empty: str
     details: tuple[tuple[Detail, ...], ...] = ()
+    stacks: bool = False
 
     @property
     def visible_rows(self) -> tuple[tuple[Entry, ...], ...]:

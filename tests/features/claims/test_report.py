@@ -6,7 +6,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from accelsweep.features.claims.model import ClaimFinding, Claims, ClaimVerdict
-from accelsweep.features.claims.report import Verdicts, in_one_line, others_figure, tables, write_verdicts
+from accelsweep.features.claims.report import Verdicts, in_one_line, published_figure, tables, write_verdicts
 from accelsweep.records.estimates import Estimate
 from accelsweep.report.figures.figure import DARK, LIGHT, Figure, Skipped
 from accelsweep.results import Doubt
@@ -117,7 +117,7 @@ def published_claim(value, published, **changes):
 
 
 def drawn(findings, *claims):
-    return others_figure(with_claims(findings, *claims))
+    return published_figure(with_claims(findings, *claims))
 
 
 def test_a_published_value_is_drawn_relative_to_ours_without_an_interval(findings):
@@ -145,7 +145,7 @@ def test_a_figure_without_a_measured_value_is_skipped_and_counted(findings):
     figure = drawn(findings, published_claim(100.0, {"me": 50.0}), published_claim(None, {"me": 4.0}))
     assert figure.note == "1 of 2 figures were not measured here."
     assert drawn(findings, published_claim(None, {"me": 4.0})) == Skipped(
-        "others", "no figure with published values was measured here"
+        "published", "no figure with published values was measured here"
     )
 
 

@@ -47,11 +47,11 @@ def test_projections_have_their_own_section(projecting: Findings, example_sweep:
     files = render_files(build_content(projecting, example_sweep))
     page, text = files["index.html"], files["report.md"]
     assert TITLE in page
-    section = page.partition('<section id="elsewhere"')[2].partition("</section>")[0]
+    section = page.partition('<section id="projections"')[2].partition("</section>")[0]
     assert "about 2,800, 1,900 to 4,100 samples/s" in section
     assert "Nobody measured these numbers" in section
-    assert "L4" not in text.partition("## Elsewhere")[0], "it is in neither the summary nor the tables of settings"
-    assert "L4" in files["elsewhere.svg"]
+    assert "L4" not in text.partition("## Projections")[0], "it is in neither the summary nor the tables of settings"
+    assert "L4" in files["projections.svg"]
 
 
 def test_a_projection_cannot_be_mistaken_for_a_measurement(projecting: Findings) -> None:

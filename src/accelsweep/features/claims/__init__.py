@@ -21,13 +21,13 @@ FEATURE = Feature(
     tables=Tables("accelsweep.features.claims.report:tables"),
     figures=(
         Figure(
-            "others",
+            "published",
             "Published values next to ours",
             "Each line is a figure of a claim. The dot is the value measured here, with its interval. A hollow diamond "
             "is a published value, relative to ours and without an interval. It comes from another machine, other "
             "software and often other data, so the distance gives no verdict. The table of published figures has the "
             "names. The axis is logarithmic.",
-            "accelsweep.features.claims.report:others_figure",
+            "accelsweep.features.claims.report:published_figure",
         ),
     ),
     last_lines="accelsweep.features.claims.report:last_lines",

@@ -204,12 +204,12 @@ VERDICT_TONES = {
 """The terminal's tone of a verdict; one that was not tested has none."""
 
 
-NAME = "others"
+NAME = "published"
 
 COLUMNS = ("kind", "claim", "figure", "name", "value", "unit", "ratio", "low", "high", "confidence", "count")
 
 
-def others_figure(findings: Findings) -> Figure | Skipped:
+def published_figure(findings: Findings) -> Figure | Skipped:
     """Return the published values relative to ours, or why there is nothing to draw."""
     stated = [claim for claim in figures_of(findings) if claim.published]
     if not stated:

@@ -19,12 +19,12 @@ FEATURE = Feature(
     tables=Tables("accelsweep.features.projection.report:tables"),
     figures=(
         Figure(
-            "elsewhere",
+            "projections",
             "Projected rates on other devices",
             "Nobody measured these rates. Each dashed bar is the 90 % interval of a projection, with a tick at its "
             "middle. The vertical line is the rate measured here. The axis is logarithmic. A bar has no verdict: only "
             "a measurement on that device can give one.",
-            "accelsweep.features.projection.report:elsewhere_figure",
+            "accelsweep.features.projection.report:projection_figure",
             place="table",
         ),
     ),

@@ -18,10 +18,10 @@ from accelsweep.report import units as fmt
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 
-NAME = "elsewhere"
+NAME = "projections"
 """The name of the table and of the figure."""
 
-TITLE = "Elsewhere (projected, not measured)"
+TITLE = "Projections (not measured)"
 
 TITLES = (
     "Device",
@@ -50,6 +50,7 @@ def tables(findings: Findings) -> list[ReportTable]:
             rows=tuple(projection_entries(projection) for projection in projections.devices),
             details=tuple(_more(projection) for projection in projections.devices),
             data=[_data(projection, projections) for projection in projections.devices],
+            stacks=True,
             empty=fmt.sentence((projections.reason or "not projected: no device was named").capitalize()),
         )
     ]
@@ -147,7 +148,7 @@ def _data(projection: Projection, projections: Projections) -> dict[str, Any]:
 COLUMNS = ("device", "form", "projected_rate", "projected_low", "projected_high", "measured_here")
 
 
-def elsewhere_figure(findings: Findings) -> Figure | Skipped:
+def projection_figure(findings: Findings) -> Figure | Skipped:
     """Return the projected rates as dashed bars, or why there is nothing to draw."""
     projections = findings.section(Projections)
     if projections is None or projections.reason is not None:
