@@ -2,7 +2,7 @@
 
 A container has no srun: the program, its plugins and munge's socket belong to the host. So the job starts the container
 by `python -m accelsweep.executor.srun CONTAINER... -P -m MODULE BLOCK`. This proxy stays outside, starts an srun for
-each request of the executor inside, and passes signals on (docs/design/0013-several-nodes.md).
+each request of the executor inside, and passes signals on (docs/design/0010-multiple-nodes-and-containers.md).
 """
 
 from __future__ import annotations
