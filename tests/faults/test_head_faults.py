@@ -98,7 +98,7 @@ def test_what_hangs_dies_or_does_not_answer_costs_its_own_row_only(home: Home, i
     dead = outcomes[digits + "mine.Dying"]
     assert dead.outcome is Outcome.crashed
     assert "rank 1 ended with exit code 9" in str(dead.reason)
-    assert result.stdout.count("MLflow has not got everything: MLflow at http://***@127.0.0.1:9") == 1
+    assert result.stdout.count("MLflow is incomplete: MLflow at http://***@127.0.0.1:9") == 1
     early = "MLflow at http://***@127.0.0.1:9 does not answer (Connection refused); the sweep goes on"
     assert result.stdout.index(early) < result.stdout.index("[1/"), "before the first run has ended"
     assert "accelsweep publish tiny" in result.stdout

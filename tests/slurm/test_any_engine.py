@@ -136,7 +136,7 @@ def test_a_new_head_waits_for_the_jobs_of_a_killed_one(any_home):
     head.wait()
     assert f"job {claim.job} " in home.say("status", "tiny")
     output = home.run(*SLOW)
-    assert f"left by an earlier head: job {claim.job} " in output
+    assert f"left by an earlier driver: job {claim.job} " in output
     assert outcomes(home) == {Outcome.measured}
     assert {record.attempt for record in home.records().values()} == {1}
 

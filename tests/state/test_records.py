@@ -62,7 +62,7 @@ def test_progress_does_not_take_another_runs_record_for_a_runs_own(
     manifest = Manifest.read(example_sweep.manifest)
     for block in manifest.blocks:
         example_sweep.done(block.name).unlink(missing_ok=True)
-    assert SweepProgress.begin(example_sweep).standing == set(runs[4:]) & set(manifest.wanted_runs()) != set()
+    assert SweepProgress.begin(example_sweep).settled == set(runs[4:]) & set(manifest.wanted_runs()) != set()
 
 
 def test_attempts_are_read_as_strictly(example_sweep: SweepFolder, runs: list[str]) -> None:

@@ -23,8 +23,8 @@ from accelsweep.config.site import Site
 from accelsweep.devices.file_system import Capability, free_inodes, missing_capabilities
 from accelsweep.devices.kinds import monitored_devices
 from accelsweep.devices.linux import allowed_cores
-from accelsweep.driver.console import Tone, say, say_marked
-from accelsweep.driver.job_queue import keys_in_words
+from accelsweep.driver.console import Tone, say, say_styled
+from accelsweep.driver.job_queue import describe_keys
 from accelsweep.driver.json_output import Answer, AnswerPart
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.files import LEASE_FOLDER_VARIABLE, exclusive_lock, lease_folder, tail_lines
@@ -252,13 +252,12 @@ def _taken(needs: Resources, site: Site, engine: Engine) -> CheckResult:
     except AccelsweepError as error:
         found = " ".join(str(error).split())
         return CheckResult(ok=False, what=what, found=found, remedy="try again later, or ask the cluster's staff")
-    if offer.passing:
-        later = "try again when one of your jobs has ended" if engine.queue_limit(offer.said) else "try again later"
-        return CheckResult(ok=None, what=what, found=offer.said, remedy=later)
-    remedy = (
-        None if offer.taken else f"change {keys_in_words(site, needs, offer.keys)} until this is taken: {offer.command}"
-    )
-    return CheckResult(ok=offer.taken, what=what, found=offer.said, remedy=remedy)
+    if offer.temporary:
+        later = "try again when one of your jobs has ended" if engine.queue_limit(offer.message) else "try again later"
+        return CheckResult(ok=None, what=what, found=offer.message, remedy=later)
+    keys = describe_keys(site, needs, offer.keys)
+    remedy = None if offer.accepted else f"change {keys} until this is accepted: {offer.command}"
+    return CheckResult(ok=offer.accepted, what=what, found=offer.message, remedy=remedy)
 
 
 def _little_memory(needs: Resources, site: Site, engine: Engine) -> CheckResult | None:
@@ -389,7 +388,7 @@ def examine(
     for check in _all(home, site, job_minutes):  # told one by one: some take a moment
         done.append(check)
         mark, tone = ("note", Tone.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
-        say_marked(mark, tone, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
+        say_styled(mark, tone, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
     if failed := [check.what for check in done if check.ok is False]:
         say(f"{len(failed)} of {len(done)} checks failed, the first: {failed[0]}")
     return EXIT_INCOMPLETE if failed else EXIT_OK

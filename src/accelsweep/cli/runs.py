@@ -12,7 +12,7 @@ from pydantic import Field
 from accelsweep.config.setting import as_typed, axes_in_words, label, repeat_label, shared_devices
 from accelsweep.driver.console import say, say_parts
 from accelsweep.driver.json_output import Answer, AnswerPart
-from accelsweep.driver.sweep_lock import refuse_while_run
+from accelsweep.driver.sweep_lock import refuse_if_running
 from accelsweep.errors import DamagedFile, InputError, nearest
 from accelsweep.metrics import rate_unit
 from accelsweep.records.layout import SweepFolder, existing_sweep
@@ -270,7 +270,7 @@ def retry_runs(home: Path, name: str, outcome: str) -> None:
     if isinstance(wanted, Outcome) and wanted in _KEPT:
         raise InputError(f"runs that are {wanted} cannot be retried: {_KEPT[wanted]}")
     folder = existing_sweep(home, name)
-    refuse_while_run(folder)
+    refuse_if_running(folder)
     opened = 0
     for row in listed(folder).runs:
         reason = row.disturbed if wanted == DISTURBED else row.reason

@@ -11,9 +11,9 @@ from pydantic import Field
 from accelsweep.cli.runs import devices_of
 from accelsweep.config.setting import label, repeat_label
 from accelsweep.driver.console import say
-from accelsweep.driver.job_queue import jobs_of
+from accelsweep.driver.job_queue import list_jobs
 from accelsweep.driver.json_output import Answer, AnswerPart
-from accelsweep.driver.sweep_lock import BackgroundState, background_drivers, living_head
+from accelsweep.driver.sweep_lock import BackgroundState, active_driver, background_drivers
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, NewerFile
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MANIFEST_FILE, SWEEPS_FOLDER, SweepFolder, existing_sweep, known_sweeps
@@ -165,7 +165,7 @@ def _unplanned(home: Path, names: Sequence[str]) -> tuple[UnplannedHead, ...]:
 def _state(folder: SweepFolder) -> SweepState:
     state, manifest = status(folder), Manifest.read(folder.manifest)
     labels = {setting.name: label(setting.axes) for setting in manifest.settings}
-    head = living_head(folder)
+    head = active_driver(folder)
     engine = engine_of(manifest.site)
     jobs, jobs_reason = _jobs(folder, engine) if engine else (None, None)
     findings, page = _findings(folder), folder.page
@@ -212,7 +212,7 @@ def _outdated(findings: Findings, manifest: Manifest, state: Status) -> bool:
 
 def _jobs(folder: SweepFolder, engine: Engine) -> tuple[tuple[JobInQueue, ...] | None, str | None]:
     try:
-        return tuple(map(JobInQueue.model_validate, jobs_of(folder, engine))), None
+        return tuple(map(JobInQueue.model_validate, list_jobs(folder, engine))), None
     except AccelsweepError as error:
         return None, str(error)
 

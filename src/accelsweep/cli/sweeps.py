@@ -14,9 +14,9 @@ from pydantic import Field
 
 from accelsweep import registry
 from accelsweep.config.site import Site
-from accelsweep.driver.console import Listing, Marked, say, show, tone_of
+from accelsweep.driver.console import Listing, Styled, say, show, tone_of
 from accelsweep.driver.json_output import Answer, AnswerPart
-from accelsweep.driver.sweep_lock import refuse_while_run
+from accelsweep.driver.sweep_lock import refuse_if_running
 from accelsweep.errors import EXIT_OK, InputError
 from accelsweep.files import write_bytes_atomically
 from accelsweep.installation import shipped_root
@@ -116,11 +116,11 @@ def _print(comparison: SweepComparison) -> None:
             say(f"only in {side}: {', '.join(labels)}")
 
 
-def _row(row: SweepComparisonRow) -> tuple[str | Marked, ...]:
+def _row(row: SweepComparisonRow) -> tuple[str | Styled, ...]:
     before, after = (bare_text(rate) if rate else "-" for rate in (row.before, row.after))
     ratio = ratio_text(row.ratio) if row.ratio else "-"
     doubts = ", ".join(sorted({doubt.code for doubt in row.doubts})) or "-"
-    return row.label, before, after, ratio, Marked(row.verdict, tone_of(row.verdict)), doubts
+    return row.label, before, after, ratio, Styled(row.verdict, tone_of(row.verdict)), doubts
 
 
 # `accelsweep clean`: delete one sweep's folders, after asking.
@@ -132,7 +132,7 @@ def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> No
     Raises InputError where one of them is a link.
     """
     folder = existing_sweep(home, name)
-    refuse_while_run(folder)
+    refuse_if_running(folder)
     for path in (folder.root, folder.report):
         if path.is_symlink():
             raise InputError(f"{path} is a link to {path.readlink()}: remove the link, and what it leads to, yourself")
@@ -173,7 +173,7 @@ def publish_now(home: Path, name: str, tracking_uri: str | None, *, anew: bool =
 def _emptied(folder: SweepFolder, tracking_uri: str | None) -> list[SweepFolder]:
     """Empty the store, and return the other sweeps that went with it. Refused while one of them is being measured."""
     from accelsweep.driver.console import say
-    from accelsweep.driver.sweep_lock import refuse_while_run
+    from accelsweep.driver.sweep_lock import refuse_if_running
     from accelsweep.tracking.published_state import published_sweeps
     from accelsweep.tracking.publisher import reset_store
     from accelsweep.tracking.store_uri import resolve_uri, sqlite_path
@@ -184,7 +184,7 @@ def _emptied(folder: SweepFolder, tracking_uri: str | None) -> list[SweepFolder]
         SweepFolder(folder.home, one) for one in published_sweeps(folder.home, uri) if in_a_file and one != folder.name
     ]
     for one in (folder, *others):
-        refuse_while_run(one)
+        refuse_if_running(one)
     reset_store(folder, tracking_uri, say)
     return others
 
