@@ -248,7 +248,7 @@ def test_status_names_what_is_damaged_in_one_sweep_and_goes_on_to_the_next(examp
     os.mkfifo(after.record(run))
     assert print_status(example_sweep.home, None) == 1
     shown = capsys.readouterr().out
-    assert f"aaa: damaged: {before.manifest}: not a whole JSON document (NaN is no JSON)" in shown
+    assert f"aaa: damaged: {before.manifest}: not a whole JSON document (NaN is not JSON)" in shown
     assert f"{example_sweep.name}: " in shown
     assert f"damaged: {after.record(run)}: it is no file: something else stands in its place" in shown
 

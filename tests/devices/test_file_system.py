@@ -113,8 +113,8 @@ def test_locks_on_a_shared_folder_that_has_none_are_refused_with_the_variable_to
         timeout=60,
     )
     said = done.stderr.splitlines()[-1]
-    assert "lies on a disk that has no file locks (No locks available)" in said
-    assert "set ACCELSWEEP_LEASES to a folder of this machine's own disk" in said
+    assert "is on a disk without file locks (No locks available)" in said
+    assert "set ACCELSWEEP_LEASES to a folder on this machine's own disk" in said
     last_line("ACCELSWEEP_LEASES on a disk without file locks", said)
 
 
