@@ -30,7 +30,7 @@ from accelsweep.planning.cost_estimate import PlanTable
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import SweepFolder, existing_sweep, known_sweeps
-from accelsweep.records.plan import Manifest, MergedName, name_together
+from accelsweep.records.plan import Manifest, MergedName, joined_name
 from accelsweep.records.run_files import read_steps
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.html_page import TEMPLATES, render_static
@@ -156,7 +156,7 @@ class OpenedSweep:
 
     def __init__(self, folders: Sequence[SweepFolder]) -> None:
         """`folders` are the sweeps' folders; the first gives the baseline. `accelsweep.open` makes one for you."""
-        self.name = name_together([folder.name for folder in folders])
+        self.name = joined_name([folder.name for folder in folders])
         self._files = _RunFiles(folders)
         self._parts = [_part(folder) for folder in folders]
 

@@ -44,11 +44,11 @@ class InputError(AccelsweepError):
 class DamagedFile(AccelsweepError):
     """One of our files is truncated, altered, or of another kind or format. It is named and never used."""
 
-    def __init__(self, path: Path, why: str) -> None:
-        """`why` is the fault of the file at `path`."""
-        super().__init__(f"{path}: {why}")
+    def __init__(self, path: Path, reason: str) -> None:
+        """`reason` is the fault of the file at `path`."""
+        super().__init__(f"{path}: {reason}")
         self.path = path
-        self.why = why
+        self.reason = reason
 
 
 class NewerFile(InputError):

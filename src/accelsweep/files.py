@@ -37,11 +37,11 @@ def open_regular(path: Path) -> BufferedReader:
     """
     try:
         if is_non_file(path):  # check first: opening a FIFO waits for its writer
-            raise DamagedFile(path, "it is no file: something else stands in its place")
+            raise DamagedFile(path, "it is not a file: something else is in its place")
         return path.open("rb")
     except NotADirectoryError:
         above = next(parent for parent in path.parents if parent.exists())
-        raise DamagedFile(above, "it is no folder: something else stands in its place") from None
+        raise DamagedFile(above, "it is not a folder: something else is in its place") from None
 
 
 def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> bytes:

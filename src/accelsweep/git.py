@@ -50,7 +50,7 @@ def git(folder: Path, *arguments: str) -> str:
     try:
         done = _run(folder, _TIMEOUT_SECONDS, "-c", "core.quotePath=false", *arguments)
     except FileNotFoundError:
-        raise InputError("comparing commits needs git, which is not installed: install git") from None
+        raise InputError("git is not installed, and comparing commits needs it: install git") from None
     except subprocess.TimeoutExpired:
         timeout = f"git {arguments[0]} timed out after {_TIMEOUT_SECONDS:g} s in {folder}"
         raise GitFailed(f"{timeout}: try it there by hand, and check the disk") from None

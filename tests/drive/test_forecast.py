@@ -21,7 +21,7 @@ from accelsweep.driver.progress_display import (
     measure_options,
 )
 from accelsweep.heartbeat import StepCount
-from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.plan import LockOwner, Manifest
 from accelsweep.records.run_files import RunFolder, readable_records
 
 SLOW = 3.0
@@ -116,7 +116,7 @@ def running(example_sweep):
     run = block.runs[0]
     attempt = RunFolder(example_sweep.run(run), run)
     count = StepCount(attempt.attempt(attempt.begin("here", "then")) / "progress")
-    hold = Hold(
+    hold = LockOwner(
         block=block.name,
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -124,7 +124,7 @@ def running(example_sweep):
         since="then",
         run=run,
     )
-    hold.write(example_sweep.hold(block.name))
+    hold.write(example_sweep.lock(block.name))
     return example_sweep, count
 
 

@@ -14,9 +14,9 @@ from patience import until
 from accelsweep.driver.sweep_lock import end_old, held, living_head
 from accelsweep.errors import AccelsweepError
 from accelsweep.files import LEASE_FOLDER_VARIABLE
-from accelsweep.records.file_lock import DEAD_AFTER_SECONDS
+from accelsweep.records.file_lock import STALE_AFTER_SECONDS
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold
+from accelsweep.records.plan import LockOwner
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def old_head(folder):
         children.append(child)
         assert child.stdout.readline() == "up\n"
         started = psutil.Process(child.pid).create_time()
-        hold = Hold(block="head", host=socket.gethostname(), pid=child.pid, process_started=started, since="then")
+        hold = LockOwner(block="head", host=socket.gethostname(), pid=child.pid, process_started=started, since="then")
         hold.write(folder.root / "head.claim.json")
         return child
 
@@ -118,7 +118,7 @@ def test_cancel_old_ends_a_supervisor_that_a_dead_head_left_behind(tiny_block):
 @pytest.fixture
 def elsewhere(folder):
     """The hold of a head on another machine, touched now; its path."""
-    hold = Hold(block="head", host="node7", pid=77, process_started=0.0, since="then")
+    hold = LockOwner(block="head", host="node7", pid=77, process_started=0.0, since="then")
     path = folder.root / "head.claim.json"
     hold.write(path)
     return path
@@ -130,14 +130,14 @@ def silent_for(path, seconds):
 
 
 def test_a_head_on_another_machine_that_was_heard_of_is_refused_by_name(folder, elsewhere):
-    silent_for(elsewhere, DEAD_AFTER_SECONDS - 20)
+    silent_for(elsewhere, STALE_AFTER_SECONDS - 20)
     with pytest.raises(AccelsweepError, match=r"process 77 on node7 since then \(a head on another machine is"):
         held(folder).__enter__()
     assert living_head(folder).host == "node7"
     assert list(folder.root.iterdir()) == [elsewhere]
 
 
-@pytest.mark.parametrize("seconds", [DEAD_AFTER_SECONDS + 5, -86_400], ids=["long ago", "before a clock was set back"])
+@pytest.mark.parametrize("seconds", [STALE_AFTER_SECONDS + 5, -86_400], ids=["long ago", "before a clock was set back"])
 def test_a_head_on_another_machine_that_fell_silent_is_taken_for_dead(folder, elsewhere, seconds):
     silent_for(elsewhere, seconds)
     assert living_head(folder) is None
@@ -151,7 +151,7 @@ def test_silence_is_told_by_the_file_systems_clock_and_not_by_ours(folder, elsew
     ours = time.time() + skew_seconds
     monkeypatch.setattr(time, "time", lambda: ours)
     assert living_head(folder) is not None
-    silent_for(elsewhere, DEAD_AFTER_SECONDS + 5)
+    silent_for(elsewhere, STALE_AFTER_SECONDS + 5)
     assert living_head(folder) is None
 
 
@@ -162,27 +162,27 @@ def test_cancel_old_says_where_a_head_on_another_machine_can_be_ended(folder, el
 
 
 def test_a_head_keeps_its_claim_young_while_it_works(folder, monkeypatch):
-    monkeypatch.setattr("accelsweep.records.file_lock.BEAT_SECONDS", 0.0)
+    monkeypatch.setattr("accelsweep.records.file_lock.HEARTBEAT_SECONDS", 0.0)
     with held(folder) as head:
         path = folder.root / "head.claim.json"
         silent_for(path, 1000)
         before = path.stat().st_mtime
-        head.beat()
+        head.heartbeat()
         assert path.stat().st_mtime > before + 900
         path.unlink()
-        head.beat()
+        head.heartbeat()
         assert living_head(folder).pid == os.getpid()
 
 
 def test_a_head_that_was_thought_dead_stops_and_leaves_the_new_ones_claim_alone(folder, monkeypatch):
-    monkeypatch.setattr("accelsweep.records.file_lock.BEAT_SECONDS", 0.0)
-    newer = Hold(block="head", host="node7", pid=77, process_started=0.0, since="later")
+    monkeypatch.setattr("accelsweep.records.file_lock.HEARTBEAT_SECONDS", 0.0)
+    newer = LockOwner(block="head", host="node7", pid=77, process_started=0.0, since="later")
     path = folder.root / "head.claim.json"
     with held(folder) as head:
         newer.write(path)
         with pytest.raises(AccelsweepError, match="process 77 on node7 took this sweep over"):
-            head.beat()
-    assert Hold.read(path) == newer
+            head.heartbeat()
+    assert LockOwner.read(path) == newer
 
 
 RACE = """
@@ -222,7 +222,7 @@ Each says a line in one piece: what `print` writes in two may be torn apart by a
 @pytest.mark.parametrize("dead", [False, True], ids=["no hold yet", "a dead head's hold"])
 def test_of_many_heads_that_start_at_once_one_comes_first(folder, dead):
     if dead:
-        hold = Hold(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
+        hold = LockOwner(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
         hold.write(folder.root / "head.claim.json")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", RACE, str(folder.home)], **pipes) as heads:
@@ -233,8 +233,8 @@ def test_of_many_heads_that_start_at_once_one_comes_first(folder, dead):
 
 
 def test_a_supervisor_on_another_host_is_named_with_the_command_that_ends_it(folder, capsys):
-    hold = Hold(block="b1", host="node7", pid=1, process_started=0.0, job="42", since="then")
-    hold.write(folder.hold("b1"))
+    hold = LockOwner(block="b1", host="node7", pid=1, process_started=0.0, job="42", since="then")
+    hold.write(folder.lock("b1"))
     end_old(folder)
     assert "scancel 42" in capsys.readouterr().err
-    assert folder.hold("b1").exists()
+    assert folder.lock("b1").exists()

@@ -17,7 +17,7 @@ from accelsweep.driver.progress_display import FirstFailures, SweepProgress
 from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.heartbeat import StepCount
 from accelsweep.planning.cost_estimate import ASSUMED_BETWEEN_SECONDS
-from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.plan import LockOwner, Manifest
 from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Record
 from accelsweep.results import Doubt, Outcome, RankResult
@@ -211,7 +211,7 @@ def begun_block(progress):
 
 def hold(folder, block, run=None, since=None):
     me = {"host": socket.gethostname(), "pid": os.getpid(), "process_started": psutil.Process().create_time()}
-    Hold(block=block, since="then", run=run, run_since=since, **me).write(folder.hold(block))
+    LockOwner(block=block, since="then", run=run, run_since=since, **me).write(folder.lock(block))
 
 
 def test_what_is_being_prepared_is_named(begun):

@@ -15,7 +15,7 @@ from accelsweep.driver.job_queue import Queue, settle_old_jobs
 from accelsweep.errors import AccelsweepError
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.stop_reasons import why_not_run
+from accelsweep.records.stop_reasons import not_run_reason
 from accelsweep.schedulers.protocol import Job
 from accelsweep.schedulers.slurm import SlurmEngine
 
@@ -115,7 +115,7 @@ def test_an_old_job_that_waits_too_long_is_left_out_and_so_is_the_copy_that_the_
     assert left.clock.now == pytest.approx(100 + 30 * 60 + queueing._LOOK_SECONDS)
     example_sweep.halt(block).unlink()  # the head clears such files away before it submits
     assert [command for command, _ in queue.anew().left_out(queue.engine, [waiting("9", "Priority", block)])]
-    assert "more than limits.queue_minutes (30)" in why_not_run(example_sweep, block)
+    assert "more than limits.queue_minutes (30)" in not_run_reason(example_sweep, block)
 
 
 def test_why_old_jobs_wait_is_told_whenever_it_changes(queue, left, block) -> None:

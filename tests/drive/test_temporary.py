@@ -15,8 +15,8 @@ from accelsweep.driver import background_processes
 from accelsweep.driver.background_processes import own_temporary_folder
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.executor.preflight import check_temporary_folder
-from accelsweep.records.cleanup import sweep_up_temporary
-from accelsweep.records.file_lock import Holder, take
+from accelsweep.records.cleanup import remove_ownerless_folders
+from accelsweep.records.file_lock import HeldLock, acquire
 from accelsweep.records.layout import SweepFolder
 
 LOCAL = Site(name="here", scheduler="local")
@@ -58,8 +58,8 @@ def test_what_processes_left_that_were_killed_is_gone_before_the_next_command_be
 def test_files_of_a_supervisor_that_outlived_its_head_stay_until_it_has_ended(folder: SweepFolder) -> None:
     with own_temporary_folder(folder, LOCAL):
         given = Path(os.environ["TMPDIR"])
-        orphan = take(folder.hold("b000000000000"), "b000000000000")
-        assert isinstance(orphan, Holder)
+        orphan = acquire(folder.lock("b000000000000"), "b000000000000")
+        assert isinstance(orphan, HeldLock)
         (given / "in-use").touch()
     with own_temporary_folder(folder, LOCAL):
         assert (given / "in-use").exists()
@@ -76,22 +76,22 @@ def test_any_command_sweeps_up_what_a_killed_head_of_another_sweep_left(folder: 
     (given / "pymp-left").mkdir()
     if lost != "nothing":
         shutil.rmtree(folder.root)
-    sweep_up_temporary()
+    remove_ownerless_folders()
     assert left() == []
 
 
 @pytest.mark.parametrize("held", ["head", "block"])
 def test_what_a_living_process_of_another_sweep_owns_stays(folder: SweepFolder, held: str) -> None:
-    hold = folder.of_head("claim") if held == "head" else folder.hold("b000000000000")
+    hold = folder.driver_file("claim") if held == "head" else folder.lock("b000000000000")
     with own_temporary_folder(folder, LOCAL):
         given = Path(os.environ["TMPDIR"])
-        holder = take(hold, held)
-        assert isinstance(holder, Holder)
+        holder = acquire(hold, held)
+        assert isinstance(holder, HeldLock)
         os.environ["TMPDIR"] = str(given.parent)
-        sweep_up_temporary()
+        remove_ownerless_folders()
         assert given.exists()
         holder.release()
-        sweep_up_temporary()
+        remove_ownerless_folders()
         assert not given.exists()
 
 
@@ -102,7 +102,7 @@ def test_an_owner_file_that_names_another_place_or_nothing_moves_nobody(folder: 
         forged.mkdir()
         forged.with_suffix(".owner").write_text(str(folder.root))
         (given.parent / "accelsweep-ba9876543210.owner").write_text("no path")
-    sweep_up_temporary()
+    remove_ownerless_folders()
     assert forged.exists()
 
 

@@ -146,7 +146,7 @@ def test_hostile_text_is_shown_as_text(tmp_path):
 
 def test_nothing_is_written_not_even_for_a_damaged_record(tmp_path):
     folder = build_example_sweep(tmp_path)
-    damaged = folder.records_on_top()[0]
+    damaged = folder.latest_records()[0]
     damaged.write_text("{")
     before = stamps(tmp_path)
     sweep = accelsweep.open(folder.root)
@@ -160,7 +160,7 @@ def test_nothing_is_written_not_even_for_a_damaged_record(tmp_path):
 
 def test_damaged_steps_are_an_error_and_not_a_table(tmp_path):
     folder = build_example_sweep(tmp_path)
-    run = next(run.parent.name for run in folder.records_on_top() if folder.steps(run.parent.name).exists())
+    run = next(run.parent.name for run in folder.latest_records() if folder.steps(run.parent.name).exists())
     record = Record.read(folder.record(run))
     record.model_copy(update={"steps_sha256": "0" * 64}).write(folder.record(run))
     with pytest.raises(DamagedFile, match="do not match the checksum in its record"):
@@ -170,13 +170,13 @@ def test_damaged_steps_are_an_error_and_not_a_table(tmp_path):
 @pytest.mark.parametrize("place", [4, -60], ids=["a page", "the list of columns"])
 def test_steps_that_cannot_be_unpacked_are_an_error_although_their_record_vouches_for_them(tmp_path, place):
     folder = build_example_sweep(tmp_path)
-    run = next(run.parent.name for run in folder.records_on_top() if folder.steps(run.parent.name).exists())
+    run = next(run.parent.name for run in folder.latest_records() if folder.steps(run.parent.name).exists())
     content = bytearray(folder.steps(run).read_bytes())
     content[place : place + 40] = b"\xff" * 40
     folder.steps(run).write_bytes(content)
     record = Record.read(folder.record(run))
     record.model_copy(update={"steps_sha256": sha256_file(folder.steps(run))}).write(folder.record(run))
-    with pytest.raises(DamagedFile, match="it is no table of steps"):
+    with pytest.raises(DamagedFile, match="it is not a table of steps"):
         accelsweep.open(folder.root).steps(run)
 
 

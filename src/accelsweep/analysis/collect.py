@@ -28,7 +28,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import block_or_none, read_record, read_record_at
 from accelsweep.records.run_record import Record
-from accelsweep.records.stop_reasons import why_and_what_next
+from accelsweep.records.stop_reasons import not_run_reason_with_remedy
 from accelsweep.redaction import without_secrets
 from accelsweep.results import Effective, Outcome, Traits
 from accelsweep.run_config import Run, SettingConfig
@@ -193,15 +193,15 @@ def _configs(folder: SweepFolder, block: str) -> dict[str, SettingConfig]:
 
 def _why_missing(folder: SweepFolder, block: str, run: str, damage: DamagedFile | None) -> str:
     if damage is not None and damage.path.exists():
-        return f"its record is damaged ({damage.why}); the same command measures it again"
+        return f"its record is damaged ({damage.reason}); the same command measures it again"
     damaged = folder.damaged_records(run)
     if not damaged:
-        return why_and_what_next(folder, block, "the same command measures it")
+        return not_run_reason_with_remedy(folder, block, "the same command measures it")
     try:
         read_record_at(damaged[-1], run)
         why = "by hand: it can be read"
     except DamagedFile as error:
-        why = error.why
+        why = error.reason
     return f"its record was set aside as {damaged[-1].name} ({why}); the same command measures it again"
 
 

@@ -34,7 +34,7 @@ from accelsweep.measure.machine_state import device_state, host_state
 from accelsweep.measure.run_doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.run_doubts import governor as governor_doubt
 from accelsweep.planning.resources import START_UP_SECONDS, sizes
-from accelsweep.records.file_lock import now_on
+from accelsweep.records.file_lock import disk_time
 from accelsweep.schedulers.protocol import Engine, Resources, ask, missing_programs, python
 from accelsweep.schedulers.select import engine_of
 from accelsweep.schedulers.slurm import LITTLE_MEMORY_MB
@@ -106,7 +106,7 @@ def _folder(home: Path) -> Iterator[CheckResult]:
     if (files := free_inodes(home)) is not None:
         remedy = None if files > LEAST_FREE_INODES else "remove files there, or work elsewhere"
         yield CheckResult(ok=remedy is None, what="free inodes", found=f"{files} files in {home}", remedy=remedy)
-    theirs = now_on(home)
+    theirs = disk_time(home)
     if theirs is None:
         remedy = "make it writable, or work elsewhere"
         yield CheckResult(ok=False, what="folder", found=f"{home} cannot be written", remedy=remedy)

@@ -137,7 +137,7 @@ def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> No
         if path.is_symlink():
             raise InputError(f"{path} is a link to {path.readlink()}: remove the link, and what it leads to, yourself")
     doomed = [path for path in (folder.root, folder.report) if path.exists()]
-    records = len(folder.records_on_top())
+    records = len(folder.latest_records())
     question = f"delete {' and '.join(str(path) for path in doomed)} with {records} records?"
     if ask is not None and not ask(question):
         say("nothing was deleted")

@@ -160,6 +160,6 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
     ] = False,
 ) -> None:
-    from accelsweep.records.cleanup import sweep_up_temporary
+    from accelsweep.records.cleanup import remove_ownerless_folders
 
-    sweep_up_temporary()
+    remove_ownerless_folders()

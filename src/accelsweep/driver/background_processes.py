@@ -25,7 +25,12 @@ from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.executor.preflight import MAX_TMPDIR_LENGTH, tmpdir_too_long
 from accelsweep.files import tail_lines
-from accelsweep.records.cleanup import SHORT_PLACES, own, remove_sweep_folder, sweep_folder_name
+from accelsweep.records.cleanup import (
+    SHORT_PLACES,
+    remove_temporary_folder,
+    temporary_folder_name,
+    write_owner_file,
+)
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
 from accelsweep.tracking.published_state import SWEEP_CONTINUES, up_to_date
@@ -279,7 +284,7 @@ def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | Non
         with _told(place) if site.scheduler == "local" else contextlib.nullcontext():
             yield place
     finally:
-        remove_sweep_folder(folder, place)
+        remove_temporary_folder(folder, place)
 
 
 @contextlib.contextmanager
@@ -297,7 +302,7 @@ def _told(place: Path) -> Iterator[None]:
 
 def _place(folder: SweepFolder) -> Path:
     """Return the folder's path: below the user's TMPDIR, or below another place where that is too long for sockets."""
-    name = sweep_folder_name(folder)
+    name = temporary_folder_name(folder)
     usual = tempfile.gettempdir()
     if len(usual) <= MAX_TMPDIR_LENGTH:
         return Path(usual, name)
@@ -310,9 +315,9 @@ def _place(folder: SweepFolder) -> Path:
 
 def _emptied(folder: SweepFolder, place: Path) -> bool:
     """Return whether the folder is there, ours alone, and without files of the dead."""
-    remove_sweep_folder(folder, place)
+    remove_temporary_folder(folder, place)
     try:
-        own(folder, place)
+        write_owner_file(folder, place)
         place.mkdir(mode=0o700, exist_ok=True)
         found = place.lstat()
     except OSError:

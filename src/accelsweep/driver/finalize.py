@@ -16,7 +16,7 @@ from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import SweepFolder, existing_sweep, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_records
-from accelsweep.records.stop_reasons import reasons_not_run, wants_a_change, without_numbers
+from accelsweep.records.stop_reasons import count_not_run_reasons, needs_change, without_numbers
 from accelsweep.report import units as fmt
 from accelsweep.report.table_model import ReportTable
 from accelsweep.report.units import bare_text, in_about, ratio_text, unit_word
@@ -59,7 +59,7 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
             else:
                 say(line)
     say(findings.recommendation.sentence)
-    if findings.recommendation.settle and not wants_a_change(folder, Manifest.read(folder.manifest)):
+    if findings.recommendation.settle and not needs_change(folder, Manifest.read(folder.manifest)):
         say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:
         say(f"refused: {refusal}")
@@ -78,12 +78,12 @@ def _print_unsettled(folder: SweepFolder, findings: Findings, *, copied: bool) -
         again = "the same command tries them again"
         if {name for name, count in findings.outcomes.items() if count and not name.settled} == {
             Outcome.not_run
-        } and wants_a_change(folder, manifest):
+        } and needs_change(folder, manifest):
             again = "what keeps them from it has to be changed first"
         say(f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); {again}")
     for line in _lines_of_failures(folder, manifest, findings):
         say(line)
-    kept = reasons_not_run(folder, manifest)
+    kept = count_not_run_reasons(folder, manifest)
     for line in _lines(kept):
         say(line)
     return Told(unsettled, bool(kept) and sum(kept.values()) >= findings.outcomes.get(Outcome.not_run, 0), copied)
@@ -109,7 +109,7 @@ def _lines_of_failures(folder: SweepFolder, manifest: Manifest, findings: Findin
 
 def not_run_lines(folder: SweepFolder) -> list[str]:
     """Return a line for each reason that keeps runs of the sweep from being measured."""
-    return _lines(reasons_not_run(folder, Manifest.read(folder.manifest)))
+    return _lines(count_not_run_reasons(folder, Manifest.read(folder.manifest)))
 
 
 def _lines(kept: Mapping[str, int]) -> list[str]:

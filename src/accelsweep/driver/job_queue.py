@@ -23,7 +23,7 @@ from accelsweep.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.files import read_regular, tail_bytes, tail_lines
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import BLOCK_NAME, Manifest
-from accelsweep.records.stop_reasons import Halt, Why
+from accelsweep.records.stop_reasons import Halt, StopReason
 from accelsweep.redaction import masked
 from accelsweep.schedulers.protocol import Engine, Job, JobEnd, Remedy, Resources, ask
 from accelsweep.schedulers.select import engine_of
@@ -101,7 +101,7 @@ def note_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> None:
             continue
         if failure.of_engine or not folder.halt(failure.block).exists():
             again: Literal["now", "changed"] = "changed" if failure.refused else "now"
-            Halt(block=failure.block, why=failure.why, again=again).write(folder.halt(failure.block))
+            Halt(block=failure.block, reason=failure.why, retry=again).write(folder.halt(failure.block))
 
 
 def failures(folder: SweepFolder, engine: Engine, log: Path) -> list[Failure]:
@@ -122,7 +122,7 @@ def _failures(folder: SweepFolder, engine: Engine, text: str) -> Iterator[Failur
         if block is None or end is None:
             continue
         if end.refusal is not None:
-            why = Why.refused.format(engine=engine.name, words=_in_one_line(end.refusal))
+            why = StopReason.refused.format(engine=engine.name, words=_in_one_line(end.refusal))
             yield Failure(
                 block[1], why, refused=not (engine.queue_limit(end.refusal) or engine.is_unreachable(end.refusal))
             )
@@ -143,7 +143,7 @@ def _of_a_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> F
     words, log = next(((lines[-1], log) for lines, log in sources if lines), ("it left no word", folder.snakemake_log))
     log = log or folder.snakemake_log
     where = log.relative_to(folder.home) if log.is_relative_to(folder.home) else log
-    why = Why.job_ended.format(number=end.number, state=end.state, words=words.strip(), log=where)
+    why = StopReason.job_ended.format(number=end.number, state=end.state, words=words.strip(), log=where)
     return Failure(block, why, of_engine=bool(said))
 
 
@@ -340,7 +340,7 @@ class Queue:
                 # again for a copy: what a head finds when it begins is cleared away before it submits
                 halt = self._left_out[job.block]
                 halt.write(self.folder.halt(job.block))
-                cause = "can never start" if halt.again == "changed" else "waited too long"
+                cause = "can never start" if halt.retry == "changed" else "waited too long"
                 said = f"job {number} {cause} ({job.reason}); block {job.block} is left out"
                 yield Remedy(engine.cancel([number]), said)
         self._hopeless = hopeless
@@ -352,11 +352,11 @@ class Queue:
         """
         if job.number in hopeless & self._hopeless:
             keys = keys_in_words(engine.site, self._needs(job.block), engine.keys_for(job.reason))
-            why = Why.hopeless.format(number=job.number, engine=engine.name, reason=job.reason, keys=keys)
-            return Halt(block=job.block, why=why, again="changed")
+            why = StopReason.hopeless.format(number=job.number, engine=engine.name, reason=job.reason, keys=keys)
+            return Halt(block=job.block, reason=why, retry="changed")
         if self.minutes is not None and self.clock() - self._since[job.number] >= 60 * self.minutes:
-            why = Why.waited.format(minutes=self.minutes, reason=job.reason, engine=engine.name)
-            return Halt(block=job.block, why=why, again="later")
+            why = StopReason.waited.format(minutes=self.minutes, reason=job.reason, engine=engine.name)
+            return Halt(block=job.block, reason=why, retry="later")
         return None
 
     def _needs(self, block: str) -> Resources:

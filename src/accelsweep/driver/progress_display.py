@@ -28,12 +28,12 @@ from accelsweep.executor.result_reuse import reusable_runs
 from accelsweep.measure.breakdown import SETTLING_STEPS, steps_of_pass
 from accelsweep.measure.window import WindowRules
 from accelsweep.planning.cost_estimate import RunTime, Took
-from accelsweep.records.file_lock import read_hold
+from accelsweep.records.file_lock import read_lock
 from accelsweep.records.layout import SweepFolder, known_sweeps
-from accelsweep.records.plan import Hold, Manifest, PlannedSetting
+from accelsweep.records.plan import LockOwner, Manifest, PlannedSetting
 from accelsweep.records.run_files import RunFolder, read_rank_result, readable_configs, readable_records, record_or_none
 from accelsweep.records.run_record import Record
-from accelsweep.records.sweep_progress import signs_of, steps_done
+from accelsweep.records.sweep_progress import progress_signature, steps_done
 from accelsweep.report.units import number
 from accelsweep.results import Outcome, RankResult
 from accelsweep.run_config import Measure, Run, SettingConfig
@@ -140,7 +140,7 @@ def time_taken(folder: SweepFolder, times: Iterable[RunTime | None]) -> Took:
 def _elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
     others = [SweepFolder(folder.home, name) for name in known_sweeps(folder.home) if name != folder.name]
     for other in sorted(others, key=lambda other: other.manifest.stat().st_mtime, reverse=True)[:_MOST_SWEEPS]:
-        runs = [path.parent.name for path in other.records_on_top()[:_MOST_RECORDS]]
+        runs = [path.parent.name for path in other.latest_records()[:_MOST_RECORDS]]
         with contextlib.suppress(InputError):  # a later version's: none of this sweep's business
             yield from map(RunTime.of, readable_records(other, runs))
 
@@ -351,7 +351,7 @@ class SweepProgress:
     def signs(self) -> object:
         """Return what differs from the last time whenever a run has moved or ended."""
         running = [hold.run for hold in self._holds() if hold.run]
-        return self.done, dict(self.before), {run: signs_of(self.folder, run) for run in running}
+        return self.done, dict(self.before), {run: progress_signature(self.folder, run) for run in running}
 
     def _tell(self, run: str) -> None:
         self.done += run not in self.standing
@@ -380,7 +380,7 @@ class SweepProgress:
     def _foretell(self) -> None:
         """Tell what the sweep's first run takes as soon as its steps show it, where that is long."""
         for block in self.pending:
-            hold = read_hold(self.folder.hold(block))
+            hold = read_lock(self.folder.lock(block))
             if hold is None or hold.run is None:
                 continue
             if (seconds := self.pace.look(hold.run, steps_done(self.folder, hold.run))) is None:
@@ -420,8 +420,8 @@ class SweepProgress:
             return f"waiting for {engine.name} to begin {block}"
         return f"preparing {block}: Snakemake starts its executor"
 
-    def _holds(self) -> Iterator[Hold]:
-        holds = (read_hold(self.folder.hold(block)) for block in self.pending)
+    def _holds(self) -> Iterator[LockOwner]:
+        holds = (read_lock(self.folder.lock(block)) for block in self.pending)
         return (hold for hold in holds if hold is not None)
 
     def _eta(self) -> str:
@@ -438,7 +438,7 @@ class SweepProgress:
             seconds = max(seconds, len(runs) * self.forecast.seconds)
         return seconds / max(1, len(holds))  # jobs on a cluster run side by side
 
-    def _spent(self, hold: Hold) -> float:
+    def _spent(self, hold: LockOwner) -> float:
         """Return the seconds that the holder's run has taken, at most those that it is expected to take."""
         if hold.run is None or hold.run_since is None:
             return 0.0

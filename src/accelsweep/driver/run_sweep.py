@@ -109,7 +109,7 @@ def measured(
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
 
         def watch(progress: SweepProgress) -> None:
-            head.beat()
+            head.heartbeat()
             listeners.progressed(progress)
 
         queue = Queue(folder, engine_of(site), say, plan.manifest.options.limits.queue_minutes)
@@ -124,7 +124,7 @@ def measured(
             temporary,
             request.keep_going,
         )
-        _settle(queue, watch, head.beat, cancel=request.cancel_old, deadline=deadline)
+        _settle(queue, watch, head.heartbeat, cancel=request.cancel_old, deadline=deadline)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, warn)
         forget_altered_report(folder)

@@ -22,10 +22,10 @@ from accelsweep.driver.snakefile_functions import find_profile
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED
 from accelsweep.files import tail_lines
 from accelsweep.installation import shipped_root
-from accelsweep.records.file_lock import living_hold
+from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.stop_reasons import Halt, Why
+from accelsweep.records.stop_reasons import Halt, StopReason
 from accelsweep.redaction import masked
 from accelsweep.run_config import Run
 from accelsweep.schedulers.job_environment import without_options
@@ -139,14 +139,14 @@ class Driving:
 
     def _fallen(self) -> set[Path]:
         """Return the marks of attempts whose supervisors ended without a word."""
-        living = {hold.run for hold in map(living_hold, self.folder.holds()) if hold is not None}
+        living = {hold.run for hold in map(live_lock, self.folder.locks()) if hold is not None}
         return {mark for mark in self.folder.open_attempts() if mark.parents[2].name not in living}
 
     def _leave_if_all_fall(self, marks: set[Path]) -> None:
         """Leave the rest where runs of two settings ended their supervisors, and no run was measured."""
         runs = sorted({mark.parents[2].name for mark in marks})
         if not self.keep_going and not self._first.measured and len({Run.parse(run).setting for run in runs}) > 1:
-            self.ended_early = self.ended_early or Why.brought_down.format(runs=", ".join(runs[:_NAMED]))
+            self.ended_early = self.ended_early or StopReason.brought_down.format(runs=", ".join(runs[:_NAMED]))
 
     def _conclude_early(self, why: str) -> None:
         """Say beside each unfinished block why it was left, and write the report with what there is."""
@@ -154,11 +154,11 @@ class Driving:
 
         warn(why)
         deadline = time.monotonic() + _ENDS_SECONDS
-        while any(map(living_hold, self.folder.holds())) and time.monotonic() < deadline:
+        while any(map(live_lock, self.folder.locks())) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)  # they leave a halt of their own
         for block in Manifest.read(self.folder.manifest).blocks:
             if not self.folder.done(block.name).exists():
-                Halt(block=block.name, why=masked(why)).write(self.folder.halt(block.name))
+                Halt(block=block.name, reason=masked(why)).write(self.folder.halt(block.name))
         finish(self.folder)
         with background_processes.follow(self.folder, self.tracking_uri) as following:
             background_processes.finish(following, self.folder, self.tracking_uri)
@@ -182,7 +182,7 @@ class Driving:
                             snakemake.interrupt()
                         deadline = self._stop_at(deadline)
                         if self._first.alike and not self.keep_going and not self.ended_early:
-                            self.ended_early = Why.alike.format(error=self._first.alike)
+                            self.ended_early = StopReason.alike.format(error=self._first.alike)
                             snakemake.kill()  # asked to end, it would write a report first, without our reason
                             queue.cancel_left()
                         time.sleep(_POLL_SECONDS)

@@ -19,12 +19,12 @@ from accelsweep.driver.console import warn
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.executor.block_lock import end_executors, end_holder
 from accelsweep.json_documents import Frozen
-from accelsweep.records.cleanup import set_strangers_aside
-from accelsweep.records.file_lock import DEAD_AFTER_SECONDS, Holder, alive, living_hold, take
-from accelsweep.records.file_times import bring_all_back, clocks_that_differ
+from accelsweep.records.cleanup import set_unexpected_files_aside
+from accelsweep.records.file_lock import STALE_AFTER_SECONDS, HeldLock, acquire, live_lock, owner_is_alive
+from accelsweep.records.file_times import clamp_sweep_times, clock_warnings
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold
-from accelsweep.records.stop_reasons import forget_halts
+from accelsweep.records.plan import LockOwner
+from accelsweep.records.stop_reasons import remove_halts
 
 # Leftovers of an earlier command, and obstacles to this one: put away before Snakemake looks.
 
@@ -41,14 +41,14 @@ def make_ready(folder: SweepFolder, say: Callable[[str], None]) -> None:
     Files that are stamped in the future are stamped now, and features restore what they need. `say` gets a line for
     what the user should know.
     """
-    for stranger in set_strangers_aside(folder):
+    for stranger in set_unexpected_files_aside(folder):
         say(f"warning: {stranger}")
     for restore in registry.loaded("before_measuring"):
         for sentence in restore(folder):
             say(f"warning: {sentence}")
     folder.stop.unlink(missing_ok=True)
-    forget_halts(folder)
-    for line in clocks_that_differ(folder, bring_all_back(folder)):
+    remove_halts(folder)
+    for line in clock_warnings(folder, clamp_sweep_times(folder)):
         say(line)
 
 
@@ -96,14 +96,14 @@ PATIENCE_SECONDS = 90.0
 """The time within which an old head ends after Ctrl-C: it waits only for its own children."""
 
 
-def living_head(folder: SweepFolder) -> Hold | None:
+def living_head(folder: SweepFolder) -> LockOwner | None:
     """Return the hold of the head that drives this sweep now, from this machine or from another one, or None."""
-    return living_hold(folder.of_head("claim"))
+    return live_lock(folder.driver_file("claim"))
 
 
 def refuse_while_run(folder: SweepFolder) -> None:
     """Raise AccelsweepError if a head drives the sweep, or a supervisor works on a block of it, on any machine."""
-    supervisors = (living_hold(path) for path in folder.holds())
+    supervisors = (live_lock(path) for path in folder.locks())
     _refuse_beside_job(folder)
     for working in filter(None, (living_head(folder), *supervisors)):
         who = f"process {working.pid} on {working.host}"
@@ -114,7 +114,7 @@ def refuse_while_run(folder: SweepFolder) -> None:
 
 
 @contextlib.contextmanager
-def held(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holder]:
+def held(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[HeldLock]:
     """Be the head of this sweep for the length of the block. Raises AccelsweepError if another head lives.
 
     Raises InputError where another user made the sweep and we may not write to it.
@@ -124,8 +124,8 @@ def held(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holder]:
     refuse_unwritable(folder)
     if cancel_old:
         end_old(folder)
-    head = take(folder.of_head("claim"), "head")
-    if isinstance(head, Hold):
+    head = acquire(folder.driver_file("claim"), "head")
+    if isinstance(head, LockOwner):
         raise AccelsweepError(
             f"sweep {folder.name!r} is already being run by process {head.pid} on {head.host} since "
             f"{head.since}{_elsewhere(head)}. Wait for it (accelsweep status {folder.name}), end it with "
@@ -178,10 +178,10 @@ def _refuse_beside_job(folder: SweepFolder) -> None:
             raise AccelsweepError(why)
 
 
-def _elsewhere(hold: Hold) -> str:
-    if alive(hold) is not None:
+def _elsewhere(hold: LockOwner) -> str:
+    if owner_is_alive(hold) is not None:
         return ""
-    return f" (a head on another machine is taken for dead after {DEAD_AFTER_SECONDS:.0f} s of silence)"
+    return f" (a head on another machine is taken for dead after {STALE_AFTER_SECONDS:.0f} s of silence)"
 
 
 def end_old(folder: SweepFolder) -> None:
@@ -190,7 +190,7 @@ def end_old(folder: SweepFolder) -> None:
         if driver.competing():
             driver.end(warn, PATIENCE_SECONDS)
     head = living_head(folder)
-    if head is not None and alive(head) is None:
+    if head is not None and owner_is_alive(head) is None:
         raise AccelsweepError(
             f"sweep {folder.name!r} is being run on {head.host}; --cancel-old works on one machine. "
             f"On {head.host}: kill -INT {head.pid} (kill {head.pid} where a script started it in the background)"

@@ -17,7 +17,7 @@ from accelsweep.files import remove, sha256_file
 from accelsweep.installation import shipped_root
 from accelsweep.json_documents import Document
 from accelsweep.plain_json import canonical_json, sha256_text
-from accelsweep.records.cleanup import DRAWN_SUFFIXES
+from accelsweep.records.cleanup import REPORT_SUFFIXES
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.report.captions import CAPTIONS
@@ -44,7 +44,7 @@ def note_standing(folder: SweepFolder) -> None:
     """Note that Snakemake has made everything, if it has."""
     with contextlib.suppress(FileNotFoundError):
         Standing(digest=_digest(Sweep(folder, Manifest.read(folder.manifest)))).write(folder.standing)
-        drawn = [path for path in folder.report.iterdir() if path.suffix in DRAWN_SUFFIXES and path.is_file()]
+        drawn = [path for path in folder.report.iterdir() if path.suffix in REPORT_SUFFIXES and path.is_file()]
         Drawn(files={path.name: sha256_file(path) for path in drawn}).write(folder.drawn)
 
 

@@ -88,10 +88,10 @@ def test_a_job_that_the_cluster_does_not_know_has_the_reason(queued: SweepFolder
 
 
 def test_accounts_change_no_record_and_no_other_number(queued: SweepFolder) -> None:
-    without, records = analyse_folder(queued), {path: path.read_bytes() for path in queued.records_on_top()}
+    without, records = analyse_folder(queued), {path: path.read_bytes() for path in queued.latest_records()}
     account_for(queued, 5.0, 50.0, 500.0)
     found = analyse_folder(queued)
-    assert {path: path.read_bytes() for path in queued.records_on_top()} == records
+    assert {path: path.read_bytes() for path in queued.latest_records()} == records
     own = [
         {name: one for name, one in setting.metrics.items() if name not in {*JOB, *RESULT}}
         for setting in found.settings
