@@ -51,6 +51,17 @@ class DamagedFile(AccelsweepError):
         self.reason = reason
 
 
+class OlderFile(InputError):
+    """One of our files was written by a version before 0.2, whose formats are unreadable. It is never set aside."""
+
+    def __init__(self, path: Path, ours: str, earlier: str) -> None:
+        """`earlier` is the version that wrote the file."""
+        super().__init__(
+            f"{path}: accelsweep {earlier} wrote it, and {ours} reads no files from before 0.2; measure again under "
+            f"another name (--name), or install accelsweep {earlier}"
+        )
+
+
 class NewerFile(InputError):
     """One of our files is intact, but this version cannot read it. It is rejected and never set aside."""
 

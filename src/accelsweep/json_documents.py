@@ -13,10 +13,12 @@ from typing import Annotated, Any, ClassVar, Self
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, Strict, ValidationError
 
-from accelsweep.errors import DamagedFile, NewerFile
+from accelsweep.errors import DamagedFile, NewerFile, OlderFile
 from accelsweep.files import read_regular, set_aside_non_file, write_bytes_atomically
 from accelsweep.installation import __version__
 from accelsweep.plain_json import canonical_json, parse_json, sha256_text
+
+_FIRST_READABLE = Version("0.2.0.dev0")
 
 MIN_JOB_MEM_MB = 1500
 """A job cannot start with less: its two Snakemake processes died below 600 MB, and torch comes on top."""
@@ -89,8 +91,8 @@ class Document(Frozen):
     def read(cls, path: Path) -> Self:
         """Read and validate the document at `path`.
 
-        Raises DamagedFile if it is truncated, altered or of another kind, NewerFile if a later version wrote it in a
-        format that this one cannot read, FileNotFoundError if it is absent.
+        Raises DamagedFile if it is truncated, altered or of another kind, OlderFile or NewerFile if another version
+        wrote it in a format that this one cannot read, FileNotFoundError if it is absent.
         """
         return cls.unsealed(read_regular(path), path)
 
@@ -103,7 +105,10 @@ class Document(Frozen):
             raise DamagedFile(path, f"not a whole JSON document ({error})") from None
         if not isinstance(envelope, dict) or envelope.get("accelsweep") != cls.kind:
             raise DamagedFile(path, f"not an accelsweep {cls.kind}")
-        later = _later_version(envelope)
+        version = _version(envelope)
+        if version is not None and version < _FIRST_READABLE:
+            raise OlderFile(path, __version__, str(version))
+        later = str(version) if version is not None and version > Version(__version__) else None
         if (format_ := envelope.get("format")) != cls.format:
             if later is not None:
                 raise NewerFile(path, __version__, later, f"format {format_} of a {cls.kind}")
@@ -120,10 +125,9 @@ class Document(Frozen):
             raise DamagedFile(path, f"not a valid {cls.kind}: {first_error(error)}") from None
 
 
-def _later_version(envelope: dict[str, Any]) -> str | None:
-    """Return the version that wrote the document if it is later than this one, else None."""
+def _version(envelope: dict[str, Any]) -> Version | None:
+    """Return the version that wrote the document, or None if unknown."""
     try:
-        version = Version(str(envelope.get("version")))
+        return Version(str(envelope.get("version")))
     except InvalidVersion:
         return None
-    return str(version) if version > Version(__version__) else None
