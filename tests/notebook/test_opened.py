@@ -120,7 +120,7 @@ def test_every_figure_of_the_report_is_an_altair_chart_that_draws_the_same(sweep
 def test_a_figure_that_is_not_there_says_why(sweep):
     with pytest.raises(InputError, match="did you mean 'speedup'"):
         sweep.figure("speedups")
-    with pytest.raises(InputError, match="'ladder' cannot be drawn of example: "):
+    with pytest.raises(InputError, match="'ladder' cannot be drawn for example: "):
         sweep.figure("ladder")
 
 
@@ -198,7 +198,7 @@ def test_an_archive_opens_like_its_folder_and_leaves_nothing_behind(folder, swee
 def test_an_archive_that_cannot_be_used_leaves_nothing_behind(folder, tmp_path, monkeypatch):
     archive = export_sweep(folder.home, "example", tmp_path / "sent.zip")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(InputError, match="two of these sweeps are called 'example': bring one in under another name"):
+    with pytest.raises(InputError, match="two of these sweeps are called 'example': import one under another name first"):
         accelsweep.open([archive, folder.root])
     archive.write_bytes(archive.read_bytes()[:-50])
     with pytest.raises(InputError, match="is no archive that can be used"):
