@@ -7,32 +7,18 @@ that records, findings and plans have; times are UTC in ISO 8601, and `None` is 
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar, Self
-
-from pydantic import ConfigDict
+from typing import Any, ClassVar
 
 from accelsweep import registry
 from accelsweep.installation import __version__
 from accelsweep.json_documents import Frozen
 
 
-class AnswerPart(Frozen):
-    """A part of an answer. It can be made of any value that has attributes of these names."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-
-class Answer(AnswerPart):
+class Answer(Frozen):
     """The answer of the command `kind`. Its JSON begins with `accelsweep` (the kind), `format` and `version`."""
 
     kind: ClassVar[str]
     format: ClassVar[int] = 1
-
-    @classmethod
-    def made_of(cls, found: Any, **told: Any) -> Self:
-        """Return the answer with the keys `told`, and all others from the attributes of `found`."""
-        rest = {name: getattr(found, name) for name in cls.model_fields if name not in told}
-        return cls.model_validate(rest | told)
 
     def text(self) -> str:
         """Return the answer as JSON, in ASCII, so that no terminal obeys what a label holds.
