@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pydantic_core import to_jsonable_python
 
 from accelsweep import registry
-from accelsweep.analysis.run_results import Reading, RunRow
+from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.schema import checked_config
 from accelsweep.errors import DamagedFile
 from accelsweep.files import set_aside, set_aside_non_file, sha256_file, write_bytes_atomically
@@ -46,7 +46,7 @@ _PLAIN = {
 _JSON: dict[str, Callable[[RunRow], Any]] = {
     "config": lambda run: None if run.config is None else run.config.raw,
     "effective": lambda run: None if run.effective is None else to_jsonable_python(run.effective),
-    "metrics": lambda run: {name: reading._asdict() for name, reading in run.metrics.items()},
+    "metrics": lambda run: to_jsonable_python(run.metrics),
     "hardware": lambda run: run.hardware.details,
     "software": lambda run: run.software,
     "builds": lambda run: run.builds,
@@ -223,7 +223,7 @@ def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> Run
         wall_seconds=record.wall_seconds,
         config=intern(record.config),
         effective=None if record.effective is None else intern(record.effective),
-        metrics={sys.intern(name): _reading(metric) for name, metric in record.metrics.items()},
+        metrics={sys.intern(name): _interned(metric) for name, metric in record.metrics.items()},
         hardware=record.fingerprint.hardware_kind,
         software=intern(record.fingerprint.software),
         builds=intern(record.fingerprint.builds),
@@ -236,8 +236,8 @@ def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> Run
     )
 
 
-def _reading(metric: Metric) -> Reading:
+def _interned(metric: Metric) -> Metric:
     texts = (metric.reason, metric.scope, metric.provenance)
-    return Reading(
+    return Metric(
         metric.value, sys.intern(metric.unit), *(None if text is None else sys.intern(text) for text in texts)
     )
