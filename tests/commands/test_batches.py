@@ -11,7 +11,7 @@ from accelsweep.driver.request import Request
 from accelsweep.planning.checked_grid import Unsearched
 from accelsweep.planning.plan import make_plan, search_plan, write_plan
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Coefficient, Frontier, Record, Try
+from accelsweep.records.run_record import Coefficient, Frontier, Record, Trial
 from accelsweep.results import Outcome
 from accelsweep.run_config import Run
 
@@ -50,7 +50,7 @@ def a_frontier(largest, rows):
         limit="machine memory",
         limit_bytes=10**9,
         headroom=0.1,
-        tries=(Try(batch_size=largest, fits=True, seconds=1.0),),
+        tries=(Trial(batch_size=largest, fits=True, seconds=1.0),),
         bytes_per_sample=UNKNOWN,
         fixed_bytes=UNKNOWN,
         rows=rows,

@@ -69,7 +69,7 @@ def test_a_head_in_a_job_gets_the_users_secrets_from_its_order_and_sbatch_does_n
     monkeypatch.setattr(places, "ask", asked)
     HeadJob(site.slurm).start(example_sweep, ("true",), "head")
     assert submitted == {"HF_TOKEN": "y", "PATH": "/bin"}
-    order().model_copy(update={"secrets": left}).write(example_sweep.of_head("order"))
+    order().model_copy(update={"secrets": left}).write(example_sweep.driver_file("order"))
     os.environ.pop("MLFLOW_TRACKING_PASSWORD")
     monkeypatch.setattr(job, "_done", lambda *_: submitted.update(os.environ) or 0)
     job.carry_on(example_sweep)
@@ -182,8 +182,8 @@ def test_claims_are_handed_over_to_this_machine_and_a_wrong_one_is_refused_befor
 def test_a_head_without_a_plan_is_told_by_status_alone_and_among_all(left, capsys):
     for name in (None, "tiny"):
         assert print_status(left.home, name) == 0
-        assert "gone without a word from tmux" in capsys.readouterr().out
-    HeadEnd(code=3).write(left.of_head("ended"))
+        assert "vanished from tmux" in capsys.readouterr().out
+    HeadEnd(code=3).write(left.driver_file("ended"))
     assert print_status(left.home, None) == 0
     assert "ended with exit code 3; accelsweep attach tiny" in capsys.readouterr().out
     assert _unplanned_names(left.home) == ["tiny"]
@@ -197,7 +197,7 @@ def test_a_head_whose_slurm_does_not_answer_is_not_said_to_be_gone(tmp_path, mon
 
     monkeypatch.setattr(places, "ask", silent)
     folder = SweepFolder(tmp_path, "tiny")
-    Handed(place="slurm", name="12", host="login", since="").write(folder.of_head("handed"))
+    Handed(place="slurm", name="12", host="login", since="").write(folder.driver_file("handed"))
     print_status(folder.home, "tiny")
     assert "not known: squeue did not answer within 60 s; accelsweep attach tiny" in capsys.readouterr().out
     print_status(folder.home, "tiny", as_json=True)
@@ -208,14 +208,14 @@ def test_a_head_whose_slurm_does_not_answer_is_not_said_to_be_gone(tmp_path, mon
 def left(tmp_path: Path) -> SweepFolder:
     """A sweep whose head was handed over to a tmux that is no more, and said three lines."""
     folder = SweepFolder(tmp_path, "tiny")
-    Handed(place="tmux", name="accelsweep-none", host=os.uname().nodename, since="").write(folder.of_head("handed"))
+    Handed(place="tmux", name="accelsweep-none", host=os.uname().nodename, since="").write(folder.driver_file("handed"))
     head_log(folder).parent.mkdir()
     head_log(folder).write_text("one\ntwo \x1b[31mred\nthree\n")
     return folder
 
 
 def test_attach_shows_all_that_a_head_said_and_ends_as_it_ended(left, capsys):
-    HeadEnd(code=1).write(left.of_head("ended"))
+    HeadEnd(code=1).write(left.driver_file("ended"))
     assert attach(left.home, "tiny") == 1
     assert capsys.readouterr().out.splitlines()[::2] == ["one", "three"]
 
@@ -223,7 +223,7 @@ def test_attach_shows_all_that_a_head_said_and_ends_as_it_ended(left, capsys):
 def test_attach_waits_for_nobody_where_something_else_stands_in_the_place_of_the_log(left):
     head_log(left).unlink()
     os.mkfifo(head_log(left))
-    with pytest.raises(DamagedFile, match="it is no file"):
+    with pytest.raises(DamagedFile, match="it is not a file"):
         attach(left.home, "tiny")
 
 
@@ -246,7 +246,7 @@ def test_attach_shows_whole_lines_and_waits_where_one_job_follows_another(left, 
         if len(looks) == 2:
             with head_log(left).open("a") as log:
                 log.write("lf\n")
-            HeadEnd(code=0).write(left.of_head("ended"))
+            HeadEnd(code=0).write(left.driver_file("ended"))
 
     monkeypatch.setattr(command, "detached", absent)
     assert attach(left.home, "tiny") == 0

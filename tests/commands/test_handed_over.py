@@ -41,7 +41,7 @@ def ordered(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> SweepFolder
     """A sweep on a cluster whose head has an order, in a process whose signals stay as they are."""
     site = Site(name="box", scheduler="slurm")
     order = HeadOrder(request=Request(ASKED, time_budget="1h"), site=site, sweeps=("mine",), revision=1)
-    order.write(folder.of_head("order"))
+    order.write(folder.driver_file("order"))
     for name in ("raise_on_eviction", "ignore_eviction"):
         monkeypatch.setattr(carrying, name, lambda *_: None)
     return folder
@@ -72,7 +72,7 @@ def raising(error: BaseException) -> Callable[[], int]:
 def test_the_end_of_a_head_is_noted_for_who_follows_it_and_the_order_is_gone(ordered, monkeypatch, does, code) -> None:
     assert carried(ordered, monkeypatch, does) == code
     assert end_of_head(ordered) == code
-    assert not ordered.of_head("order").exists()
+    assert not ordered.driver_file("order").exists()
 
 
 def test_a_head_that_fails_by_a_fault_of_ours_has_ended_too(ordered, monkeypatch) -> None:
@@ -93,7 +93,7 @@ def test_a_head_that_is_told_no_sweep_says_how_it_is_called(monkeypatch, capsys)
 
 
 def test_an_order_that_is_damaged_is_refused_by_name(ordered, monkeypatch, capsys) -> None:
-    ordered.of_head("order").write_text("[")
+    ordered.driver_file("order").write_text("[")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setattr("sys.argv", ["carry_on", str(ordered.root)])
     monkeypatch.setattr(carrying.signal, "signal", lambda *_: None)
@@ -107,7 +107,7 @@ def test_an_order_that_is_damaged_is_refused_by_name(ordered, monkeypatch, capsy
 def test_a_head_that_is_preempted_keeps_its_order_for_the_next_start(ordered, monkeypatch) -> None:
     assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=False))) == 0
     assert end_of_head(ordered) is None
-    assert HeadOrder.read(ordered.of_head("order")).starts == 1
+    assert HeadOrder.read(ordered.driver_file("order")).starts == 1
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_head_whose_time_is_up_submits_the_next_one_after_itself(ordered, monk
     assert (command[-1], name, after) == (str(ordered.root), "accelsweep-head-mine", "12")
     assert handed_head(ordered).name == "13"
     assert end_of_head(ordered) is None
-    left = HeadOrder.read(ordered.of_head("order"))
+    left = HeadOrder.read(ordered.driver_file("order"))
     assert (left.starts, left.request.time_budget) == (1, "3600s")
 
 
@@ -142,7 +142,7 @@ def test_a_chain_whose_head_saw_nothing_move_ends(ordered, monkeypatch, submitte
     assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=True))) == 1
     assert submitted == []
     assert end_of_head(ordered) == 1
-    assert not ordered.of_head("order").exists()
+    assert not ordered.driver_file("order").exists()
 
 
 def test_a_slurm_that_is_away_for_some_seconds_ends_no_chain(ordered, monkeypatch, submitted, capsys) -> None:
@@ -162,9 +162,9 @@ def test_a_slurm_that_is_away_for_some_seconds_ends_no_chain(ordered, monkeypatc
 
 
 def test_a_head_that_cannot_be_followed_sends_the_notice_of_the_end(ordered, monkeypatch, submitted, tmp_path) -> None:
-    order = HeadOrder.read(ordered.of_head("order"))
+    order = HeadOrder.read(ordered.driver_file("order"))
     asked = replace(order.request, features={"notify": [f"command: cat > {tmp_path}/told"]})
-    order.model_copy(update={"request": asked}).write(ordered.of_head("order"))
+    order.model_copy(update={"request": asked}).write(ordered.driver_file("order"))
 
     def away(*_given: Any, **_more: Any) -> str:
         raise AccelsweepError("sbatch failed: Unable to contact slurm controller")
@@ -180,8 +180,8 @@ def test_a_head_that_cannot_be_followed_sends_the_notice_of_the_end(ordered, mon
 
 @pytest.mark.parametrize(("starts", "cancelled"), [(0, []), (1, ["mine"])])
 def test_an_interrupted_head_ends_what_the_heads_before_it_left(ordered, monkeypatch, starts, cancelled) -> None:
-    order = HeadOrder.read(ordered.of_head("order")).model_copy(update={"starts": starts})
-    order.write(ordered.of_head("order"))
+    order = HeadOrder.read(ordered.driver_file("order")).model_copy(update={"starts": starts})
+    order.write(ordered.driver_file("order"))
     found: list[str] = []
     monkeypatch.setattr(carrying, "cancel_jobs", lambda folder, _engine, _say: found.append(folder.name))
     carried(ordered, monkeypatch, raising(KeyboardInterrupt()))
@@ -228,7 +228,7 @@ def test_a_head_that_no_place_takes_leaves_no_order(folder, errand, monkeypatch)
     monkeypatch.setattr(handing, "place_for", lambda *_: NoPlace("no room"))
     with pytest.raises(AccelsweepError, match="no room"):
         handing.hand_over(folder.home, DETACHED, ())
-    assert not folder.of_head("order").exists()
+    assert not folder.driver_file("order").exists()
     assert handed_head(folder) is None
 
 
@@ -237,10 +237,10 @@ def test_what_is_handed_over_is_planned_told_and_asked_for_once(folder, errand, 
     monkeypatch.setattr(handing, "place_for", lambda *_: place)
     head_log(folder).parent.mkdir(parents=True)
     head_log(folder).write_text("of an earlier head\n")
-    HeadEnd(code=3).write(folder.of_head("ended"))
+    HeadEnd(code=3).write(folder.driver_file("ended"))
     assert handing.hand_over(folder.home, DETACHED, ()) == 0
     assert Manifest.read(folder.manifest) == errand.plan.manifest
-    order = HeadOrder.read(folder.of_head("order"))
+    order = HeadOrder.read(folder.driver_file("order"))
     assert (order.sweeps, order.revision, order.request.cancel_old) == (("mine",), 1, False)
     assert [command[-1] for command in place.started] == [str(folder.root)]
     assert not head_log(folder).exists()
@@ -259,10 +259,10 @@ def test_a_sweep_that_is_being_run_or_has_a_head_is_not_handed_over(folder, erra
     monkeypatch.setattr(handing, "place_for", lambda *_: NoPlace())
     with lock_sweep(folder), pytest.raises(AccelsweepError, match="already being run by process"):
         handing.hand_over(folder.home, DETACHED, ())
-    Handed(place="tmux", name="other", host=os.uname().nodename, since="").write(folder.of_head("handed"))
+    Handed(place="tmux", name="other", host=os.uname().nodename, since="").write(folder.driver_file("handed"))
     found = (handed_head(folder), Whereabouts("session other"))
     monkeypatch.setattr(handing, "detached", lambda _folder: found)
     with pytest.raises(AccelsweepError, match="has a head already: session other; accelsweep attach mine"):
         handing.hand_over(folder.home, DETACHED, ())
-    assert not folder.of_head("order").exists()
+    assert not folder.driver_file("order").exists()
     assert detached(folder) is None

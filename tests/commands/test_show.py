@@ -14,7 +14,7 @@ import pytest
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.collect import collect
 from accelsweep.cli.doctor import examine
-from accelsweep.cli.runs import full_name
+from accelsweep.cli.runs import resolve_setting
 from accelsweep.cli.status import print_status
 from accelsweep.cli.sweeps import compare_sweeps, print_config
 from accelsweep.config.setting import label
@@ -74,7 +74,7 @@ def test_one_setting_has_no_smallest_difference_and_supposes_no_noise(tmp_path, 
 
 def test_the_time_that_a_plan_takes_rests_on_earlier_sweeps_of_the_folder(example_sweep, capsys):
     """Each run of the example took an hour, and its window was to last a second."""
-    paths = example_sweep.records_on_top()
+    paths = example_sweep.latest_records()
     for path in paths:
         Record.read(path).model_copy(update={"wall_seconds": 3601.0}).write(path)
     others = ["accelerator=cpu", "devices=1", "batch_size=32,64", "repeats=1", "measure.min_seconds=1"]
@@ -177,7 +177,7 @@ def test_each_reason_for_which_runs_failed_stands_among_the_last_lines_with_its_
     found.write(example_sweep.findings)
     failed = [
         record
-        for path in example_sweep.records_on_top()
+        for path in example_sweep.latest_records()
         if not (record := Record.read(path)).outcome.settled and record.run in found_runs(example_sweep)
     ]
     for number, record in enumerate(failed):
@@ -221,7 +221,7 @@ def test_status_tells_of_every_sweep_of_the_folder(example_sweep, capsys):
 
 
 def test_status_names_the_setting_and_the_repeat_of_a_doubt(example_sweep, capsys):
-    doubtful = next(record for path in example_sweep.records_on_top() if (record := Record.read(path)).doubts)
+    doubtful = next(record for path in example_sweep.latest_records() if (record := Record.read(path)).doubts)
     axes = {setting.name: setting.axes for setting in Manifest.read(example_sweep.manifest).settings}
     print_status(example_sweep.home, None)
     told = f"doubt: {label(axes[doubtful.setting])}, repeat {doubtful.repeat}: {doubtful.doubts[0].message}"
@@ -248,9 +248,9 @@ def test_status_names_what_is_damaged_in_one_sweep_and_goes_on_to_the_next(examp
     os.mkfifo(after.record(run))
     assert print_status(example_sweep.home, None) == 1
     shown = capsys.readouterr().out
-    assert f"aaa: damaged: {before.manifest}: not a whole JSON document (NaN is no JSON)" in shown
+    assert f"aaa: damaged: {before.manifest}: not a whole JSON document (NaN is not JSON)" in shown
     assert f"{example_sweep.name}: " in shown
-    assert f"damaged: {after.record(run)}: it is no file: something else stands in its place" in shown
+    assert f"damaged: {after.record(run)}: it is not a file: something else is in its place" in shown
 
 
 def test_status_names_the_sweep_that_a_later_version_wrote_and_goes_on_to_the_next(example_sweep, capsys):
@@ -289,9 +289,9 @@ def test_the_beginning_of_a_settings_name_is_enough(example_sweep):
     runnable = [
         setting.name for setting in Manifest.read(example_sweep.manifest).settings if setting.unsupported is None
     ]
-    assert full_name(example_sweep, runnable[0][:8]) == runnable[0]
+    assert resolve_setting(example_sweep, runnable[0][:8]) == runnable[0]
     with pytest.raises(InputError, match="the beginning of several"):
-        full_name(example_sweep, "")
+        resolve_setting(example_sweep, "")
 
 
 def test_doctor_finds_this_machine_able(tmp_path, capsys):

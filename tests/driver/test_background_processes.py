@@ -1,4 +1,4 @@
-"""Child processes of the driver: their end, the MLflow publisher, the fork server and temporary files."""
+"""ChildProcess processes of the driver: their end, the MLflow publisher, the fork server and temporary files."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from accelsweep.executor.ipc import FORK_SERVER_VARIABLE
 from accelsweep.executor.preflight import check_temporary_folder
 from accelsweep.files import sha256_file, tail_lines
 from accelsweep.planning.plan import make_plan
-from accelsweep.records.cleanup import sweep_up_temporary
-from accelsweep.records.file_lock import Holder, take
+from accelsweep.records.cleanup import remove_ownerless_folders
+from accelsweep.records.file_lock import HeldLock, acquire
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.tracking.published_state import PublishedCopy, remember_copy, run_digests
@@ -264,8 +264,8 @@ def test_leftovers_of_killed_processes_are_deleted_before_the_next_command(folde
 def test_files_of_an_executor_that_outlives_its_driver_stay_until_it_ends(folder: SweepFolder) -> None:
     with sweep_temporary_folder(folder, LOCAL):
         given = Path(os.environ["TMPDIR"])
-        orphan = take(folder.hold("b000000000000"), "b000000000000")
-        assert isinstance(orphan, Holder)
+        orphan = acquire(folder.lock("b000000000000"), "b000000000000")
+        assert isinstance(orphan, HeldLock)
         (given / "in-use").touch()
     with sweep_temporary_folder(folder, LOCAL):
         assert (given / "in-use").exists()
@@ -282,22 +282,22 @@ def test_any_command_deletes_what_a_killed_driver_of_another_sweep_left(folder: 
     (given / "pymp-left").mkdir()
     if lost != "nothing":
         shutil.rmtree(folder.root)
-    sweep_up_temporary()
+    remove_ownerless_folders()
     assert left() == []
 
 
 @pytest.mark.parametrize("locked", ["driver", "block"])
 def test_the_folder_of_a_running_process_of_another_sweep_stays(folder: SweepFolder, locked: str) -> None:
-    path = folder.of_head("claim") if locked == "driver" else folder.hold("b000000000000")
+    path = folder.driver_file("claim") if locked == "driver" else folder.lock("b000000000000")
     with sweep_temporary_folder(folder, LOCAL):
         given = Path(os.environ["TMPDIR"])
-        holder = take(path, locked)
-        assert isinstance(holder, Holder)
+        holder = acquire(path, locked)
+        assert isinstance(holder, HeldLock)
         os.environ["TMPDIR"] = str(given.parent)
-        sweep_up_temporary()
+        remove_ownerless_folders()
         assert given.exists()
         holder.release()
-        sweep_up_temporary()
+        remove_ownerless_folders()
         assert not given.exists()
 
 
@@ -308,7 +308,7 @@ def test_a_forged_owner_file_deletes_nothing(folder: SweepFolder) -> None:
         forged.mkdir()
         forged.with_suffix(".owner").write_text(str(folder.root))
         (given.parent / "accelsweep-ba9876543210.owner").write_text("no path")
-    sweep_up_temporary()
+    remove_ownerless_folders()
     assert forged.exists()
 
 

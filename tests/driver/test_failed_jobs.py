@@ -1,4 +1,4 @@
-"""Why jobs were refused or failed, from recorded logs of Snakemake and Slurm; tests/slurm uses the real ones."""
+"""StopReason jobs were refused or failed, from recorded logs of Snakemake and Slurm; tests/slurm uses the real ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from accelsweep.driver.job_queue import check_jobs_accepted, read_failed_jobs, r
 from accelsweep.errors import InputError
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Done, Manifest
-from accelsweep.records.stop_reasons import Halt, Why, reasons_not_run, wants_a_change, why_and_what_next, why_not_run
+from accelsweep.records.stop_reasons import (
+    Halt,
+    StopReason,
+    count_not_run_reasons,
+    needs_change,
+    not_run_reason,
+    not_run_reason_with_remedy,
+)
 from accelsweep.schedulers.protocol import JobOffer, Resources
 from accelsweep.schedulers.slurm import SlurmEngine
 
@@ -80,7 +87,9 @@ def logged(folder: SweepFolder, block: str, message: str, job_log: Path | None =
 )
 def test_a_refused_job_quotes_slurms_message(example_sweep: SweepFolder, block: str, message: str, words: str) -> None:
     record_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, message))
-    assert why_not_run(example_sweep, block) == (f"Slurm refused its job ({words}); change what the site file asks for")
+    assert not_run_reason(example_sweep, block) == (
+        f"Slurm refused its job ({words}); change what the site file asks for"
+    )
 
 
 def test_a_job_that_fails_before_its_executor_starts_quotes_the_shells_message(
@@ -91,7 +100,7 @@ def test_a_job_that_fails_before_its_executor_starts_quotes_the_shells_message(
     log = logged(example_sweep, block, ENDED.format(state="FAILED"), job_log)
     example_sweep.log(block).write_text("an earlier line\nbash: line 1: module: command not found\n\n")
     record_failed_jobs(example_sweep, SLURM, log)
-    assert why_not_run(example_sweep, block) == (
+    assert not_run_reason(example_sweep, block) == (
         "its job 113 ended as FAILED (bash: line 1: module: command not found); "
         f"{example_sweep.log(block).relative_to(example_sweep.home)} has more"
     )
@@ -102,29 +111,29 @@ def test_a_record_deleted_after_its_block_ended_is_not_a_run_that_never_started(
 ) -> None:
     manifest = Manifest.read(example_sweep.manifest)
     block = manifest.blocks[0]
-    example_sweep.hold(block.name).unlink(missing_ok=True)
+    example_sweep.lock(block.name).unlink(missing_ok=True)
     done = Done(block=block.name, records={})
     done.write(example_sweep.done(block.name))
-    before = reasons_not_run(example_sweep, manifest).get(Why.gone, 0)
+    before = count_not_run_reasons(example_sweep, manifest).get(StopReason.gone, 0)
     next(path for run in block.runs if (path := example_sweep.record(run)).exists()).unlink()
-    assert reasons_not_run(example_sweep, manifest)[Why.gone] == before + 1
+    assert count_not_run_reasons(example_sweep, manifest)[StopReason.gone] == before + 1
     example_sweep.done(block.name).unlink()
-    after = reasons_not_run(example_sweep, manifest)
-    assert after.get(Why.gone, 0) <= before, "accelsweep retry reopens a block this way"
+    after = count_not_run_reasons(example_sweep, manifest)
+    assert after.get(StopReason.gone, 0) <= before, "accelsweep retry reopens a block this way"
 
 
 def test_slurms_message_takes_precedence_over_the_executors(
     example_sweep: SweepFolder, block: str, tmp_path: Path
 ) -> None:
-    Halt(block=block, why="the executor of its block was stopped by SIGTERM").write(example_sweep.halt(block))
+    Halt(block=block, reason="the executor of its block was stopped by SIGTERM").write(example_sweep.halt(block))
     job_log = tmp_path / "113.log"
     log = logged(example_sweep, block, ENDED.format(state="TIMEOUT"), job_log)
     job_log.write_text("all is well\n")
     record_failed_jobs(example_sweep, SLURM, log)
-    assert "SIGTERM" in why_not_run(example_sweep, block)
+    assert "SIGTERM" in not_run_reason(example_sweep, block)
     job_log.write_text("slurmstepd: error: *** JOB 113 ON gpu1 CANCELLED AT 14:15 DUE TO TIME LIMIT ***\n")
     record_failed_jobs(example_sweep, SLURM, log)
-    assert "ended as TIMEOUT (*** JOB 113 ON gpu1 CANCELLED AT 14:15 DUE TO TIME LIMIT ***)" in why_not_run(
+    assert "ended as TIMEOUT (*** JOB 113 ON gpu1 CANCELLED AT 14:15 DUE TO TIME LIMIT ***)" in not_run_reason(
         example_sweep, block
     )
 
@@ -182,7 +191,7 @@ def test_the_same_refusal_of_many_jobs_is_one_reason(example_sweep: SweepFolder)
             example_sweep.record(run).unlink(missing_ok=True)
         record_failed_jobs(example_sweep, SLURM, logged(example_sweep, planned.name, REFUSED))
     assert len(manifest.blocks) > 1
-    assert list(reasons_not_run(example_sweep, manifest).values()) == [len(manifest.wanted_runs())]
+    assert list(count_not_run_reasons(example_sweep, manifest).values()) == [len(manifest.wanted_runs())]
 
 
 @pytest.mark.parametrize(
@@ -261,15 +270,15 @@ def test_a_refused_job_needs_a_change_and_one_that_never_reached_slurm_does_not(
     manifest = Manifest.read(example_sweep.manifest)
     manifest = manifest.model_copy(update={"blocks": manifest.blocks[:1]})
     record_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, REFUSED))
-    assert wants_a_change(example_sweep, manifest)
-    text = why_and_what_next(example_sweep, block, "the same command measures it")
+    assert needs_change(example_sweep, manifest)
+    text = not_run_reason_with_remedy(example_sweep, block, "the same command measures it")
     assert text.startswith("Slurm refused its job (")
     assert "same command" not in text
     away = REFUSED.replace("Invalid partition name specified", "Unable to contact slurm controller (connect failure)")
     example_sweep.halt(block).unlink()
     record_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, away))
     assert example_sweep.halt(block).exists()
-    assert not wants_a_change(example_sweep, manifest)
-    assert why_and_what_next(example_sweep, block, "the same command measures it").endswith(
+    assert not needs_change(example_sweep, manifest)
+    assert not_run_reason_with_remedy(example_sweep, block, "the same command measures it").endswith(
         "; the same command measures it"
     )

@@ -19,7 +19,7 @@ from accelsweep.driver.snakemake_hooks import DEFERRED
 from accelsweep.errors import AccelsweepError
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.stop_reasons import Halt, halt_of, why_not_run
+from accelsweep.records.stop_reasons import Halt, not_run_reason, read_halt
 from accelsweep.schedulers import slurm
 from accelsweep.schedulers.protocol import Job
 from accelsweep.schedulers.slurm import SlurmEngine
@@ -71,7 +71,7 @@ def test_a_job_that_waits_too_long_is_cancelled_and_so_is_the_copy_that_snakemak
     assert list(queue.cancellations([first, other])) == []
     clock.advance(2 * 60)
     assert [command for command, _ in queue.cancellations([first, other])] == [("scancel", "7")]
-    assert why_not_run(example_sweep, block) == (
+    assert not_run_reason(example_sweep, block) == (
         "its job waited for more than limits.queue_minutes (30) in Slurm's queue, which says: Resources"
     )
     assert [command for command, _ in queue.cancellations([pending("9", "Priority", block)])] == [("scancel", "9")]
@@ -85,7 +85,7 @@ def test_a_block_gets_another_job_in_the_same_command_unless_its_halt_says_other
     manifest = Manifest.read(example_sweep.manifest)
     sweep, block = Sweep(example_sweep, manifest), manifest.blocks[0].name
     assert not sweep.is_skipped(block)
-    Halt(block=block, why="it was cancelled", again=again).write(example_sweep.halt(block))
+    Halt(block=block, reason="it was cancelled", retry=again).write(example_sweep.halt(block))
     assert sweep.is_skipped(block) is left_out
 
 
@@ -140,10 +140,10 @@ def test_a_job_that_can_never_start_is_cancelled_if_its_reason_persists_for_two_
     assert list(queue.cancellations([waiting])) == [], "a reason may be stale"
     assert [command for command, _ in queue.cancellations([waiting])] == ([("scancel", "7")] if hopeless else [])
     if hopeless:
-        halt = halt_of(example_sweep, block)
+        halt = read_halt(example_sweep, block)
         assert halt is not None
-        assert halt.again == "changed"
-        assert halt.why.startswith(f"its job 7 could never start, for which Slurm says {reason}: change ")
+        assert halt.retry == "changed"
+        assert halt.reason.startswith(f"its job 7 can never start, for which Slurm says {reason}: change ")
 
 
 def test_a_reason_that_changes_between_two_polls_cancels_nothing(queue: JobQueue, example_sweep: SweepFolder) -> None:
@@ -455,7 +455,7 @@ def test_an_earlier_job_that_waits_too_long_is_cancelled_and_so_is_its_later_cop
     assert [
         command for command, _ in earlier_queue.for_next_snakemake().cancellations([pending("9", "Priority", block)])
     ]
-    assert "more than limits.queue_minutes (30)" in why_not_run(example_sweep, block)
+    assert "more than limits.queue_minutes (30)" in not_run_reason(example_sweep, block)
 
 
 def test_changes_of_why_earlier_jobs_wait_are_reported(earlier_queue, left, block) -> None:

@@ -31,7 +31,7 @@ from accelsweep.driver.progress_display import (
 from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.heartbeat import StepCount
 from accelsweep.planning.cost_estimate import ASSUMED_BETWEEN_SECONDS
-from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.plan import LockOwner, Manifest
 from accelsweep.records.run_files import RunFolder, readable_records
 from accelsweep.records.run_record import Record
 from accelsweep.results import Doubt, Outcome, RankResult
@@ -227,7 +227,7 @@ def begun_block(progress):
 
 def hold(folder, block, run=None, since=None):
     me = {"host": socket.gethostname(), "pid": os.getpid(), "process_started": psutil.Process().create_time()}
-    Hold(block=block, since="then", run=run, run_since=since, **me).write(folder.hold(block))
+    LockOwner(block=block, since="then", run=run, run_since=since, **me).write(folder.lock(block))
 
 
 def test_the_line_says_what_is_being_prepared(begun):
@@ -426,7 +426,7 @@ def running(example_sweep):
     run = block.runs[0]
     attempt = RunFolder(example_sweep.run(run), run)
     count = StepCount(attempt.attempt(attempt.begin("here", "then")) / "progress")
-    hold = Hold(
+    hold = LockOwner(
         block=block.name,
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -434,7 +434,7 @@ def running(example_sweep):
         since="then",
         run=run,
     )
-    hold.write(example_sweep.hold(block.name))
+    hold.write(example_sweep.lock(block.name))
     return example_sweep, count
 
 

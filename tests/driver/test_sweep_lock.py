@@ -14,9 +14,9 @@ from patience import until
 from accelsweep.driver.sweep_lock import active_driver, end_earlier_driver, lock_sweep
 from accelsweep.errors import AccelsweepError
 from accelsweep.files import LEASE_FOLDER_VARIABLE
-from accelsweep.records.file_lock import DEAD_AFTER_SECONDS
+from accelsweep.records.file_lock import STALE_AFTER_SECONDS
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold
+from accelsweep.records.plan import LockOwner
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def old_driver(folder):
         children.append(child)
         assert child.stdout.readline() == "up\n"
         started = psutil.Process(child.pid).create_time()
-        hold = Hold(block="head", host=socket.gethostname(), pid=child.pid, process_started=started, since="then")
+        hold = LockOwner(block="head", host=socket.gethostname(), pid=child.pid, process_started=started, since="then")
         hold.write(folder.root / "head.claim.json")
         return child
 
@@ -116,7 +116,7 @@ def test_cancel_old_ends_an_executor_left_by_a_dead_driver(tiny_block):
 @pytest.fixture
 def elsewhere(folder):
     """The path of the lock of a driver on another machine, with a fresh heartbeat."""
-    hold = Hold(block="head", host="node7", pid=77, process_started=0.0, since="then")
+    hold = LockOwner(block="head", host="node7", pid=77, process_started=0.0, since="then")
     path = folder.root / "head.claim.json"
     hold.write(path)
     return path
@@ -128,14 +128,14 @@ def age_heartbeat(path, seconds):
 
 
 def test_a_driver_with_a_heartbeat_on_another_machine_is_refused_by_name(folder, elsewhere):
-    age_heartbeat(elsewhere, DEAD_AFTER_SECONDS - 20)
+    age_heartbeat(elsewhere, STALE_AFTER_SECONDS - 20)
     with pytest.raises(AccelsweepError, match=r"process 77 on node7 since then \(a driver on another machine counts"):
         lock_sweep(folder).__enter__()
     assert active_driver(folder).host == "node7"
     assert list(folder.root.iterdir()) == [elsewhere]
 
 
-@pytest.mark.parametrize("seconds", [DEAD_AFTER_SECONDS + 5, -86_400], ids=["long ago", "before a clock was set back"])
+@pytest.mark.parametrize("seconds", [STALE_AFTER_SECONDS + 5, -86_400], ids=["long ago", "before a clock was set back"])
 def test_a_driver_without_heartbeat_on_another_machine_counts_as_dead(folder, elsewhere, seconds):
     age_heartbeat(elsewhere, seconds)
     assert active_driver(folder) is None
@@ -149,7 +149,7 @@ def test_the_age_of_a_heartbeat_is_measured_by_the_file_systems_clock(folder, el
     ours = time.time() + skew_seconds
     monkeypatch.setattr(time, "time", lambda: ours)
     assert active_driver(folder) is not None
-    age_heartbeat(elsewhere, DEAD_AFTER_SECONDS + 5)
+    age_heartbeat(elsewhere, STALE_AFTER_SECONDS + 5)
     assert active_driver(folder) is None
 
 
@@ -160,27 +160,27 @@ def test_cancel_old_names_the_command_to_end_a_driver_on_another_machine(folder,
 
 
 def test_a_driver_renews_its_heartbeat(folder, monkeypatch):
-    monkeypatch.setattr("accelsweep.records.file_lock.BEAT_SECONDS", 0.0)
+    monkeypatch.setattr("accelsweep.records.file_lock.HEARTBEAT_SECONDS", 0.0)
     with lock_sweep(folder) as lock:
         path = folder.root / "head.claim.json"
         age_heartbeat(path, 1000)
         before = path.stat().st_mtime
-        lock.beat()
+        lock.heartbeat()
         assert path.stat().st_mtime > before + 900
         path.unlink()
-        lock.beat()
+        lock.heartbeat()
         assert active_driver(folder).pid == os.getpid()
 
 
 def test_a_driver_whose_lock_was_taken_over_stops_and_leaves_the_new_lock_alone(folder, monkeypatch):
-    monkeypatch.setattr("accelsweep.records.file_lock.BEAT_SECONDS", 0.0)
-    newer = Hold(block="head", host="node7", pid=77, process_started=0.0, since="later")
+    monkeypatch.setattr("accelsweep.records.file_lock.HEARTBEAT_SECONDS", 0.0)
+    newer = LockOwner(block="head", host="node7", pid=77, process_started=0.0, since="later")
     path = folder.root / "head.claim.json"
     with lock_sweep(folder) as lock:
         newer.write(path)
         with pytest.raises(AccelsweepError, match="process 77 on node7 took this sweep over"):
-            lock.beat()
-    assert Hold.read(path) == newer
+            lock.heartbeat()
+    assert LockOwner.read(path) == newer
 
 
 RACE = """
@@ -220,7 +220,7 @@ Each writes its line in a single call, because lines of `print` may interleave.
 @pytest.mark.parametrize("dead", [False, True], ids=["no lock", "a dead driver's lock"])
 def test_of_many_drivers_started_at_once_exactly_one_gets_the_lock(folder, dead):
     if dead:
-        hold = Hold(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
+        hold = LockOwner(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
         hold.write(folder.root / "head.claim.json")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", RACE, str(folder.home)], **pipes) as drivers:
@@ -231,8 +231,8 @@ def test_of_many_drivers_started_at_once_exactly_one_gets_the_lock(folder, dead)
 
 
 def test_an_executor_on_another_host_is_named_with_the_command_to_end_it(folder, capsys):
-    hold = Hold(block="b1", host="node7", pid=1, process_started=0.0, job="42", since="then")
-    hold.write(folder.hold("b1"))
+    hold = LockOwner(block="b1", host="node7", pid=1, process_started=0.0, job="42", since="then")
+    hold.write(folder.lock("b1"))
     end_earlier_driver(folder)
     assert "scancel 42" in capsys.readouterr().err
-    assert folder.hold("b1").exists()
+    assert folder.lock("b1").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, options
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_sweep import config_with
 
@@ -303,7 +303,7 @@ steps = st.lists(
 )
 
 
-@options(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(steps)
 def test_however_a_plan_changes_no_block_changes_and_no_run_is_planned_twice(history):
     blocks = {}

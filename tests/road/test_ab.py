@@ -78,11 +78,11 @@ def test_a_deleted_worktree_loses_nothing_and_is_made_again(two_commits) -> None
     folder = SweepFolder(home.path, "ab")
     both_work(home)
     trees = sorted(path for path in folder.versions.iterdir() if path.is_dir())
-    before = {path: path.stat().st_mtime_ns for path in folder.records_on_top()}
+    before = {path: path.stat().st_mtime_ns for path in folder.latest_records()}
     for tree in trees:
         without(tree)
     assert [row["axes"] for row in both_work(home)["rows"]] == [{"version": "HEAD~1"}]
-    assert {path: path.stat().st_mtime_ns for path in folder.records_on_top()} == before
+    assert {path: path.stat().st_mtime_ns for path in folder.latest_records()} == before
     assert [tree for tree in trees if not tree.is_dir()] == [folder.version(git(home.path, "rev-parse", "HEAD")[:12])]
 
 

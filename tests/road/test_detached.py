@@ -52,7 +52,7 @@ def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_f
     left = home.accelsweep(*arguments, *notify, "--detach")
     assert left.returncode == 0, left.stdout
     assert "accelsweep attach tiny" in left.stdout
-    assert stat.S_IMODE(folder.of_head("order").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.driver_file("order").stat().st_mode) == 0o600
     assert shown_in_processes("commands.detached.carry_on")
     assert shown_in_processes(SECRET) == []
 
@@ -75,7 +75,7 @@ def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_f
     assert "[2/2]" in ended.stdout
     assert "reports/tiny/index.html" in ended.stdout
     assert WORDS in Manifest.read(folder.manifest).overrides
-    assert not folder.of_head("order").exists()
+    assert not folder.driver_file("order").exists()
     assert "ended, 2 of 2 runs settled" in told.read_text()
     assert [path for path in folder.root.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()] == []
 

@@ -68,7 +68,7 @@ def test_folders_in_the_places_of_files_are_set_aside_and_named(continued: Home)
         (path / "inside").mkdir(parents=True)
     result = continued.accelsweep("run", "experiment=tiny")
     assert result.returncode == 0, result.stdout
-    assert "it is no file: something else stood there; set aside as findings.json.damaged-1" in result.stdout
+    assert "it is not a file: something else was in its place; set aside as findings.json.damaged-1" in result.stdout
     assert "Traceback" not in result.stdout
     assert all(path.is_file() for path in places if path.name != "head.claim.json")
     assert all((path.with_name(f"{path.name}.damaged-1") / "inside").is_dir() for path in places)
@@ -169,7 +169,7 @@ def test_a_sweep_all_of_whose_runs_kill_their_supervisors_ends_after_two_setting
     result = home.accelsweep("run", "experiment=tiny", "model._target_=mine.Killer", "batch_size=16,32,64", "repeats=2")
     assert result.returncode == 1, result.stdout
     last = result.stdout.splitlines()[-1]
-    assert "runs of the first two settings ended their executors without a word" in last, result.stdout
+    assert "runs of the first two settings killed their executors without a message" in last, result.stdout
     assert "--keep-going" in last
     assert home.records("tiny") == {}
     last_line("every run kills its supervisor", last)

@@ -47,9 +47,9 @@ def test_a_head_whose_time_is_up_is_followed_by_another_and_nothing_is_lost_or_d
         assert f"Slurm's job {first} PENDING" in refused.stderr
         assert f"Slurm's job {first} PENDING" in home.say("status", "tiny")
         assert SECRET not in home.told(first)
-        assert stat.S_IMODE(home.folder.of_head("order").stat().st_mode) == 0o600
+        assert stat.S_IMODE(home.folder.driver_file("order").stat().st_mode) == 0o600
         assert home.accelsweep(*command, "--detach", "--cancel-old").returncode == 0
-        assert home.state(first) == "CANSETTINGED"
+        assert home.state(first) == "CANCELLED"
     finally:
         home.slurm("scontrol", "update", "partitionname=cpu", "state=up")
     second = handed_head(home.folder).name
@@ -64,7 +64,7 @@ def test_a_head_whose_time_is_up_is_followed_by_another_and_nothing_is_lost_or_d
     assert later[-1] == handed_head(home.folder).name
     heads, jobs = {first, second, *later}, set(home.submitted())
     assert len(jobs - heads) == 1, "one job of one block, submitted once"
-    assert not home.folder.of_head("order").exists()
+    assert not home.folder.driver_file("order").exists()
     assert SECRET not in "".join(map(home.told, jobs))
     until(lambda: "ended, 2 of 2 runs settled" in told.read_text() if told.exists() else False, 60)
 
@@ -84,7 +84,7 @@ def test_a_head_in_a_job_is_ended_as_by_ctrl_c(home, plain):
     assert shown.returncode == 130, shown.stdout + shown.stderr
     assert "interrupted; every finished run is kept" in shown.stdout
     home.wait_for(lambda: not home.slurm("squeue", "--noheader").strip(), "the end of all jobs", 60)
-    assert not home.folder.of_head("order").exists()
+    assert not home.folder.driver_file("order").exists()
 
 
 @pytest.mark.long  # road/test_detached.py carries heads on; only here a job is queued again

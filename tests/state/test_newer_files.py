@@ -98,7 +98,7 @@ def test_a_later_plan_is_refused(folder, command, head):
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_later_record_is_refused(folder, command, head):
-    record = folder.records_on_top()[0]
+    record = folder.latest_records()[0]
     record.write_bytes(later(record.read_bytes(), **head))
     refused(folder, command)
 

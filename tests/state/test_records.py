@@ -25,7 +25,7 @@ SOURCE = Path(accelsweep.__file__).parent
 @pytest.fixture
 def runs(example_sweep: SweepFolder) -> list[str]:
     """The runs that have a record, four of them spoilt: missing, cut short, another run's, another setting's."""
-    recorded = [path.parent.name for path in example_sweep.records_on_top()]
+    recorded = [path.parent.name for path in example_sweep.latest_records()]
     missing, cut, swapped, moved, *whole = recorded
     example_sweep.record(missing).unlink()
     example_sweep.record(cut).write_bytes(example_sweep.record(cut).read_bytes()[:-20])

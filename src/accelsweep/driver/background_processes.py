@@ -25,7 +25,7 @@ from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.executor.preflight import MAX_TMPDIR_LENGTH, tmpdir_too_long
 from accelsweep.files import tail_lines
-from accelsweep.records.cleanup import SHORT_PLACES, own, remove_sweep_folder, sweep_folder_name
+from accelsweep.records.cleanup import SHORT_PLACES, remove_temporary_folder, temporary_folder_name, write_owner_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
 from accelsweep.tracking.published_state import SWEEP_CONTINUES, up_to_date
@@ -257,26 +257,26 @@ def sweep_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | N
             os.environ.pop("TMPDIR", None)
         else:
             os.environ["TMPDIR"] = before
-        remove_sweep_folder(folder, place)
+        remove_temporary_folder(folder, place)
 
 
 def _temporary_place(folder: SweepFolder) -> Path:
     default = tempfile.gettempdir()
     if len(default) <= MAX_TMPDIR_LENGTH:
-        return Path(default, sweep_folder_name(folder))
+        return Path(default, temporary_folder_name(folder))
     if (short := next((place for place in SHORT_PLACES if os.access(place, os.W_OK | os.X_OK)), None)) is None:
         raise InputError(
             f"{tmpdir_too_long(default)}, and {' and '.join(SHORT_PLACES)} are not writable: set TMPDIR to a "
             "shorter path"
         )
-    return Path(short, sweep_folder_name(folder))
+    return Path(short, temporary_folder_name(folder))
 
 
 def _make_private_folder(folder: SweepFolder, place: Path) -> bool:
     """Return whether the folder exists without files of dead processes, and nobody else may write to it."""
-    remove_sweep_folder(folder, place)
+    remove_temporary_folder(folder, place)
     try:
-        own(folder, place)
+        write_owner_file(folder, place)
         place.mkdir(mode=0o700, exist_ok=True)
         status = place.lstat()
     except OSError:

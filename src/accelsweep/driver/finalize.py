@@ -16,7 +16,7 @@ from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import MergedPlace, SweepFolder, existing_sweep, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_records
-from accelsweep.records.stop_reasons import reasons_not_run, wants_a_change, without_numbers
+from accelsweep.records.stop_reasons import count_not_run_reasons, needs_change, without_numbers
 from accelsweep.report import units as fmt
 from accelsweep.report.table_model import ReportTable
 from accelsweep.report.units import bare_text, in_about, ratio_text, unit_word
@@ -61,7 +61,7 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Summa
             else:
                 say(line)
     say(findings.recommendation.sentence)
-    if findings.recommendation.settle and not wants_a_change(folder, manifest):
+    if findings.recommendation.settle and not needs_change(folder, manifest):
         say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:_MAX_REFUSALS]:
         say(f"refused: {refusal}")
@@ -76,13 +76,13 @@ def _print_unsettled(folder: SweepFolder, manifest: Manifest, findings: Findings
     open_runs = {outcome: count for outcome, count in findings.outcomes.items() if count and not outcome.settled}
     if open_runs:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in open_runs.items())
-        blocked = set(open_runs) == {Outcome.not_run} and wants_a_change(folder, manifest)
+        blocked = set(open_runs) == {Outcome.not_run} and needs_change(folder, manifest)
         remedy = "change what prevents them first" if blocked else "the same command tries them again"
         unsettled = sum(open_runs.values())
         say(f"{unsettled} of {findings.planned_runs} runs have no final outcome ({counts}); {remedy}")
     for line in _failure_lines(folder, manifest, findings):
         say(line)
-    reasons = reasons_not_run(folder, manifest)
+    reasons = count_not_run_reasons(folder, manifest)
     for line in _not_run_lines(reasons):
         say(line)
     explained = bool(reasons) and sum(reasons.values()) >= findings.outcomes.get(Outcome.not_run, 0)
@@ -178,7 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.log is not None and engine is not None:
             record_failed_jobs(folder, engine, options.log)
         finalize(folder)
-        print(folder.page, *_not_run_lines(reasons_not_run(folder, manifest)), sep="\n")  # noqa: T201 - a command's output
+        print(folder.page, *_not_run_lines(count_not_run_reasons(folder, manifest)), sep="\n")  # noqa: T201 - a command's output
 
     return exit_code_of(run)
 

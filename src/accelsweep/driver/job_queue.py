@@ -22,7 +22,7 @@ from accelsweep.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.files import read_regular, tail_bytes, tail_lines
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import BLOCK_NAME, Manifest
-from accelsweep.records.stop_reasons import Halt, Why
+from accelsweep.records.stop_reasons import Halt, StopReason
 from accelsweep.redaction import masked
 from accelsweep.schedulers.protocol import Engine, Job, JobEnd, Remedy, Resources, ask
 from accelsweep.schedulers.select import engine_of
@@ -94,7 +94,7 @@ def record_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> None:
         if folder.done(job.block).exists() or not folder.block(job.block).exists():
             continue
         if job.from_scheduler or not folder.halt(job.block).exists():
-            halt = Halt(block=job.block, why=job.reason, again="changed" if job.refused else "now")
+            halt = Halt(block=job.block, reason=job.reason, retry="changed" if job.refused else "now")
             halt.write(folder.halt(job.block))
 
 
@@ -124,7 +124,7 @@ def _refused_job(engine: Engine, block: str, refusal: str) -> FailedJob:
     lines = [line.strip().rstrip(".'") for line in refusal.splitlines() if line.strip()]
     message = masked("; ".join(dict.fromkeys(lines)).replace(":; ", ": ")) or "it gave no reason"
     temporary = engine.queue_limit(refusal) or engine.is_unreachable(refusal)
-    return FailedJob(block, Why.refused.format(engine=engine.name, words=message), refused=not temporary)
+    return FailedJob(block, StopReason.refused.format(engine=engine.name, words=message), refused=not temporary)
 
 
 def _ended_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> FailedJob:
@@ -140,7 +140,7 @@ def _ended_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> 
         ((lines[-1].strip(), log) for lines, log in sources if lines), ("it printed nothing", folder.snakemake_log)
     )
     place = log.relative_to(folder.home) if log.is_relative_to(folder.home) else log
-    reason = Why.job_ended.format(number=end.number, state=end.state, words=message, log=place)
+    reason = StopReason.job_ended.format(number=end.number, state=end.state, words=message, log=place)
     return FailedJob(block, reason, from_scheduler=bool(sources and sources[0][0]))
 
 
@@ -318,7 +318,7 @@ class JobQueue:
                 self._skipped[job.block] = halt
             if (halt := self._skipped.get(job.block)) is not None:
                 halt.write(self.folder.halt(job.block))  # for a copy again: a new Snakemake starts without halt files
-                cause = "can never start" if halt.again == "changed" else "waited too long"
+                cause = "can never start" if halt.retry == "changed" else "waited too long"
                 message = f"job {number} {cause} ({job.reason}); block {job.block} is skipped"
                 yield Remedy(self.engine.cancel([number]), message)
         self._hopeless = hopeless
@@ -329,12 +329,12 @@ class JobQueue:
             blocks = Manifest.read(self.folder.manifest).blocks
             needs = next((block.resources for block in blocks if block.name == job.block), Resources())
             keys = describe_keys(self.engine.site, needs, self.engine.keys_for(job.reason))
-            why = Why.hopeless.format(number=job.number, engine=self.engine.name, reason=job.reason, keys=keys)
-            return Halt(block=job.block, why=why, again="changed")
+            why = StopReason.hopeless.format(number=job.number, engine=self.engine.name, reason=job.reason, keys=keys)
+            return Halt(block=job.block, reason=why, retry="changed")
         minutes = self.queue_minutes
         if minutes is not None and self.clock() - self._waiting_since[job.number] >= 60 * minutes:
-            why = Why.waited.format(minutes=minutes, reason=job.reason, engine=self.engine.name)
-            return Halt(block=job.block, why=why, again="later")
+            why = StopReason.waited.format(minutes=minutes, reason=job.reason, engine=self.engine.name)
+            return Halt(block=job.block, reason=why, retry="later")
         return None
 
     def report_waiting(self, jobs: Sequence[Job]) -> None:

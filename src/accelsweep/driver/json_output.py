@@ -7,32 +7,18 @@ times are UTC in ISO 8601, and `None` is null.
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar, Self
-
-from pydantic import ConfigDict
+from typing import Any, ClassVar
 
 from accelsweep import registry
 from accelsweep.installation import __version__
 from accelsweep.json_documents import Frozen
 
 
-class AnswerPart(Frozen):
-    """A part of an answer, which can be validated from any object with attributes of these names."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-
-class Answer(AnswerPart):
+class Answer(Frozen):
     """The answer of the command `kind`. Its JSON starts with `accelsweep` (the kind), `format` and `version`."""
 
     kind: ClassVar[str]
     format: ClassVar[int] = 1
-
-    @classmethod
-    def made_of(cls, source: Any, **values: Any) -> Self:
-        """Return the answer with these `values`, and all other keys from the attributes of `source`."""
-        rest = {name: getattr(source, name) for name in cls.model_fields if name not in values}
-        return cls.model_validate(rest | values)
 
     def text(self) -> str:
         """Return the answer as JSON, in ASCII, so that labels cannot control a terminal.

@@ -6,104 +6,35 @@ import os
 from collections import Counter, defaultdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pydantic import Field
 
 from accelsweep.config.setting import shared_devices
 from accelsweep.driver.auto_batch_size import announce_searches, plan_or_searches
 from accelsweep.driver.console import Listing, say, show, warn
-from accelsweep.driver.json_output import Answer, AnswerPart
+from accelsweep.driver.json_output import Answer
 from accelsweep.driver.snakefile_functions import check_profile
-from accelsweep.planning.cost_estimate import TimeLimits
+from accelsweep.planning.cost_estimate import PlanTable, TimeLimits
 from accelsweep.planning.resources import held_in_words
 from accelsweep.records.layout import SweepFolder
 from accelsweep.schedulers.job_environment import withheld_variables
-from accelsweep.schedulers.protocol import Resources
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import approximate_duration
 
 if TYPE_CHECKING:
     from accelsweep.driver.request import Request
     from accelsweep.planning.auto_batch_size import Batches
-    from accelsweep.planning.cost_estimate import PlanEstimate, PlanTable, Took
+    from accelsweep.planning.cost_estimate import PlanEstimate, Took
     from accelsweep.planning.plan import Plan
     from accelsweep.records.plan import Manifest
 
 
-class PlannedSetting(AnswerPart):
-    """A setting that can run."""
-
-    setting: str = Field(description="the setting's name in files")
-    label: str = Field(description="the setting's label")
-    axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
-    baseline: bool = Field(description="whether speed-ups are relative to it")
-    wanted: int = Field(description="the runs that the plan wants of it")
-    settled: int = Field(description="those of them that have a final outcome already")
-
-
-class NotPlanned(AnswerPart):
-    """A setting that will not run."""
-
-    setting: str | None = Field(description="the setting's name in files, null for one that a rule dropped")
-    label: str = Field(description="the setting's label")
-    axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
-    reason: str = Field(description="why it does not run")
-
-
-class BlockInPlan(AnswerPart):
-    """A block of runs that share one allocation."""
-
-    block: str = Field(description="the block's name")
-    new: bool = Field(description="whether this plan adds it")
-    runs: int = Field(description="its runs that the plan wants")
-    settled: int = Field(description="those of them that have a final outcome already")
-    resources: Resources = Field(description="what it needs of a machine or cluster")
-
-
-class PlannedRange(AnswerPart):
-    """An estimated amount."""
-
-    least: float = Field(description="the amount for the measuring windows alone")
-    expected: float = Field(description="the expected amount")
-    most: float = Field(description="the most that time limits and retries allow")
-
-
-class PlannedTime(AnswerPart):
-    """The time and the cost of the runs that are left."""
-
-    runs_left: int = Field(description="the runs without a final outcome")
-    minutes: PlannedRange = Field(description="their time, one after another")
-    gpu_hours: PlannedRange = Field(description="that time, times the GPUs that are allocated")
-    usd: PlannedRange | None = Field(description="their cost, null where a price is missing")
-    usd_reason: str | None = Field(description="why there is no cost")
-    basis: str = Field(description="what the expected amounts are based on")
-
-
-class PlannedEffect(AnswerPart):
-    """The smallest difference that the plan's repeats can detect."""
-
-    effect: float | None = Field(description="the smallest true gain in rate that is detected with 80 % power")
-    assumption: str = Field(description="the noise that this assumes")
-    reason: str | None = Field(description="why there is none")
-
-
-class PlanAnswer(Answer):
+class PlanAnswer(PlanTable, Answer):
     """`accelsweep plan --json`: what `accelsweep run` with the same arguments would measure."""
 
     kind: ClassVar[str] = "plan"
 
-    sweep: str = Field(description="the sweep's name")
-    revision: int = Field(description="the number that this plan has, or would get")
-    settings: tuple[PlannedSetting, ...] = Field(description="the settings that can run, in grid order")
-    unsupported: tuple[NotPlanned, ...] = Field(description="settings that cannot run here")
-    excluded: tuple[NotPlanned, ...] = Field(description="settings that a rule of the experiment drops")
-    blocks: tuple[BlockInPlan, ...] = Field(description="the blocks, in the order in which they were planned")
-    wanted: int = Field(description="the runs that the plan wants")
-    settled: int = Field(description="those of them that have a final outcome already")
-    estimate: PlannedTime = Field(description="what the rest will take")
-    visible_effect: PlannedEffect = Field(description="what the repeats can detect")
-    notes: tuple[str, ...] = Field(description="what the user should know of this plan")
     warnings: tuple[str, ...] = Field(description="other processes that would disturb the runs now")
 
 
@@ -191,7 +122,7 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
     """Print a plan, with the runs that are settled already and processes that would disturb the others now."""
     table = preview_table(home, plan)
     if as_json:
-        say(PlanAnswer.made_of(table, warnings=tuple(_disturbances(plan.manifest, table))).text())
+        say(PlanAnswer(**dict(table), warnings=tuple(_disturbances(plan.manifest, table))).text())
         return
     devices = shared_devices(plan.manifest.axes, (setting.config for setting in plan.settings))
     if table.settings:

@@ -27,12 +27,12 @@ from accelsweep.executor.result_reuse import reusable_runs
 from accelsweep.measure.breakdown import SETTLING_STEPS, steps_of_pass
 from accelsweep.measure.window import WindowRules
 from accelsweep.planning.cost_estimate import RunTime, Took
-from accelsweep.records.file_lock import read_hold
+from accelsweep.records.file_lock import read_lock
 from accelsweep.records.layout import SweepFolder, known_sweeps
-from accelsweep.records.plan import Hold, Manifest, PlannedSetting
+from accelsweep.records.plan import LockOwner, Manifest, PlannedSetting
 from accelsweep.records.run_files import RunFolder, read_rank_result, readable_configs, readable_records, record_or_none
 from accelsweep.records.run_record import Record
-from accelsweep.records.sweep_progress import signs_of, steps_done
+from accelsweep.records.sweep_progress import progress_signature, steps_done
 from accelsweep.report.units import number
 from accelsweep.results import Outcome
 from accelsweep.run_config import Measure, Run, SettingConfig
@@ -102,7 +102,7 @@ class Forecast:
 
 
 def slow_run_notice(config: SettingConfig, forecast: Forecast, runs: int, options: Mapping[str, Measure]) -> str:
-    """Return how long a run and all remaining `runs` take, and which of the `measure_options` takes much less."""
+    """Return how long a run and all remaining `runs` acquire, and which of the `measure_options` takes much less."""
     phases = ", ".join(f"{phase} {count}" for phase, count in forecast.steps.items())
     duration = format_duration(forecast.seconds)
     notice = f"a step takes {forecast.step_seconds:.2g} s, so a run takes {duration} or more (steps: {phases})"
@@ -162,7 +162,7 @@ def observed_times(folder: SweepFolder, times: Iterable[RunTime | None]) -> Took
 def _times_elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
     others = [SweepFolder(folder.home, name) for name in known_sweeps(folder.home) if name != folder.name]
     for other in sorted(others, key=lambda other: other.manifest.stat().st_mtime, reverse=True)[:_MAX_SWEEPS]:
-        runs = [path.parent.name for path in other.records_on_top()[:_MAX_RECORDS]]
+        runs = [path.parent.name for path in other.latest_records()[:_MAX_RECORDS]]
         with contextlib.suppress(InputError):  # a later version's sweep must not affect this one
             yield from map(RunTime.of, readable_records(other, runs))
 
@@ -340,7 +340,7 @@ class SweepProgress:
     def activity(self) -> object:
         """Return a value that differs from the last one whenever a run has made progress or ended."""
         running = [hold.run for hold in self._holds() if hold.run]
-        return self.done, dict(self._stamps), {run: signs_of(self.folder, run) for run in running}
+        return self.done, dict(self._stamps), {run: progress_signature(self.folder, run) for run in running}
 
     def _print(self, text: str) -> None:
         self.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
@@ -404,8 +404,8 @@ class SweepProgress:
             return f"waiting for {engine.name} to start {block}"
         return f"preparing {block}: Snakemake starts its executor"
 
-    def _holds(self) -> Iterator[Hold]:
-        return filter(None, (read_hold(self.folder.hold(block)) for block in self.pending))
+    def _holds(self) -> Iterator[LockOwner]:
+        return filter(None, (read_lock(self.folder.lock(block)) for block in self.pending))
 
     def _time_left(self) -> str:
         return f"about {approximate_duration(seconds)} left" if (seconds := self.seconds_left()) else ""
@@ -421,7 +421,7 @@ class SweepProgress:
             seconds = max(seconds, len(runs) * self.forecast.seconds)
         return seconds / max(1, len(holds))  # jobs on a cluster run in parallel
 
-    def _elapsed(self, hold: Hold) -> float:
+    def _elapsed(self, hold: LockOwner) -> float:
         """Return the seconds since the start of the current run, at most its expected duration."""
         if hold.run is None or hold.run_since is None:
             return 0.0

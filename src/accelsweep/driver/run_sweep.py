@@ -155,13 +155,13 @@ def measure_sweep(
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
 
         def on_progress(progress: SweepProgress) -> None:
-            lock.beat()
+            lock.heartbeat()
             listeners.progressed(progress)
 
         queue = None
         if engine := engine_of(site):
             queue = JobQueue(folder, engine, say, plan.manifest.options.limits.queue_minutes)
-            _wait_for_earlier_jobs(queue, on_progress, lock.beat, cancel=request.cancel_old, deadline=deadline)
+            _wait_for_earlier_jobs(queue, on_progress, lock.heartbeat, cancel=request.cancel_old, deadline=deadline)
         runner = SnakemakeRunner(
             folder,
             queue,

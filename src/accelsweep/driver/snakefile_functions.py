@@ -28,7 +28,7 @@ from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.planning.resources import held_gpus
 from accelsweep.records.layout import SweepFolder, existing_sweep, sweep_name_in
 from accelsweep.records.plan import BLOCK_NAME, Manifest, PlannedBlock
-from accelsweep.records.stop_reasons import halt_of
+from accelsweep.records.stop_reasons import read_halt
 from accelsweep.schedulers.job_environment import secrets_in, withheld_variables, without_options
 from accelsweep.schedulers.protocol import Engine, Resources, Value, python
 from accelsweep.schedulers.select import engine_of
@@ -244,10 +244,10 @@ class Sweep:
     def is_skipped(self, block: str) -> bool:
         """Return whether the driver has given this block up in this command."""
         try:
-            halt = halt_of(self.folder, block)
+            halt = read_halt(self.folder, block)
         except (OSError, AccelsweepError):  # an error in this callback would make Snakemake wait for ever
             return False
-        return halt is not None and halt.again != "now"
+        return halt is not None and halt.retry != "now"
 
     def block_pattern(self, *, multi_node: bool) -> str:
         """Return the regular expression of the blocks that take several nodes, or of those that take one."""

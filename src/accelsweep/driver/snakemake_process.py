@@ -27,10 +27,10 @@ from accelsweep.driver.snakefile_functions import find_profile
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED
 from accelsweep.files import tail_lines
 from accelsweep.installation import shipped_root
-from accelsweep.records.file_lock import living_hold
+from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.records.stop_reasons import Halt, Why
+from accelsweep.records.stop_reasons import Halt, StopReason
 from accelsweep.redaction import masked
 from accelsweep.run_config import Run
 from accelsweep.schedulers.job_environment import without_options
@@ -135,7 +135,7 @@ class SnakemakeRunner:
 
     def _crashed_attempts(self) -> set[Path]:
         """Return the marker files of attempts whose executors died without recording them."""
-        living = {hold.run for hold in map(living_hold, self.folder.holds()) if hold is not None}
+        living = {hold.run for hold in map(live_lock, self.folder.locks()) if hold is not None}
         return {mark for mark in self.folder.open_attempts() if mark.parents[2].name not in living}
 
     def _abort_if_all_crash(self, marks: set[Path]) -> None:
@@ -143,17 +143,17 @@ class SnakemakeRunner:
         runs = sorted({mark.parents[2].name for mark in marks})
         settings = {Run.parse(run).setting for run in runs}
         if not self.keep_going and not self._first_failures.measured and len(settings) > 1:
-            self.abort_reason = self.abort_reason or Why.brought_down.format(runs=", ".join(runs[:2]))
+            self.abort_reason = self.abort_reason or StopReason.brought_down.format(runs=", ".join(runs[:2]))
 
     def _finish_aborted(self, reason: str) -> None:
         """Write the reason to each unfinished block, and report and publish what there is."""
         warn(reason)
         deadline = time.monotonic() + _EXECUTORS_END_SECONDS
-        while any(map(living_hold, self.folder.holds())) and time.monotonic() < deadline:
+        while any(map(live_lock, self.folder.locks())) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)  # they write a halt file of their own
         for block in Manifest.read(self.folder.manifest).blocks:
             if not self.folder.done(block.name).exists():
-                Halt(block=block.name, why=masked(reason)).write(self.folder.halt(block.name))
+                Halt(block=block.name, reason=masked(reason)).write(self.folder.halt(block.name))
         finalize(self.folder)
         with start_publisher(self.folder, self.tracking_uri) as publisher:
             finish_publishing(publisher, self.folder, self.tracking_uri)
@@ -205,7 +205,7 @@ class SnakemakeRunner:
             self.folder.stop.touch()
             say("the time budget is spent: no further run is started")
         if self._first_failures.common_error and not self.keep_going and not self.abort_reason:
-            self.abort_reason = Why.alike.format(error=self._first_failures.common_error)
+            self.abort_reason = StopReason.alike.format(error=self._first_failures.common_error)
             snakemake.kill()  # on a signal it would write a report first, without our reason
             if queue:
                 queue.cancel()

@@ -19,12 +19,12 @@ from accelsweep.driver.console import warn
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.executor.block_lock import end_executors, end_holder
 from accelsweep.json_documents import Frozen
-from accelsweep.records.cleanup import set_strangers_aside
-from accelsweep.records.file_lock import DEAD_AFTER_SECONDS, Holder, alive, living_hold, take
-from accelsweep.records.file_times import bring_all_back, clocks_that_differ
+from accelsweep.records.cleanup import set_unexpected_files_aside
+from accelsweep.records.file_lock import STALE_AFTER_SECONDS, HeldLock, acquire, live_lock, owner_is_alive
+from accelsweep.records.file_times import clamp_sweep_times, clock_warnings
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold
-from accelsweep.records.stop_reasons import forget_halts
+from accelsweep.records.plan import LockOwner
+from accelsweep.records.stop_reasons import remove_halts
 
 GRACE_SECONDS = 90.0
 """Time for another driver to end after Ctrl-C; it only waits for its own children."""
@@ -64,15 +64,15 @@ def background_drivers(folder: SweepFolder) -> Iterator[BackgroundDriver]:
         yield kind(folder)
 
 
-def active_driver(folder: SweepFolder) -> Hold | None:
+def active_driver(folder: SweepFolder) -> LockOwner | None:
     """Return the lock of the driver that runs this sweep now, on any machine, or None."""
-    return living_hold(folder.of_head("claim"))
+    return live_lock(folder.driver_file("claim"))
 
 
 def refuse_if_running(folder: SweepFolder) -> None:
     """Raise AccelsweepError if a driver runs the sweep, or an executor one of its blocks, on any machine."""
     _refuse_background_driver(folder)
-    executors = (living_hold(path) for path in folder.holds())
+    executors = (live_lock(path) for path in folder.locks())
     for hold in filter(None, (active_driver(folder), *executors)):
         raise AccelsweepError(
             f"sweep {folder.name!r} is being run by process {hold.pid} on {hold.host}; wait for it (accelsweep status "
@@ -87,7 +87,7 @@ def _refuse_background_driver(folder: SweepFolder) -> None:
 
 
 @contextlib.contextmanager
-def lock_sweep(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holder]:
+def lock_sweep(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[HeldLock]:
     """Be the driver of this sweep inside the with-block. Raises AccelsweepError if there is another one.
 
     With `cancel_old` it is ended first, and so are executors on this machine that a dead driver left behind. Raises
@@ -96,13 +96,13 @@ def lock_sweep(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Hol
     refuse_unwritable(folder)
     if cancel_old:
         end_earlier_driver(folder)
-    lock = take(folder.of_head("claim"), "head")
-    if isinstance(lock, Hold):
-        remote = f" (a driver on another machine counts as dead after {DEAD_AFTER_SECONDS:.0f} s without a heartbeat)"
+    lock = acquire(folder.driver_file("claim"), "head")
+    if isinstance(lock, LockOwner):
+        remote = f" (a driver on another machine counts as dead after {STALE_AFTER_SECONDS:.0f} s without a heartbeat)"
         raise AccelsweepError(
             f"sweep {folder.name!r} is already being run by process {lock.pid} on {lock.host} since {lock.since}"
-            f"{remote if alive(lock) is None else ''}. Wait for it (accelsweep status {folder.name}), end it with "
-            "--cancel-old, or choose another --name"
+            f"{remote if owner_is_alive(lock) is None else ''}. Wait for it (accelsweep status {folder.name}), end it "
+            "with --cancel-old, or choose another --name"
         )
     try:
         _refuse_background_driver(folder)
@@ -117,7 +117,7 @@ def end_earlier_driver(folder: SweepFolder) -> None:
         if background.conflict():
             background.end(warn, GRACE_SECONDS)
     driver = active_driver(folder)
-    if driver is not None and alive(driver) is None:
+    if driver is not None and owner_is_alive(driver) is None:
         raise AccelsweepError(
             f"sweep {folder.name!r} is being run on {driver.host}; --cancel-old works on one machine. "
             f"On {driver.host}: kill -INT {driver.pid} (kill {driver.pid} if a script started it in the background)"
@@ -136,14 +136,14 @@ def clear_leftovers(folder: SweepFolder, say: Callable[[str], None]) -> None:
     Removes a spent time budget and halt files, sets aside whatever is in the place of a file, resets modification times
     in the future, and lets features restore what they need.
     """
-    for unexpected in set_strangers_aside(folder):
+    for unexpected in set_unexpected_files_aside(folder):
         say(f"warning: {unexpected}")
     for restore in registry.loaded("before_measuring"):
         for message in restore(folder):
             say(f"warning: {message}")
     folder.stop.unlink(missing_ok=True)
-    forget_halts(folder)
-    for line in clocks_that_differ(folder, bring_all_back(folder)):
+    remove_halts(folder)
+    for line in clock_warnings(folder, clamp_sweep_times(folder)):
         say(line)
 
 

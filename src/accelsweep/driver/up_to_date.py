@@ -17,7 +17,7 @@ from accelsweep.files import remove, sha256_file
 from accelsweep.installation import shipped_root
 from accelsweep.json_documents import Document
 from accelsweep.plain_json import canonical_json, sha256_text
-from accelsweep.records.cleanup import DRAWN_SUFFIXES
+from accelsweep.records.cleanup import REPORT_SUFFIXES
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.report.captions import CAPTIONS
@@ -37,7 +37,7 @@ def mark_up_to_date(folder: SweepFolder) -> None:
     """Store the state of the sweep, if Snakemake has made everything."""
     with contextlib.suppress(FileNotFoundError):
         digest = _digest(folder)
-        files = [path for path in folder.report.iterdir() if path.suffix in DRAWN_SUFFIXES and path.is_file()]
+        files = [path for path in folder.report.iterdir() if path.suffix in REPORT_SUFFIXES and path.is_file()]
         CompletedState(digest=digest, report={path.name: sha256_file(path) for path in files}).write(folder.standing)
 
 

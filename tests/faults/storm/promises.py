@@ -70,7 +70,7 @@ class Ledger:
     def look(self, folder: SweepFolder) -> None:
         """Note the settled records with whole steps; fail if one of those noted before changed or is gone."""
         self.check(folder)
-        for path in folder.records_on_top():
+        for path in folder.latest_records():
             run = path.parent.name
             try:
                 record = read_record(folder, run) if path.is_file() else None

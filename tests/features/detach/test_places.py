@@ -28,7 +28,7 @@ from accelsweep.features.detach.places import (
     ways_to_end,
 )
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold
+from accelsweep.records.plan import LockOwner
 from accelsweep.schedulers import slurm as slurm_
 from accelsweep.schedulers.protocol import JobOffer
 from accelsweep.signals import DriverEvicted, JobCancelled, raise_on_eviction
@@ -82,7 +82,7 @@ def test_a_tmux_session_gets_the_words_the_folder_and_the_environment_exactly(fo
     assert Tmux().start(folder, ("sh", "-c", script, "sh", *WORDS), name_in(Tmux(), folder)) == session
     until(lambda: str(folder.home) in head_log(folder).read_text() if head_log(folder).exists() else False, 30)
     assert head_log(folder).read_text().splitlines() == [*WORDS, "by us; only", str(folder.home)]
-    Handed(place="tmux", name=session, host=os.uname().nodename, since="").write(folder.of_head("handed"))
+    Handed(place="tmux", name=session, host=os.uname().nodename, since="").write(folder.driver_file("handed"))
     assert detached(folder)[1].words == f"tmux session {session}"
     subprocess.run(Tmux().end_with(session), shell=True, check=True)  # as a user types it
     until(lambda: Tmux().state(session) is None, 30)
@@ -96,16 +96,16 @@ def test_a_machine_with_neither_systemd_nor_tmux_is_refused_with_what_to_install
 
 
 def test_a_head_that_has_ended_is_nowhere_whatever_became_of_its_place(folder):
-    Handed(place="tmux", name="none", host="elsewhere", since="").write(folder.of_head("handed"))
-    Hold(block="head", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.of_head("claim"))
-    HeadEnd(code=0).write(folder.of_head("ended"))
+    Handed(place="tmux", name="none", host="elsewhere", since="").write(folder.driver_file("handed"))
+    LockOwner(block="head", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.driver_file("claim"))
+    HeadEnd(code=0).write(folder.driver_file("ended"))
     assert detached(folder) is None
 
 
 def test_a_head_on_another_machine_is_told_by_its_hold(folder):
-    Handed(place="tmux", name="none", host="elsewhere", since="").write(folder.of_head("handed"))
+    Handed(place="tmux", name="none", host="elsewhere", since="").write(folder.driver_file("handed"))
     assert detached(folder) is None
-    Hold(block="head", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.of_head("claim"))
+    LockOwner(block="head", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.driver_file("claim"))
     assert detached(folder)[1] == Whereabouts("tmux on elsewhere")
 
 
@@ -147,7 +147,7 @@ def test_a_slurm_that_does_not_answer_is_no_end_of_a_head_and_no_cancelling(slur
 
 
 def test_a_sweep_with_a_heads_job_is_left_alone_while_slurm_does_not_answer(folder, slurm, monkeypatch, tmp_path):
-    Handed(place="slurm", name="12", host="login", since="").write(folder.of_head("handed"))
+    Handed(place="slurm", name="12", host="login", since="").write(folder.driver_file("handed"))
     slurm.says(AccelsweepError("squeue did not answer within 60 s"))
     (tmp_path / "squeue").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -17,11 +17,12 @@ from accelsweep.cli.options import AsJson, DryRun, FailIf, complete_override
 from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.config.versions import Version
 from accelsweep.driver.console import say
-from accelsweep.driver.json_output import Answer, AnswerPart
+from accelsweep.driver.json_output import Answer
 from accelsweep.driver.plan_preview import plan_to_show, show_plan
 from accelsweep.driver.request import Extension, Request
 from accelsweep.driver.run_sweep import new_findings, run_sweep
 from accelsweep.errors import InputError, nearest
+from accelsweep.json_documents import Frozen
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
@@ -50,18 +51,7 @@ TwoVersions = Annotated[
 ]
 
 
-# The answer of `accelsweep ab`.
-
-
-class ComparedVersion(AnswerPart):
-    """A version, the one that the others are compared with first."""
-
-    name: str = Field(description="the name as it was typed")
-    kind: str = Field(description="what the digest is of: `commit`, `files` or `environment`")
-    digest: str = Field(description="the commit's hash, or the digest of the files or of the environment's packages")
-
-
-class VersionedSetting(AnswerPart):
+class VersionedSetting(Frozen):
     """A setting in a later version, beside the same setting in the first one."""
 
     setting: str = Field(description="the setting's name in files")
@@ -86,7 +76,7 @@ class AbAnswer(Answer):
 
     sweep: str = Field(description="the sweep's name")
     headline: str = Field(description="the report's headline")
-    versions: tuple[ComparedVersion, ...] = Field(description="what was compared")
+    versions: tuple[Version, ...] = Field(description="what was compared")
     family: int = Field(description="the number of ratios whose intervals hold together")
     confidence: float = Field(description="the confidence with which they do")
     threshold: float = Field(description="the relative difference below which a change does not matter")
@@ -320,7 +310,7 @@ def _answer(found: VersionsFound) -> AbAnswer:
     return AbAnswer(
         sweep=findings.sweep,
         headline=findings.recommendation.headline,
-        versions=tuple(map(ComparedVersion.model_validate, manifest.compared)),
+        versions=manifest.compared,
         family=findings.family,
         confidence=findings.confidence,
         threshold=findings.threshold,

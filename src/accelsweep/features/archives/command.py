@@ -107,7 +107,7 @@ def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) 
 
 
 def _print(folder: SweepFolder, archive: CheckedArchive, differing: list[str]) -> None:
-    say(f"{folder.root}: {count_of(len(folder.records_on_top()), 'record')}")
+    say(f"{folder.root}: {count_of(len(folder.latest_records()), 'record')}")
     if not differing:
         say("findings and report, made anew from the records, are the archive's, byte for byte")
     else:

@@ -34,7 +34,7 @@ from accelsweep.features.detach.places import (
     ways_to_end,
 )
 from accelsweep.files import open_regular, tail_lines
-from accelsweep.records.file_lock import living_hold
+from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import now
 from accelsweep.schedulers.job_environment import secrets_in
@@ -65,7 +65,7 @@ def hand_over(home: Path, request: Request, answers_here: Sequence[str]) -> int 
         if found := detached(folder):
             raise AccelsweepError(f"sweep {sweep!r} has a head already: {found[1].words}; accelsweep attach {sweep}")
         if request.cancel_old and (engine := engine_of(site)):
-            wait_for_earlier_jobs(JobQueue(folder, engine, say), cancel=True, on_poll=head.beat)
+            wait_for_earlier_jobs(JobQueue(folder, engine, say), cancel=True, on_poll=head.heartbeat)
         if plan is not None and not folder.manifest.exists():
             write_plan(home, plan)  # for `status` while the head waits; a later plan is the head's to write
         HeadOrder(
@@ -74,7 +74,7 @@ def hand_over(home: Path, request: Request, answers_here: Sequence[str]) -> int 
             sweeps=errand.sweeps,
             revision=plan.manifest.revision if plan is not None else 1,
             secrets={name: os.environ[name] for name in _left_behind(place, site)},
-        ).write(folder.of_head("order"))
+        ).write(folder.driver_file("order"))
         handed = _started(place, folder)
     return _told(place, folder, handed)
 
@@ -86,17 +86,17 @@ def _left_behind(place: Place, site: Site) -> list[str]:
 
 def _started(place: Place, folder: SweepFolder) -> Handed:
     """Have the place start the head; without one the order is taken back."""
-    for file in (folder.of_head("ended"), head_log(folder)):
+    for file in (folder.driver_file("ended"), head_log(folder)):
         file.unlink(missing_ok=True)
     head_log(folder).parent.mkdir(parents=True, exist_ok=True)
     command = (sys.executable, "-P", "-m", "accelsweep.features.detach.job", str(folder.root))
     try:
         name = place.start(folder, command, name_in(place, folder))
     except BaseException:
-        folder.of_head("order").unlink()
+        folder.driver_file("order").unlink()
         raise
     handed = Handed(place=place.kind, name=name, host=socket.gethostname(), since=now())
-    handed.write(folder.of_head("handed"))
+    handed.write(folder.driver_file("handed"))
     return handed
 
 
@@ -118,7 +118,8 @@ def _told(place: Place, folder: SweepFolder, handed: Handed) -> int:
 def _see_begin(place: Place, folder: SweepFolder, name: str) -> None:
     """Wait until the head holds the sweep, or has ended. Raises AccelsweepError if it ends before it begins."""
     deadline = time.monotonic() + _BEGIN_SECONDS
-    while living_hold(folder.of_head("claim")) is None and end_of_head(folder) is None and time.monotonic() < deadline:
+    lock = folder.driver_file("claim")
+    while live_lock(lock) is None and end_of_head(folder) is None and time.monotonic() < deadline:
         if place.state(name) is None and end_of_head(folder) is None:
             said = [line for line in tail_lines(head_log(folder)) if line.strip()] if head_log(folder).exists() else []
             why = said[-1] if said else "it said nothing"

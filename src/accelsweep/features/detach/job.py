@@ -36,7 +36,7 @@ from accelsweep.driver.run_sweep import (
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, DamagedFile
 from accelsweep.features.detach.places import Handed, HeadEnd, HeadJob, name_in, whole_nodes
 from accelsweep.json_documents import Document
-from accelsweep.records.file_lock import living_hold
+from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder, sweep_parser
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import now
@@ -163,8 +163,8 @@ _Answer = TypeVar("_Answer")
 
 def carry_on(folder: SweepFolder) -> int:
     """Do what the order of this sweep says; return the exit code."""
-    order, began = HeadOrder.read(folder.of_head("order")).begun(folder), time.monotonic()
-    order.write(folder.of_head("order"))
+    order, began = HeadOrder.read(folder.driver_file("order")).begun(folder), time.monotonic()
+    order.write(folder.driver_file("order"))
     os.environ.update(order.secrets)
     if order.site.scheduler == "slurm":
         raise_on_eviction(lambda: HeadJob().cancelled(os.environ.get("SLURM_JOB_ID", "")))
@@ -184,8 +184,8 @@ def carry_on(folder: SweepFolder) -> int:
             left = True
     finally:
         if not left:
-            HeadEnd(code=code).write(folder.of_head("ended"))
-            folder.of_head("order").unlink(missing_ok=True)
+            HeadEnd(code=code).write(folder.driver_file("ended"))
+            folder.driver_file("order").unlink(missing_ok=True)
     return EXIT_OK if left else code
 
 
@@ -205,7 +205,7 @@ def _cancel_jobs_of_chain(folder: SweepFolder, order: HeadOrder) -> None:
 def _let_the_last_one_go(folder: SweepFolder, order: HeadOrder) -> None:
     """Wait for the hold of the head before this one, where that was killed on another node: it goes silent soon."""
     deadline = time.monotonic() + _HOLD_SECONDS
-    while order.starts > 1 and living_hold(folder.of_head("claim")) is not None and time.monotonic() < deadline:
+    while order.starts > 1 and live_lock(folder.driver_file("claim")) is not None and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
 
 
@@ -234,11 +234,11 @@ def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
             raise AccelsweepError(f"the time of this head is up, and {why}. {again}")
         with contextlib.suppress(AccelsweepError):  # it finds nodes to stay away from; `start` tells of a refusal
             place.check(folder, name)
-        order.write(folder.of_head("order"))
+        order.write(folder.driver_file("order"))
         command = (sys.executable, "-P", "-m", "accelsweep.features.detach.job", str(folder.root))
         after = os.environ.get("SLURM_JOB_ID")
         number = _answered(lambda: place.start(folder, command, name, after=after), deadline)
-    Handed(place="slurm", name=number, host=socket.gethostname(), since=now()).write(folder.of_head("handed"))
+    Handed(place="slurm", name=number, host=socket.gethostname(), since=now()).write(folder.driver_file("handed"))
     say(f"the time of this head is up: job {number} takes over, with {count_of(len(left), 'job')} of the sweep")
     return EXIT_OK
 
@@ -271,7 +271,7 @@ def last_of_chain(starts: int, *, moved: bool, waiting: int) -> str | None:
 def _stamps(folder: SweepFolder, order: HeadOrder) -> list[tuple[str, int]]:
     """Return what differs once a run of the sweeps has ended."""
     folders = [SweepFolder(folder.home, sweep) for sweep in order.sweeps]
-    return [(str(path), path.stat().st_mtime_ns) for one in folders for path in one.records_on_top()]
+    return [(str(path), path.stat().st_mtime_ns) for one in folders for path in one.latest_records()]
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from accelsweep.driver.sweep_lock import BackgroundState
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError, NewerFile
 from accelsweep.json_documents import AtLeast1, Document, Frozen, JobMemory
 from accelsweep.plain_json import sha256_text
-from accelsweep.records.file_lock import living_hold
+from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.schedulers import slurm
 from accelsweep.schedulers.job_environment import for_jobs
@@ -63,7 +63,7 @@ class HeadEnd(Document):
 def handed_head(folder: SweepFolder) -> Handed | None:
     """Return the last head that was handed over, None where there was none."""
     with contextlib.suppress(FileNotFoundError, DamagedFile, NewerFile):
-        return Handed.read(folder.of_head("handed"))
+        return Handed.read(folder.driver_file("handed"))
     return None
 
 
@@ -75,7 +75,7 @@ def head_log(folder: SweepFolder) -> Path:
 def end_of_head(folder: SweepFolder) -> int | None:
     """Return the exit code of the last detached head, None where it has not ended, or was killed."""
     with contextlib.suppress(FileNotFoundError, DamagedFile, NewerFile):
-        return HeadEnd.read(folder.of_head("ended")).code
+        return HeadEnd.read(folder.driver_file("ended")).code
     return None
 
 
@@ -488,7 +488,7 @@ def detached(folder: SweepFolder) -> tuple[Handed, Whereabouts] | None:
     if handed is None or end_of_head(folder) is not None:
         return None
     if handed.place != "slurm" and handed.host != socket.gethostname():  # nobody can be asked but its hold
-        lives = living_hold(folder.of_head("claim")) is not None
+        lives = live_lock(folder.driver_file("claim")) is not None
         found = Whereabouts(f"{handed.place} on {handed.host}") if lives else None
     else:
         found = place_of(handed).state(handed.name)

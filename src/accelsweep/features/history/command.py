@@ -114,7 +114,7 @@ def show_history(home: Path, names: Sequence[str], *, as_json: bool = False) -> 
     command = shlex.join(["accelsweep", "history", *names])
     page = write_history(history, history_folder(home, history.sources), command)
     if as_json:
-        say(HistoryAnswer.made_of(history, report=str(page)).text())
+        say(HistoryAnswer(**dict(history), report=str(page)).text())
     else:
         _print(history, page)
 

@@ -13,7 +13,7 @@ import typer
 from pydantic import Field
 
 from accelsweep.cli.options import AsJson, SweepName, TrackingUri, complete_setting
-from accelsweep.cli.runs import full_name
+from accelsweep.cli.runs import resolve_setting
 from accelsweep.config.setting import axes_in_words
 from accelsweep.config.sweep_options import Limits
 from accelsweep.driver.console import Listing, say, show, warn
@@ -152,7 +152,7 @@ def profile_settings(
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
-    settings = [full_name(folder, given) for given in names]
+    settings = [resolve_setting(folder, given) for given in names]
     if len(settings) > 2 or len(set(settings)) < len(settings):
         raise InputError("profile takes one setting, or two different ones to tell what they differ in")
     runs = read_runs(folder, manifest)
