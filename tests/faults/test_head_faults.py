@@ -47,7 +47,7 @@ class Dying(SmallCNN):
 BOTH = "{when:{model._target_:mine.Dying,data._target_:mine.Hanging},because:one_fault_at_a_time}"
 
 
-@pytest.mark.long  # drive/test_head.py refuses it, storms kill heads
+@pytest.mark.long  # driver/test_sweep_lock.py refuses it, storms kill heads
 def test_a_second_head_is_refused_and_a_supervisor_that_outlived_its_head_is_waited_for(
     home: Home, inject: Inject
 ) -> None:
@@ -68,7 +68,7 @@ def test_a_second_head_is_refused_and_a_supervisor_that_outlived_its_head_is_wai
     inject("orphan supervisor waited for")
 
 
-@pytest.mark.long  # tests/drive/test_head.py ends heads and orphans; only here they are a whole road's
+@pytest.mark.long  # tests/driver/test_sweep_lock.py ends heads and orphans; only here they are a whole road's
 def test_cancel_old_ends_the_living_head_and_its_supervisor(home: Home, inject: Inject) -> None:
     home.module("mine", MINE)
     ledger = HeadLedger(home, *ONE_RUN)

@@ -51,21 +51,20 @@ class ChildProcess:
         *,
         cwd: Path,
         log: Path,
-        variables: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
         descriptors: Sequence[int] = (),
     ) -> ChildProcess:
         """Start `command` in `cwd` with its output in `log`, which is overwritten.
 
-        `environment` replaces ours, and `variables` are added: secrets go there, because arguments show in process
-        lists. `descriptors` stay open under the same numbers.
+        Secrets go into the `environment`, ours by default, because arguments show in process lists. `descriptors` stay
+        open under the same numbers.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
                 cwd=cwd,
-                env={**(os.environ if environment is None else environment), **(variables or {})},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -182,8 +181,8 @@ def _last_message(log: Path) -> str | None:
 
 def _start_publisher(folder: SweepFolder, tracking_uri: str | None, *options: str) -> ChildProcess:
     command = [sys.executable, "-P", "-m", "accelsweep.tracking.live_publishing", str(folder.root), *options]
-    variables = {"MLFLOW_TRACKING_URI": tracking_uri} if tracking_uri else {}
-    return ChildProcess.start(command, cwd=folder.home, log=folder.publish_log, variables=variables)
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri} if tracking_uri else None
+    return ChildProcess.start(command, cwd=folder.home, log=folder.publish_log, environment=environment)
 
 
 def _is_published(folder: SweepFolder, tracking_uri: str | None) -> bool:
@@ -231,7 +230,8 @@ def start_fork_server(home: Path, log: Path, variables: Mapping[str, str]) -> tu
         listener.listen()
         number = listener.fileno()
         command = [sys.executable, "-P", "-m", "accelsweep.executor.fork_server", str(number)]
-        return name, ChildProcess.start(command, cwd=home, log=log, variables=variables, descriptors=(number,))
+        environment = {**os.environ, **variables}
+        return name, ChildProcess.start(command, cwd=home, log=log, environment=environment, descriptors=(number,))
 
 
 @contextlib.contextmanager

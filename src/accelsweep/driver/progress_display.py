@@ -102,7 +102,7 @@ class Forecast:
 
 
 def slow_run_notice(config: SettingConfig, forecast: Forecast, runs: int, options: Mapping[str, Measure]) -> str:
-    """Return how long a run and all remaining `runs` acquire, and which of the `measure_options` takes much less."""
+    """Return how long a run and all remaining `runs` take, and which of the `measure_options` takes much less."""
     phases = ", ".join(f"{phase} {count}" for phase, count in forecast.steps.items())
     duration = format_duration(forecast.seconds)
     notice = f"a step takes {forecast.step_seconds:.2g} s, so a run takes {duration} or more (steps: {phases})"

@@ -44,7 +44,7 @@ def mark_up_to_date(folder: SweepFolder) -> None:
 def remove_altered_report(folder: SweepFolder) -> None:
     """Remove the report's page if a file of the report is missing or altered, so that Snakemake makes the report again.
 
-    Snakemake itself only looks at modification times of the page and the figures.
+    Snakemake itself only compares modification times of the page and the figures.
     """
 
     def altered(path: Path, checksum: str) -> bool:
