@@ -135,7 +135,7 @@ class SnakemakeRunner:
 
     def _crashed_attempts(self) -> set[Path]:
         """Return the marker files of attempts whose executors died without recording them."""
-        living = {hold.run for hold in map(live_lock, self.folder.locks()) if hold is not None}
+        living = {lock.run for lock in map(live_lock, self.folder.locks()) if lock is not None}
         return {mark for mark in self.folder.open_attempts() if mark.parents[2].name not in living}
 
     def _abort_if_all_crash(self, marks: set[Path]) -> None:

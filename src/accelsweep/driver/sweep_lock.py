@@ -73,9 +73,9 @@ def refuse_if_running(folder: SweepFolder) -> None:
     """Raise AccelsweepError if a driver runs the sweep, or an executor one of its blocks, on any machine."""
     _refuse_background_driver(folder)
     executors = (live_lock(path) for path in folder.locks())
-    for hold in filter(None, (active_driver(folder), *executors)):
+    for lock in filter(None, (active_driver(folder), *executors)):
         raise AccelsweepError(
-            f"sweep {folder.name!r} is being run by process {hold.pid} on {hold.host}; wait for it (accelsweep status "
+            f"sweep {folder.name!r} is being run by process {lock.pid} on {lock.host}; wait for it (accelsweep status "
             f"{folder.name}) or stop it first"
         )
 
