@@ -77,7 +77,7 @@ def start_snakemake(folder: SweepFolder, options: Sequence[str], temporary: Path
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "results"]
     # Snakemake starts more of itself: `-P` is for this process, the variable for those.
     environment = {**without_options(os.environ), "PYTHONSAFEPATH": "1"}
-    return ChildProcess.start(command, cwd=folder.home, log=folder.snakemake_log, environment=environment)
+    return ChildProcess(command, cwd=folder.home, log=folder.snakemake_log, environment=environment)
 
 
 _POLL_SECONDS = 0.5
