@@ -27,7 +27,7 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.records.file_lock import living_hold
+from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
@@ -73,7 +73,7 @@ class Soak:
         for child in found["head"].children():
             if child.status() != psutil.STATUS_ZOMBIE and "accelsweep.tracking.live_publishing" in child.cmdline():
                 found["publisher"] = child
-        holds = filter(None, map(living_hold, self.folder.holds()))
+        holds = filter(None, map(live_lock, self.folder.locks()))
         found.update(("supervisor", psutil.Process(hold.pid)) for hold in holds)
         return found
 
@@ -142,7 +142,7 @@ def run_seconds(folder: SweepFolder) -> tuple[float, float]:
     """
     manifest = Manifest.read(folder.manifest)
     fifth = max(1, len(manifest.blocks) // 5)
-    records = [Record.read(path) for path in folder.records_on_top()]
+    records = [Record.read(path) for path in folder.latest_records()]
     starts: dict[str, list[datetime]] = {}
     for record in sorted(records, key=lambda record: record.started_at):
         starts.setdefault(record.block, []).append(datetime.fromisoformat(record.started_at))
@@ -177,7 +177,7 @@ def published(home: Path) -> int:
 def judged(soak: Soak) -> list[tuple[str, str, str, bool | None]]:
     """Return what was looked at, what was seen, the aim, and whether it is met; None where it was not measured."""
     wanted = len(Manifest.read(soak.folder.manifest).wanted_runs())
-    records = len(soak.folder.records_on_top())
+    records = len(soak.folder.latest_records())
     before, after = run_seconds(soak.folder)
     seconds, mib = report(soak.home)
     copies = published(soak.home)

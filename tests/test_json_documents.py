@@ -70,7 +70,7 @@ def test_only_regular_files_of_limited_size_are_read(tmp_path):
     zeros.symlink_to("/dev/zero")
     folder.mkdir()
     for path in (fifo, zeros, folder):
-        with pytest.raises(DamagedFile, match=f"{path.name}: it is no file: something else stands in its place"):
+        with pytest.raises(DamagedFile, match=f"{path.name}: it is not a file: something else is in its place"):
             Note.read(path)
     sparse = tmp_path / "sparse"
     with sparse.open("wb") as file:

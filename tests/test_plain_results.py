@@ -51,7 +51,7 @@ def test_numbers_of_numpy_are_written_as_numbers(tmp_path: Path) -> None:
 def test_the_executor_refuses_a_result_that_is_not_valid(tmp_path: Path, change: dict[str, object]) -> None:
     path = tmp_path / "rank-0.json"
     path.write_text(json.dumps({**asdict(RESULT), **change}))
-    with pytest.raises(DamagedFile, match="it is no result of a rank"):
+    with pytest.raises(DamagedFile, match="it is not a rank's result"):
         read_rank_result(path)
 
 

@@ -6,15 +6,16 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
-from typing import Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from tables import cell, code, plain, table
 
 from accelsweep.driver.json_output import all_answers
 from accelsweep.records.estimates import Estimate
 from accelsweep.results import Doubt
-from accelsweep.schedulers.protocol import Resources
+from accelsweep.schedulers.protocol import Job, Resources
 
 HEAD = """# JSON answers
 
@@ -34,10 +35,11 @@ accelsweep runs quickstart --json | jq '[.runs[] | select(.doubts == []).rate | 
 """
 ELSEWHERE = {
     Doubt: "A reason to distrust a number. `code` is stable, and `remedy` says what to do.",
+    Job: "A job of the sweep in a cluster's queue. `reason` is why it waits; `nodes` is empty until it runs.",
     Estimate: "A value with its interval. Without one, `low` and `high` are null, and `reason` says why.",
     Resources: "What a block needs of a machine or a cluster.",
 }
-"""Parts that come from records and plans; their own descriptions are for readers of the code."""
+"""Descriptions of parts whose docstrings are for readers of the code."""
 
 _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything", type(None): "null"}
 
@@ -61,13 +63,14 @@ def _keys(part: type) -> str:
 
 
 def _fields(part: type) -> Iterator[tuple[str, Any, str]]:
-    """Yield the name, the type and the description of each field of a model, or of a dataclass, which has none."""
+    """Yield the name, the type and the description of each field of a model or a dataclass."""
     if issubclass(part, BaseModel):
         for name, field in part.model_fields.items():
             yield name, field.annotation, field.description or ""
     else:
-        for name, kind in get_type_hints(part).items():
-            yield name, kind, ""
+        for name, kind in get_type_hints(part, include_extras=True).items():
+            annotated, *metadata = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+            yield name, annotated, "".join(each.description or "" for each in metadata if isinstance(each, FieldInfo))
 
 
 def _kind(kind: Any) -> str:

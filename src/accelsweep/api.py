@@ -1,4 +1,4 @@
-"""A sweep in a notebook: frames of its runs and settings, its findings, raw steps and charts, and its first screen."""
+"""The Python API for notebooks and scripts: plan, run and open sweeps, and read them as frames, findings and charts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from accelsweep.analysis.collect import read_runs, utf8_safe
 from accelsweep.analysis.merge_sweeps import Part, analyse_together
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.setting import label
-from accelsweep.driver.plan_preview import in_short, made_plan, table_of
+from accelsweep.driver.plan_preview import plan_to_show, preview_table, summary_lines
 from accelsweep.driver.request import Request
-from accelsweep.driver.run_sweep import carried_out
+from accelsweep.driver.run_sweep import run_sweep
 from accelsweep.errors import EXIT_INTERRUPTED, InputError, nearest
 from accelsweep.planning.cost_estimate import PlanTable
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import SweepFolder, existing_sweep, known_sweeps
-from accelsweep.records.plan import Manifest, MergedName, name_together
+from accelsweep.records.plan import Manifest, MergedName, joined_name
 from accelsweep.records.run_files import read_steps
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.html_page import TEMPLATES, render_static
@@ -43,14 +43,14 @@ _COUNTS = ("repeat", "position", "attempt", "seed")
 
 
 def runs_frame(rows: Iterable[RunRow], axes: Iterable[str]) -> pd.DataFrame:
-    """Return one row for each run, in block order, and for each unsupported setting (whose `run` is missing).
+    """Return one row per run, in block order, and per unsupported setting (without a `run`).
 
-    `axis.KEY` is its value on an axis. Each metric has a column under its name in the reference; one without a value is
-    missing, never 0. Times are UTC, and `wall_seconds` is the length of the run with its start and its end.
+    `axis.KEY` is the value on an axis. Each metric has a column of its name in the reference; a missing value is NaN,
+    never 0. Times are UTC, and `wall_seconds` is the duration of the run with its start and end.
     """
-    found, named = list(rows), list(axes)
-    metrics = dict.fromkeys(name for row in found for name in row.metrics)
-    frame = _frame([_run(row, named, list(metrics)) for row in found])
+    runs, axis_names = list(rows), list(axes)
+    metrics = dict.fromkeys(name for run in runs for name in run.metrics)
+    frame = _frame([_run(run, axis_names, list(metrics)) for run in runs])
     for column in _TIMES:
         frame[column] = pd.to_datetime(frame[column], utc=True, format="ISO8601")
     return frame.astype(dict.fromkeys(_COUNTS, "Int64"))
@@ -79,12 +79,10 @@ def _run(row: RunRow, axes: Sequence[str], metrics: Sequence[str]) -> dict[str, 
 
 
 def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return the rows as a frame, whose texts pandas keeps in UTF-8: an axis' value may hold half a surrogate pair."""
+    """Return the rows as a frame, in UTF-8 as pandas requires: an axis' value may contain half a surrogate pair."""
     return pd.DataFrame(
-        [
-            {utf8_safe(name): utf8_safe(one) if isinstance(one, str) else one for name, one in row.items()}
-            for row in rows
-        ]
+        {utf8_safe(name): utf8_safe(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in rows
     )
 
 
@@ -93,11 +91,11 @@ def _number(value: float | None) -> float:
 
 
 def settings_frame(findings: Findings) -> pd.DataFrame:
-    """Return one row for each setting and kind of hardware, in the order of the grid, with the report's numbers.
+    """Return one row per setting and kind of hardware, in grid order, with the report's numbers.
 
-    The rate stands under the name of its metric, such as `samples_per_second`. `speedup_ratio` is the ratio to the
-    baseline, missing where there is none. `NAME_low` and `NAME_high` are the ends of an interval. Costs stand under
-    their own names. `NAME_median` is the median of any metric over the repeats.
+    The column of the rate is named after its metric, such as `samples_per_second`. `speedup_ratio` is the ratio to the
+    baseline, if any. `NAME_low` and `NAME_high` are the ends of an interval, `NAME_median` is a metric's median over
+    the repeats. Costs have columns of their own names.
     """
     return _frame([_setting(findings, setting) for setting in findings.settings])
 
@@ -112,9 +110,9 @@ def _setting(findings: Findings, setting: SettingFinding) -> dict[str, Any]:
     row |= _interval("quality", setting.quality) | _interval("quality_difference", setting.quality_difference)
     row |= {"quality_verdict": setting.quality_verdict}
     row |= _interval("time_to_target_seconds", setting.time_to_target)
-    for name in sorted({name for each in findings.settings for name in each.costs}):
+    for name in sorted({name for other in findings.settings for name in other.costs}):
         row |= _interval(name, setting.costs.get(name))
-    for name in sorted({name for each in findings.settings for name in each.metrics}):
+    for name in sorted({name for other in findings.settings for name in other.metrics}):
         summary = setting.metrics.get(name)
         row[f"{name}_median"] = _number(summary.median if summary else None)
     row["bottleneck"] = setting.bottleneck.verdict if setting.bottleneck else None
@@ -129,7 +127,7 @@ def _interval(name: str, estimate: Estimate | None) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _RunFiles:
-    """The files of runs in folders that lie anywhere. In one folder runs have their own names, in several SWEEP/RUN."""
+    """The files of runs in one sweep folder, or in several anywhere, whose runs are named SWEEP/RUN."""
 
     folders: Sequence[SweepFolder]
 
@@ -148,21 +146,21 @@ class _RunFiles:
 
 
 class OpenedSweep:
-    """One sweep, or several merged ones, as their records were when they were opened. Nothing is ever written.
+    """One sweep, or several merged ones, as their records were on opening. Nothing is ever written.
 
-    `name` is the sweep's name, `A+B` of several, whose runs are named SWEEP/RUN. As the last line of a notebook's
-    setting it shows the report's first screen.
+    `name` is the sweep's name, `A+B` for several, whose runs are named SWEEP/RUN. As the last line of a notebook cell,
+    it shows the report's first screen.
     """
 
     def __init__(self, folders: Sequence[SweepFolder]) -> None:
-        """`folders` are the sweeps' folders; the first gives the baseline. `accelsweep.open` makes one for you."""
-        self.name = name_together([folder.name for folder in folders])
+        """`folders` are the sweeps' folders; the first gives the baseline. Use `accelsweep.open`."""
+        self.name = joined_name([folder.name for folder in folders])
         self._files = _RunFiles(folders)
         self._parts = [_part(folder) for folder in folders]
 
     @cached_property
     def findings(self) -> Findings:
-        """All numbers of the report, made from the records: with intervals, verdicts and doubts."""
+        """All numbers of the report, computed from the records: with intervals, verdicts and doubts."""
         if len(self._parts) > 1:
             return analyse_together(self.name, self._parts)
         (part,), (folder,) = self._parts, self._files.folders
@@ -170,48 +168,46 @@ class OpenedSweep:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """A row for each planned run: outcome and reason, axes (`axis.KEY`), metrics with their units in the names."""
-        rows = ((part.name, row) for part in self._parts for row in part.runs)
-        named = (
-            replace(row, sweep=sweep, run=None if row.run is None else self._files.name(sweep, row.run))
-            for sweep, row in rows
+        """A row per planned run: outcome and reason, axes (`axis.KEY`), metrics with units in their names."""
+        rows = (
+            replace(row, sweep=part.name, run=None if row.run is None else self._files.name(part.name, row.run))
+            for part in self._parts
+            for row in part.runs
         )
-        return runs_frame(named, dict.fromkeys(axis for part in self._parts for axis in part.manifest.axes))
+        return runs_frame(rows, dict.fromkeys(axis for part in self._parts for axis in part.manifest.axes))
 
     @cached_property
     def settings(self) -> pd.DataFrame:
-        """A row for each setting: rate, speed-up and verdict with intervals, quality, costs, medians of all metrics."""
+        """A row per setting: rate, speed-up and verdict with intervals, quality, costs, medians of all metrics."""
         return settings_frame(self.findings)
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The names of the figures that can be drawn of this sweep, in the order of the report."""
+        """The names of the figures of this sweep, in the order of the report."""
         return tuple(figure.name for figure in self._content.figures)
 
     def figure(self, name: str) -> alt.LayerChart:
-        """Return a figure of the report, such as `speedup`, as an Altair chart with its data in it.
+        """Return a figure of the report, such as `speedup`, as an Altair chart that includes its data.
 
-        Raises InputError for a figure that there is not, or that cannot be drawn of this sweep, with the reason.
+        Raises InputError for an unknown figure, or with the reason why this sweep does not have it.
         """
-        drawn = {figure.name: figure for figure in self._content.figures}
-        if name in drawn:
-            return alt.LayerChart.from_dict(drawn[name].static_specification())
+        figures = {figure.name: figure for figure in self._content.figures}
+        if name in figures:
+            return alt.LayerChart.from_dict(figures[name].static_specification())
         reason = next((skipped.reason for skipped in self._content.skipped if skipped.name == name), None)
         if reason is not None:
-            raise InputError(f"the figure {name!r} cannot be drawn of {self.name}: {reason}")
-        raise InputError(f"no figure {name!r}{nearest(name, drawn)}; of {self.name} there are: {', '.join(drawn)}")
+            raise InputError(f"the figure {name!r} cannot be drawn for {self.name}: {reason}")
+        raise InputError(f"no figure {name!r}{nearest(name, figures)}; {self.name} has: {', '.join(figures)}")
 
     def steps(self, run: str) -> pd.DataFrame:
-        """Return a run's raw steps, one row for each step of each rank; `phase` is `warmup` or `window`.
+        """Return a run's raw steps, one row per step and rank.
 
-        The other columns are `rank`, `step`, `step_seconds`, `samples` and `train_loss`.
-        Raises InputError for a run that the plan does not have or that left no steps; DamagedFile if they are damaged.
+        The columns are `rank`, `step`, `phase` (`warmup` or `window`), `step_seconds`, `samples` and `train_loss`.
+        Raises InputError for a run that is not planned or has no steps; DamagedFile if they are damaged.
         """
         outcomes = {row.run: row for row in self.runs.itertuples() if isinstance(row.run, str)}
         if run not in outcomes:
-            raise InputError(
-                f"no run {run!r} in {self.name}{nearest(run, outcomes)}; its column .runs.run has them all"
-            )
+            raise InputError(f"no run {run!r} in {self.name}{nearest(run, outcomes)}; .runs.run lists them")
         path, record = self._files.steps(run), self._files.record(run)
         if not (path.is_file() and record.is_file()):
             raise InputError(f"the run {run!r} left no steps: {outcomes[run].outcome}: {outcomes[run].reason}")
@@ -239,13 +235,13 @@ def _part(folder: SweepFolder) -> Part:
     return Part(folder.name, read_runs(folder, manifest), manifest)
 
 
-# `accelsweep.plan` and `accelsweep.run`: what the commands of these names do, as functions that return it.
+# `accelsweep.plan` and `accelsweep.run`: the commands of these names, as functions.
 
-_USAGE_REPORTS = "MLFLOW_DISABLE_TELEMETRY"
+_MLFLOW_TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
 
 
 class SweepPlan:
-    """The preview of a sweep. `table` has everything as plain values; a notebook shows the settings and the summary."""
+    """The preview of a sweep, with everything in `table`; a notebook shows the settings and the summary."""
 
     def __init__(self, table: PlanTable) -> None:
         """`table` is what `accelsweep plan` prints."""
@@ -258,7 +254,7 @@ class SweepPlan:
 
     @property
     def settings(self) -> pd.DataFrame:
-        """A row for each setting that can run: how many runs are wanted of it, and how many are settled already."""
+        """A row per setting that can run, with the numbers of wanted, settled and remaining runs."""
         rows = [
             (row.setting, row.label, row.baseline, row.wanted, row.settled, row.wanted - row.settled)
             for row in self.table.settings
@@ -268,15 +264,15 @@ class SweepPlan:
 
     @property
     def refused(self) -> pd.DataFrame:
-        """A row for each combination that is not going to run, `unsupported` or `excluded`, with its reason."""
+        """A row per combination that will not run, `unsupported` or `excluded`, with the reason."""
         rows = [("unsupported", row.label, row.reason) for row in self.table.unsupported]
         rows += [("excluded", row.label, row.reason) for row in self.table.excluded]
         return pd.DataFrame(rows, columns=["outcome", "label", "reason"])
 
     @property
     def summary(self) -> tuple[str, ...]:
-        """The lines below the settings: blocks, runs, time, cost, and the smallest difference that can be seen."""
-        return tuple(line.strip() for line in in_short(self.table))
+        """The lines below the settings: blocks, runs, time, cost and the smallest visible difference."""
+        return tuple(line.strip() for line in summary_lines(self.table))
 
     def __repr__(self) -> str:
         return f"<SweepPlan {self.name}: {len(self.table.settings)} settings, {self.table.wanted} runs>"
@@ -299,11 +295,11 @@ def plan(
 ) -> SweepPlan:
     """Preview a sweep, given Hydra's overrides as on the command line; write nothing.
 
-    `home` is the working directory, by default the present one. Raises InputError for anything that is wrong with the
-    input, as `accelsweep plan` does.
+    `home` is the working directory, by default the current one. Raises InputError for wrong input, as
+    `accelsweep plan` does.
     """
     request = Request(_listed(overrides), name=name, profile=profile or "local", add_repeats=add_repeats)
-    return SweepPlan(table_of(_home(home), made_plan(_home(home), request, keep_profile=profile is None)))
+    return SweepPlan(preview_table(_home(home), plan_to_show(_home(home), request, keep_profile=profile is None)))
 
 
 def run(
@@ -320,13 +316,13 @@ def run(
     features: Mapping[str, Any] | None = None,
     home: Path | str | None = None,
 ) -> OpenedSweep:
-    """Plan a sweep, measure its missing runs, write its report, and return it; progress is printed meanwhile.
+    """Plan a sweep, measure its missing runs, write its report and return it; print progress meanwhile.
 
-    `features` are the options that features add to `accelsweep run`, by their names, such as the addresses of notices.
+    `features` are the options by name that features add to `accelsweep run`, such as notification targets.
 
-    The same call again resumes it. A run that failed is a row of `.runs` with its reason, and no error here. An
-    interrupted notebook is a Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError before
-    anything is written, AccelsweepError if another command runs the sweep.
+    The same call resumes the sweep. A failed run is a row of `.runs` with its reason, not an error. Interrupting the
+    notebook is a Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError before anything is
+    written, AccelsweepError if another command runs the sweep.
     """
     known = {option.name for option in registry.run_options()}
     if unknown := sorted((features or {}).keys() - known):
@@ -343,23 +339,23 @@ def run(
         keep_going=keep_going,
         features=dict(features or {}),
     )
-    with _no_usage_reports():
-        ended = carried_out(_home(home), request)
+    with _mlflow_telemetry_disabled():
+        ended = run_sweep(_home(home), request)
     if ended.code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     return OpenedSweep([SweepFolder(_home(home), ended.sweep)])
 
 
 @contextmanager
-def _no_usage_reports() -> Iterator[None]:
-    """Turn MLflow's usage reports off in the processes that are started meanwhile, unless the user decided."""
-    ours = _USAGE_REPORTS not in os.environ
-    os.environ.setdefault(_USAGE_REPORTS, "true")
+def _mlflow_telemetry_disabled() -> Iterator[None]:
+    """Disable MLflow's telemetry in processes started within the block, unless the user has set the variable."""
+    is_set = _MLFLOW_TELEMETRY in os.environ
+    os.environ.setdefault(_MLFLOW_TELEMETRY, "true")
     try:
         yield
     finally:
-        if ours:
-            del os.environ[_USAGE_REPORTS]
+        if not is_set:
+            del os.environ[_MLFLOW_TELEMETRY]
 
 
 def _home(home: Path | str | None) -> Path:
@@ -368,11 +364,11 @@ def _home(home: Path | str | None) -> Path:
 
 def _listed(overrides: Sequence[str]) -> tuple[str, ...]:
     if isinstance(overrides, str):
-        raise InputError(f"overrides are a list of texts: write [{overrides!r}]")
+        raise InputError(f"overrides are a list of strings: write [{overrides!r}]")
     return tuple(overrides)
 
 
-# `accelsweep.open`: a sweep's folder, its name, an exported file, or several of them. Writes nothing.
+# `accelsweep.open`: a sweep's folder, its name, an exported file, or several of these.
 
 Source: TypeAlias = str | os.PathLike[str]
 """A sweep's folder `sweeps/NAME`, its name in the working directory, or an exported file."""
@@ -381,27 +377,27 @@ Source: TypeAlias = str | os.PathLike[str]
 def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
     """Return a sweep read from its records: a folder `sweeps/NAME`, a name, or an exported file.
 
-    Several are merged by hardware, as `accelsweep report A B` does: the first one gives the baseline and the analysis'
-    settings. Nothing is written, no code of the sweep is run, and torch is not imported. Raises InputError if there is
-    no such sweep, a file cannot be used, or two have one name; DamagedFile if a plan is damaged.
+    Several are merged by hardware, as by `accelsweep report A B`: the first one gives the baseline and the analysis
+    options. Nothing is written, no code of the sweep is run, and torch is not imported. Raises InputError if there is
+    no such sweep, a file cannot be used, or two have the same name; DamagedFile if a plan is damaged.
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not sources:
-        raise InputError(
-            'there is nothing to open: give a folder, an exported file or a list, as in open("sweeps/NAME")'
-        )
-    with contextlib.ExitStack() as made:
-        folders = [_folder(Path(one), made) for one in sources]
-        _refuse_doubles([folder.name for folder in folders])
+        raise InputError('nothing to open: give a folder, an exported file or a list, as in open("sweeps/NAME")')
+    with contextlib.ExitStack() as temporary_folders:
+        folders = [_folder(Path(source), temporary_folders) for source in sources]
+        names = [folder.name for folder in folders]
+        if duplicates := [name for name in names if names.count(name) > 1]:
+            raise InputError(f"two of these sweeps are called {duplicates[0]!r}: import one under another name first")
         opened = OpenedSweep(folders)
-        weakref.finalize(opened, made.pop_all().close)
+        weakref.finalize(opened, temporary_folders.pop_all().close)
     return opened
 
 
-def _folder(path: Path, made: contextlib.ExitStack) -> SweepFolder:
-    """Return the folder of a sweep; that of a file is a new temporary one, which goes with `made`."""
-    here = known_sweeps(Path.cwd())
-    if str(path) in here:
+def _folder(path: Path, temporary_folders: contextlib.ExitStack) -> SweepFolder:
+    """Return the folder of a sweep; for a file it is a temporary one, which `temporary_folders` removes."""
+    known = known_sweeps(Path.cwd())
+    if str(path) in known:
         return existing_sweep(Path.cwd(), str(path))
     if path.is_dir():
         folder = SweepFolder.of(path)
@@ -409,13 +405,7 @@ def _folder(path: Path, made: contextlib.ExitStack) -> SweepFolder:
     if path.exists():
         for feature in registry.features():
             if feature.open_file is not None:
-                opened: SweepFolder = made.enter_context(registry.load(feature.open_file)(path))
+                opened: SweepFolder = temporary_folders.enter_context(registry.load(feature.open_file)(path))
                 return opened
-    listing = f"; the sweeps here are: {', '.join(here)}" if here else ""
+    listing = f"; the sweeps here are: {', '.join(known)}" if known else ""
     raise InputError(f"there is no sweep and no exported file at {path.absolute()}{listing}")
-
-
-def _refuse_doubles(names: list[str]) -> None:
-    double = next((name for name in names if names.count(name) > 1), None)
-    if double is not None:
-        raise InputError(f"two of these sweeps are called {double!r}: bring one in under another name first")

@@ -1,4 +1,4 @@
-"""Errors meant for the user: each names the fault, its place and the key that mends it, and has an exit code."""
+"""Errors meant for the user: each names the fault, its place and the key that fixes it, and has an exit code."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ EXIT_OK = 0
 """Every planned run has an answer; with `--fail-if`, all was judged and no interval supports a regression."""
 
 EXIT_INCOMPLETE = 1
-"""Some runs have no answer, a gate could not judge, or something failed, which the message names."""
+"""Some runs have no answer, a gate could not decide, or something failed; the message says which."""
 
 EXIT_INPUT = 2
-"""The input is wrong: the message names the fault, its place, and the nearest valid word. Nothing was written."""
+"""The input is wrong: the message names the fault, its place and the nearest valid word. Nothing was written."""
 
 EXIT_REGRESSION = 3
-"""A command with `--fail-if` found a regression that the intervals support, or another command a sick node."""
+"""`--fail-if` found a regression that the intervals support, or `fleet` found a sick node."""
 
 EXIT_INTERRUPTED = 130
 """Ctrl-C, SIGTERM or SIGHUP; the same command resumes."""
 
 
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})
-"""Errors of a disk that refuses to read or write; they share one remedy."""
+"""Errors of a disk that refuses reads or writes; they share one remedy."""
 
 
 class AccelsweepError(Exception):
@@ -42,17 +42,17 @@ class InputError(AccelsweepError):
 
 
 class DamagedFile(AccelsweepError):
-    """One of our files is truncated, altered, of another kind or of another format. It is named and never used."""
+    """One of our files is truncated, altered, or of another kind or format. It is named and never used."""
 
-    def __init__(self, path: Path, why: str) -> None:
-        """`why` is the fault of the file at `path`."""
-        super().__init__(f"{path}: {why}")
+    def __init__(self, path: Path, reason: str) -> None:
+        """`reason` is the fault of the file at `path`."""
+        super().__init__(f"{path}: {reason}")
         self.path = path
-        self.why = why
+        self.reason = reason
 
 
 class OlderFile(InputError):
-    """One of our files was written by a version before 0.2, whose formats are no longer read. It is never set aside."""
+    """One of our files was written by a version before 0.2, whose formats are unreadable. It is never set aside."""
 
     def __init__(self, path: Path, ours: str, earlier: str) -> None:
         """`earlier` is the version that wrote the file."""
@@ -63,25 +63,25 @@ class OlderFile(InputError):
 
 
 class NewerFile(InputError):
-    """One of our files is intact, but this version cannot read it. It is refused and never set aside."""
+    """One of our files is intact, but this version cannot read it. It is rejected and never set aside."""
 
     def __init__(self, path: Path, ours: str, later: str | None, what: str) -> None:
-        """`later` is the version that wrote the file, None where it is not known to be later than `ours`."""
+        """`later` is the version that wrote the file, or None if it is not known to be later than `ours`."""
         writer = f"accelsweep {later}" if later else "another version of accelsweep"
         remedy = f"install accelsweep {later}" if later else "use the version that measured this sweep"
         super().__init__(f"{path}: {writer} wrote it, and this is {ours}, which does not know {what}; {remedy}")
 
 
 class Unsupported(Exception):
-    """A run is impossible here; the message says why. This is an outcome, not a failure."""
+    """A run is impossible here, for the reason in the message. This is an outcome, not a failure."""
 
 
 class MissingDevice(Exception):
-    """A device in the plan's inventory is not there: a fault of the machine, so the run is retried."""
+    """A device in the plan's inventory is missing: a machine fault, so the run is retried."""
 
 
 def describe_os_error(error: OSError) -> str:
-    """Return the operating system's message, with a remedy where a disk refused or a folder is missing."""
+    """Return the operating system's message, with a remedy if a disk refused or a folder is missing."""
     if isinstance(error, FileNotFoundError) and (deleted := _deleted_working_folder()):
         return deleted
     if isinstance(error, NotADirectoryError | FileExistsError) and error.filename:
@@ -104,6 +104,6 @@ def _deleted_working_folder() -> str | None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)` for the known word closest to `word`, or an empty string if none is close."""
+    """Return ` (did you mean 'x'?)` for the known word closest to `word`, or "" if none is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" (did you mean '{close[0]}'?)" if close else ""

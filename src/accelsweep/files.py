@@ -1,6 +1,6 @@
-"""Files that survive crashes and concurrent processes: safe reads, atomic writes, exclusive creation, locks, log tails.
+"""Safe reads, atomic writes, exclusive creation and locks for files shared by concurrent processes that may be killed.
 
-Only regular files are read: a FIFO or a device in place of one would block. A file is written under a temporary name,
+Only regular files are read: a FIFO or a device in their place would block. Files are written under a temporary name,
 synced and renamed. Standard library only: runs use this in other people's environments.
 """
 
@@ -26,26 +26,26 @@ from accelsweep.redaction import masked
 # Reading, setting aside and removing files.
 
 MAX_BYTES = 256 * 2**20
-"""A larger file is not ours, unless stated otherwise."""
+"""Larger files are not ours, unless stated otherwise."""
 
 
 def open_regular(path: Path) -> BufferedReader:
     """Open the regular file at `path`, following links, for reading.
 
-    Raises DamagedFile, without blocking, where there is a folder, a FIFO or a device instead, or where a file is in the
-    place of a folder above. Raises FileNotFoundError if there is nothing.
+    Raises DamagedFile, without blocking, if `path` is a folder, FIFO or device, or a parent is not a folder.
+    Raises FileNotFoundError if nothing is there.
     """
     try:
-        if is_non_file(path):  # before opening it: opening a FIFO waits for its writer
-            raise DamagedFile(path, "it is no file: something else stands in its place")
+        if is_non_file(path):  # check first: opening a FIFO waits for its writer
+            raise DamagedFile(path, "it is not a file: something else is in its place")
         return path.open("rb")
     except NotADirectoryError:
         above = next(parent for parent in path.parents if parent.exists())
-        raise DamagedFile(above, "it is no folder: something else stands in its place") from None
+        raise DamagedFile(above, "it is not a folder: something else is in its place") from None
 
 
 def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the bytes of a regular file. Raises as `open_regular` does, and DamagedFile above `max_bytes`."""
+    """Return the contents of a regular file. Raises as `open_regular` does, and DamagedFile above `max_bytes`."""
     with open_regular(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
@@ -65,7 +65,7 @@ def sha256_file(path: Path) -> str:
 def tail_lines(log: Path | IO[bytes], count: int | None = None, max_bytes: int = 16_384) -> list[str]:
     """Return the last `count` lines of a log (all for None) within its last `max_bytes`, with secrets masked.
 
-    Empty where the log cannot be read. The first line may be cut; bytes that are not UTF-8 are replaced.
+    Empty if the log cannot be read. The first line may be cut; bytes that are not UTF-8 are replaced.
     """
     try:
         text = tail_bytes(log, max_bytes)
@@ -76,7 +76,7 @@ def tail_lines(log: Path | IO[bytes], count: int | None = None, max_bytes: int =
 
 
 def tail_bytes(log: Path | IO[bytes], max_bytes: int) -> bytes:
-    """Return the last `max_bytes` of a log. Raises OSError or DamagedFile where it cannot be read."""
+    """Return the last `max_bytes` of a log. Raises OSError or DamagedFile if it cannot be read."""
     if isinstance(log, Path):
         with open_regular(log) as file:
             return tail_bytes(file, max_bytes)
@@ -85,7 +85,7 @@ def tail_bytes(log: Path | IO[bytes], max_bytes: int) -> bytes:
 
 
 def is_non_file(path: Path) -> bool:
-    """Return whether there is a folder, device, pipe or socket in the place of a file."""
+    """Return whether `path` is a folder, device, pipe or socket instead of a file."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:
@@ -99,16 +99,16 @@ def set_aside(path: Path) -> Path:
         if not target.exists():
             path.rename(target)
             return target
-    raise DamagedFile(path, "10000 damaged copies stand beside it; clear them away first")
+    raise DamagedFile(path, "there are 10000 damaged copies of it; remove them first")
 
 
 def set_aside_non_file(path: Path) -> Path | None:
-    """Set aside a folder, device, pipe or socket in the place of a file; return its new path, or None."""
+    """Set aside a folder, device, pipe or socket in place of a file; return its new path, or None."""
     return set_aside(path) if is_non_file(path) else None
 
 
 def remove(path: Path) -> None:
-    """Remove one of our files, if there is one; anything there that is not a file is set aside."""
+    """Remove a file if it exists; anything at `path` that is not a file is set aside."""
     set_aside_non_file(path)
     path.unlink(missing_ok=True)
 
@@ -119,7 +119,7 @@ def remove(path: Path) -> None:
 def write_bytes_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write `content` to `path` atomically: a reader, even after a power loss, sees the old file or the new one.
 
-    Its permissions are `mode` without the bits of the umask, as for any file that a program creates.
+    Its permissions are `mode` minus the umask, as for any new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = open_temporary(path, mode)
@@ -137,23 +137,22 @@ def write_bytes_atomically(path: Path, content: bytes, mode: int = 0o666) -> Non
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON to `path`, atomically. Raises ValueError for NaN and infinities, which JSON has not."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_number)
+    """Write `value` as JSON to `path`, atomically. Raises ValueError for NaN and infinities."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain_number)
     write_bytes_atomically(path, text.encode("utf-8", "surrogatepass"))
 
 
-def _number(value: Any) -> Any:
-    """Return a number of numpy or torch as Python's; raise TypeError for what is none."""
+def _plain_number(value: Any) -> Any:
+    """Convert a scalar of numpy or torch to Python's; raise TypeError for anything else."""
     if callable(item := getattr(value, "item", None)):
         return item()
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
 def open_temporary(path: Path, mode: int = 0o666) -> tuple[int, Path]:
-    """Create a file in the folder of `path`, to be renamed to it; return its descriptor and its temporary name.
+    """Create a file next to `path`, to be renamed to it; return its descriptor and its temporary name.
 
-    Unlike with `tempfile`, the umask or the folder's default ACL decides who else may read and write it: members of a
-    group take turns in one folder.
+    Unlike `tempfile`, this respects the umask and the folder's default ACL: members of a group may share a folder.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -161,7 +160,7 @@ def open_temporary(path: Path, mode: int = 0o666) -> tuple[int, Path]:
 
 
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
-"""Errors of file systems without hard or symbolic links: FAT, SMB, 9p, folders that a container shares with a Mac."""
+"""Errors of file systems without hard or symbolic links: FAT, SMB, 9p, a Mac's folders mounted in a container."""
 
 _GUARD_TIMEOUT_SECONDS = 10.0
 
@@ -169,9 +168,9 @@ _GUARD_POLL_SECONDS = 0.02
 
 
 def create_exclusively(source: Path, target: Path) -> None:
-    """Give the complete file `source` the name `target` as well. Exactly one of several concurrent processes succeeds.
+    """Link the complete file `source` to `target`. Exactly one of several concurrent processes succeeds.
 
-    On a file system without hard links `source` is renamed. Raises FileExistsError where `target` exists.
+    Without hard links on the file system, `source` is renamed. Raises FileExistsError if `target` exists.
     """
     try:
         target.hardlink_to(source)
@@ -186,10 +185,10 @@ def create_exclusively(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _guarded(target: Path) -> Iterator[None]:
-    """Exclude all other processes, on any machine, that guard `target`. The with-block must take milliseconds.
+    """Exclude all other processes, on any machine, that guard `target`. The block must take milliseconds.
 
-    The guard is a folder, which every file system creates exclusively. One that is unchanged for seconds was left by a
-    killed process.
+    The guard is a folder, because every file system creates folders exclusively. A guard that is unchanged for seconds
+    was left by a killed process.
     """
     guard, since, seen = target.with_name(f".{target.name}.guard"), time.monotonic(), None
     while True:
@@ -215,13 +214,13 @@ def _guarded(target: Path) -> Iterator[None]:
 # The user's node-local folder: locks and caches, writable by nobody else.
 
 LEASE_FOLDER_VARIABLE = "ACCELSWEEP_LEASES"
-"""Environment variable that names another node-local folder."""
+"""Environment variable that overrides the node-local folder."""
 
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 
 def lease_folder() -> Path:
-    """Return the node-local folder, created if needed. Refuses one that another user could tamper with."""
+    """Return the node-local folder, created if needed. Rejects one that another user could tamper with."""
     folder = Path(os.environ.get(LEASE_FOLDER_VARIABLE) or f"/tmp/accelsweep-{os.getuid()}")  # noqa: S108 - checked below
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
@@ -233,9 +232,9 @@ def lease_folder() -> Path:
 
 
 def lock(file: int | IO[bytes] | IO[str], operation: int = fcntl.LOCK_EX) -> None:
-    """Lock a file of the node-local folder (`man 2 flock`). Raises BlockingIOError for LOCK_NB on a locked one.
+    """Lock a file of the node-local folder (`man 2 flock`).
 
-    Raises AccelsweepError where the folder's file system has no locks.
+    Raises BlockingIOError for LOCK_NB if it is locked, AccelsweepError if the folder's file system has no locks.
     """
     try:
         fcntl.flock(file, operation)
@@ -243,8 +242,8 @@ def lock(file: int | IO[bytes] | IO[str], operation: int = fcntl.LOCK_EX) -> Non
         if error.errno not in _NO_LOCKS:
             raise
         raise AccelsweepError(
-            f"{lease_folder()} lies on a disk that has no file locks ({error.strerror}), by which runs take turns: set "
-            f"{LEASE_FOLDER_VARIABLE} to a folder of this machine's own disk"
+            f"{lease_folder()} is on a disk without file locks ({error.strerror}), which runs need to take turns: set "
+            f"{LEASE_FOLDER_VARIABLE} to a folder on this machine's own disk"
         ) from None
 
 

@@ -1,6 +1,6 @@
-"""The user's git repository, through the command `git`.
+"""The user's git repository, read through the `git` command.
 
-The remote is never asked or recorded: its address may hold a token.
+The remote is never contacted or recorded: its URL may hold a token.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _REPOSITORY_VARIABLES = re.compile(
     "GIT_(DIR|WORK_TREE|IMPLICIT_WORK_TREE|INDEX_FILE|COMMON_DIR|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|PREFIX"
     "|NAMESPACE|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE|NO_REPLACE_OBJECTS|EXTERNAL_DIFF|[A-Z]+_PATHSPECS)"
 )
-"""Set by hooks and `git rebase --exec`; they would make git use another repository than the one around a folder.
+"""Variables set by hooks and `git rebase --exec` that would make git use another repository than a folder's own.
 
 GIT_CONFIG_* stay: they may declare a group's repository safe."""
 
 
 class GitFailed(AccelsweepError):
-    """Git failed; the message holds its own."""
+    """A git command failed; the message includes git's own."""
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Return `commit` and `dirty` of the checkout around `folder`; without one, None and the `reason`."""
+    """Return `commit` and `dirty` of the checkout around `folder`; outside of one, None and the `reason`."""
     try:
         head = _run(folder, _STATE_TIMEOUT_SECONDS, "rev-parse", "HEAD")
         status = _run(folder, _STATE_TIMEOUT_SECONDS, "status", "--porcelain", "--untracked-files=no")
@@ -39,23 +39,21 @@ def git_state(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         reason = "git is not installed"
     except subprocess.TimeoutExpired:
-        reason = f"git gave no answer within {_STATE_TIMEOUT_SECONDS:g} s"
+        reason = f"git timed out after {_STATE_TIMEOUT_SECONDS:g} s"
     if reason is not None:
         return {"commit": None, "dirty": None, "reason": reason}
     return {"commit": head.stdout.decode().strip(), "dirty": bool(status.stdout.strip()), "reason": None}
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Return the output of git in `folder`. Raises GitFailed, or InputError where git is not installed."""
+    """Return the output of git in `folder`. Raises GitFailed, or InputError if git is not installed."""
     try:
         done = _run(folder, _TIMEOUT_SECONDS, "-c", "core.quotePath=false", *arguments)
     except FileNotFoundError:
-        raise InputError(
-            "git is not installed, and commits of a git repository are to be compared: install git"
-        ) from None
+        raise InputError("git is not installed, and comparing commits needs it: install git") from None
     except subprocess.TimeoutExpired:
-        timeout = f"git {arguments[0]} gave no answer within {_TIMEOUT_SECONDS:g} s in {folder}"
-        raise GitFailed(f"{timeout}: try the same there by hand, and check its disk") from None
+        timeout = f"git {arguments[0]} timed out after {_TIMEOUT_SECONDS:g} s in {folder}"
+        raise GitFailed(f"{timeout}: try it there by hand, and check the disk") from None
     if done.returncode:
         message = " ".join(done.stderr.decode("utf-8", "replace").split())
         raise GitFailed(f"git {arguments[0]} failed in {folder}: {message.removeprefix('fatal: ') or done.returncode}")

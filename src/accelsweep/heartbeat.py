@@ -1,4 +1,4 @@
-"""A rank's heartbeat and its number of finished steps: mapped memory that the worker writes and the executor reads."""
+"""A rank's heartbeat and step count, in memory-mapped files that the worker writes and the executor reads."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from accelsweep.errors import DamagedFile
 from accelsweep.files import read_regular
 
 PROGRESS_FILE = "progress"
-"""The file of an attempt that holds rank 0's number of finished steps."""
+"""The file of an attempt with rank 0's number of finished steps."""
 
 _NO_MAPS = frozenset({errno.ENODEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
-"""What file systems without shared memory maps answer, such as 9p, and FUSE with direct I/O."""
+"""Errors of file systems without shared memory maps, such as 9p and FUSE with direct I/O."""
 
 
 def shared_memory(file: int, size: int) -> mmap.mmap | bytearray:
-    """Return the first `size` bytes of an open file as shared memory; where the disk has none, private memory.
+    """Map the first `size` bytes of an open file; fall back to private memory, which nobody sees, if the disk cannot.
 
-    Nobody sees what is written to the latter. A system call for each step would cost more than a heartbeat is worth.
+    The alternative, a system call per step, would cost more than a heartbeat is worth.
     """
     try:
         return mmap.mmap(file, size)
@@ -31,14 +31,14 @@ def shared_memory(file: int, size: int) -> mmap.mmap | bytearray:
         return bytearray(size)
 
 
-_HEARTBEAT = struct.Struct("<qq")  # process id, for whoever looks; steps since the last pause, 0 for a pause
+_HEARTBEAT = struct.Struct("<qq")  # process id, for debugging; steps since the last pause, 0 while paused
 
 
 class Heartbeat:
-    """The writer's side. `step` is a write to memory, without a system call; without a path it goes nowhere."""
+    """The writer. `step` writes to memory, without a system call; without a path, beats are discarded."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Make the file, paused, or take over an earlier phase's. Raises OSError where there is no room for it.
+        """Create the file, paused, or take over that of an earlier phase. Raises OSError if the disk is full.
 
         On a disk without shared memory maps the rank always looks paused.
         """
@@ -47,23 +47,23 @@ class Heartbeat:
         if path is not None:
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                os.pwrite(file, _HEARTBEAT.pack(self._process, 0), 0)  # a hole could not be filled on a full disk
+                os.pwrite(file, _HEARTBEAT.pack(self._process, 0), 0)  # now: a full disk cannot fill a hole later
                 self._memory = shared_memory(file, _HEARTBEAT.size)
             finally:
                 os.close(file)
 
     def step(self, *, pauses: bool = False) -> None:
-        """Count a finished step; with `pauses`, something else than a step follows."""
+        """Count a finished step; `pauses` says that something other than a step follows."""
         self._steps = 0 if pauses else self._steps + 1
         _HEARTBEAT.pack_into(self._memory, 0, self._process, self._steps)
 
     def pause(self) -> None:
-        """Note that something else than a step follows, which may take any time."""
+        """Note that something other than a step follows, which may take any time."""
         self.step(pauses=True)
 
 
 class HeartbeatReader:
-    """The reader's side: it asks the file system until the file is there, and from then on only reads memory."""
+    """The reader: it polls the file system until the file exists, and only reads memory from then on."""
 
     def __init__(self, path: Path) -> None:
         """`path` need not exist yet."""
@@ -77,7 +77,7 @@ class HeartbeatReader:
             try:
                 with self._path.open("rb") as file:
                     self._memory = mmap.mmap(file.fileno(), _HEARTBEAT.size, access=mmap.ACCESS_READ)
-            except (OSError, ValueError):  # not there yet, or still empty
+            except (OSError, ValueError):  # absent or still empty
                 return 0
         _, steps = _HEARTBEAT.unpack_from(self._memory)
         return int(steps)
@@ -87,10 +87,10 @@ _COUNT = struct.Struct("<q")
 
 
 class StepCount:
-    """The number of finished steps. Readers of the file see it at once, without a system call here."""
+    """The number of finished steps, visible to readers of the file at once, without a system call here."""
 
     def __init__(self, path: Path) -> None:
-        """Make the file with 0 in it, which it keeps on a disk without shared memory maps."""
+        """Create the file with a count of 0, which never changes on a disk without shared memory maps."""
         path.write_bytes(_COUNT.pack(0))
         with path.open("r+b") as file:
             self._memory = shared_memory(file.fileno(), _COUNT.size)
@@ -101,7 +101,7 @@ class StepCount:
 
 
 def read_progress(path: Path) -> int | None:
-    """Return the number of finished steps in the file at `path`; None where there is no such file (yet)."""
+    """Return the number of finished steps in the file at `path`; None if there is no complete file (yet)."""
     try:
         content = read_regular(path)
     except (FileNotFoundError, DamagedFile):

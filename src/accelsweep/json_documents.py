@@ -1,8 +1,8 @@
 """JSON documents with a checksum, validated on read.
 
 A document on disk is `{"accelsweep": KIND, "format": N, "version": WRITER, "sha256": CHECKSUM, "body": {...}}`, where
-the checksum is of the body's canonical JSON. A truncated file, a flipped bit or a hand edit is detected, named, and the
-file is not used. An intact file of a later version is refused and left where it is.
+the checksum covers the body's canonical JSON. Truncation, flipped bits and hand edits are detected, and the file is
+named and not used. An intact file of a later version is rejected and left where it is.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from accelsweep.plain_json import canonical_json, parse_json, sha256_text
 _FIRST_READABLE = Version("0.2.0.dev0")
 
 MIN_JOB_MEM_MB = 1500
-"""A job cannot start with less: its two Snakemakes were seen to die below 600 MB, and torch comes on top."""
+"""A job cannot start with less: its two Snakemake processes died below 600 MB, and torch comes on top."""
 
 
 def _enough_memory(mem_mb: int) -> int:
     if mem_mb < MIN_JOB_MEM_MB:
         raise ValueError(
-            f"must be at least {MIN_JOB_MEM_MB} (each job runs two Snakemakes and an executor beside its runs), or null"
+            f"must be at least {MIN_JOB_MEM_MB} (each job runs two Snakemake processes and an executor), or null"
         )
     return mem_mb
 
@@ -65,56 +65,56 @@ class Frozen(BaseModel):
 
 
 class Document(Frozen):
-    """A frozen value with a file of its own. Subclasses state their `kind` and the `format` they read and write."""
+    """An immutable value stored in its own file. Subclasses set their `kind` and the `format` they read and write."""
 
     kind: ClassVar[str]
     format: ClassVar[int] = 1
     mode: ClassVar[int] = 0o666
 
     def write(self, path: Path) -> None:
-        """Write the sealed document to `path`, atomically; anything there that is not a file is set aside."""
+        """Write the document to `path` atomically; anything there that is not a file is set aside."""
         set_aside_non_file(path)
         write_bytes_atomically(path, self.sealed(), self.mode)
 
     def sealed(self) -> bytes:
-        """Return the bytes of the document's file: its body with its checksum."""
+        """Return the contents of the document's file: the body with its checksum."""
         body = canonical_json(self.body())
         head = f'{{"accelsweep":"{self.kind}","format":{self.format},"version":"{__version__}",'
         head += f'"sha256":"{sha256_text(body)}","body":'
         return (head + body + "}\n").encode("utf-8", "surrogatepass")
 
     def body(self) -> dict[str, Any]:
-        """Return the contents of the document as plain data."""
+        """Return the body as plain data."""
         return self.model_dump(mode="json")
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read and validate the document at `path`.
 
-        Raises DamagedFile if it is truncated, altered or of another kind, OlderFile and NewerFile if another version
+        Raises DamagedFile if it is truncated, altered or of another kind, OlderFile or NewerFile if another version
         wrote it in a format that this one cannot read, FileNotFoundError if it is absent.
         """
         return cls.unsealed(read_regular(path), path)
 
     @classmethod
     def unsealed(cls, content: bytes, path: Path) -> Self:
-        """Return the document whose file, named `path` in errors, holds `content`. Raises as `read` does."""
+        """Validate `content` and return its document; `path` names it in errors. Raises as `read` does."""
         try:
             envelope = parse_json(content.decode("utf-8", "surrogatepass"))
         except ValueError as error:
             raise DamagedFile(path, f"not a whole JSON document ({error})") from None
         if not isinstance(envelope, dict) or envelope.get("accelsweep") != cls.kind:
             raise DamagedFile(path, f"not an accelsweep {cls.kind}")
-        format_, version = envelope.get("format"), _version(envelope)
+        version = _version(envelope)
+        if version is not None and version < _FIRST_READABLE:
+            raise OlderFile(path, __version__, str(version))
         later = str(version) if version is not None and version > Version(__version__) else None
-        if format_ != cls.format and later is not None:
-            raise NewerFile(path, __version__, later, f"format {format_} of a {cls.kind}")
-        if format_ != cls.format:
+        if (format_ := envelope.get("format")) != cls.format:
+            if later is not None:
+                raise NewerFile(path, __version__, later, f"format {format_} of a {cls.kind}")
             raise DamagedFile(path, f"{cls.kind} of format {format_!r}; this version reads {cls.format}")
         if "body" not in envelope or envelope.get("sha256") != sha256_text(canonical_json(envelope["body"])):
             raise DamagedFile(path, "its contents do not match its checksum")
-        if version is not None and version < _FIRST_READABLE:
-            raise OlderFile(path, __version__, str(version))
         try:
             return cls.model_validate(envelope["body"])
         except ValidationError as error:
@@ -126,7 +126,7 @@ class Document(Frozen):
 
 
 def _version(envelope: dict[str, Any]) -> Version | None:
-    """Return the version that wrote the document, None where it is not known."""
+    """Return the version that wrote the document, or None if unknown."""
     try:
         return Version(str(envelope.get("version")))
     except InvalidVersion:

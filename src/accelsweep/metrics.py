@@ -15,7 +15,7 @@ from accelsweep import registry
 from accelsweep.plain_json import NO_OTHER_FIELDS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # there are very many
 class Metric:
     """One measured number with its unit, or the reason why there is none. Never 0 for "unknown".
 

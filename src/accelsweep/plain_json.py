@@ -1,4 +1,4 @@
-"""JSON as text and as nested mappings: canonical form, strict parsing, digests, look-up of dotted keys."""
+"""Plain JSON: canonical form, strict parsing, digests, look-up of dotted keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def canonical_json(value: Any) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a JSON text. Raises ValueError, also for NaN, infinities and too deep nesting."""
+    """Parse a JSON text strictly. Raises ValueError, also for NaN, infinities and too deep nesting."""
     try:
         return json.loads(text, parse_constant=_reject_constant, parse_float=_finite)
     except RecursionError:
@@ -22,7 +22,7 @@ def parse_json(text: str) -> Any:
 
 
 def _reject_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _finite(text: str) -> float:
@@ -38,7 +38,7 @@ def sha256_text(text: str) -> str:
 
 
 MISSING: Final = object()
-"""What `look_up` returns for a missing key: None is a value."""
+"""Returned by `look_up` for a missing key, because None is a value."""
 
 
 def look_up(tree: Any, key: str) -> Any:
@@ -51,4 +51,4 @@ def look_up(tree: Any, key: str) -> Any:
 
 
 NO_OTHER_FIELDS = {"extra": "forbid"}
-"""The `__pydantic_config__` of dataclasses in documents: a field that is not declared is of a later version."""
+"""`__pydantic_config__` of dataclasses in documents: an undeclared field comes from a later version."""

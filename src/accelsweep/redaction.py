@@ -1,7 +1,7 @@
-"""Masks secrets in text and configs: one rule for logs, records, MLflow and reports.
+"""Masks secrets in text and configs, by one rule for logs, records, MLflow and reports.
 
-Most secrets are in URLs: `postgresql://me:secret@host/db`, `https://host/data?token=secret`. URLs are parsed by their
-grammar, and where that is ambiguous too much is masked: a password may hold any character but white space.
+Most secrets are in URLs: `postgresql://me:secret@host/db`, `https://host/data?token=secret`. Where the grammar of URLs
+is ambiguous, too much is masked: a password may hold any character but white space.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ MASK = "***"
 _SECRET_WORDS = frozenset(("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "PASSWD", "PASSPHRASE", "APIKEY"))
 
 _SECRET_SUFFIXES = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "APIKEY", "ACCESSKEY", "PRIVATEKEY")
-"""Words that also end names without an underscore, such as PGPASSWORD."""
+"""Endings of secret names without an underscore, such as PGPASSWORD."""
 
 _SECRET_PARAMETERS = (
     "token", "passw", "pwd", "passphrase", "secret", "key", "sig", "credential", "auth", "odbc_connect",
 )  # fmt: skip
-"""Parts of the names of URL parameters that hold a secret."""
+"""Substrings of the names of secret URL parameters."""
 
 _ENVIRONMENT_KEY = "env"
-"""Config key that holds the environment variables of a run."""
+"""Config key with the environment variables of a run."""
 
 _CLOSING = "\"'`)]}>,.;"
-"""Characters that end a sentence or a quotation and not the URL in it."""
+"""Trailing characters that belong to the sentence or quotation around a URL."""
 
 
 def masked(text: str) -> str:
     """Return `text` with user names, passwords and tokens in its URLs replaced by `***`.
 
-    A URL ends at white space. Everything before the last `@` of one that begins with credentials is masked, because an
-    unquoted password may hold slashes, quotes and more of that sign.
+    A URL ends at white space. If it begins with credentials, everything before its last `@` is masked, because an
+    unquoted password may hold slashes, quotes and further `@`.
     """
-    if "://" not in text and "=" not in text:  # nearly all texts of a plan, of which there are many
+    if "://" not in text and "=" not in text:  # fast path for nearly all of a plan's many texts
         return text
     return "".join(_mask_word(word) if "://" in word or "=" in word else word for word in re.split(r"(\s+)", text))
 
 
 def without_secrets(value: Any) -> Any:
-    """Return a config, or a part of one, with every text in it masked; its numbers and its shape stay.
+    """Return a config, or a part of one, with every text masked; numbers and structure stay.
 
-    A text that starts as a URL is one URL, whatever white space it holds. Variables in `env` with a secret name are
+    A text that starts like a URL is one URL, even with white space in it. Variables in `env` with a secret name are
     masked entirely.
     """
     if isinstance(value, str):
@@ -59,14 +59,14 @@ def without_secrets(value: Any) -> Any:
 
 
 def is_secret_name(variable: str) -> bool:
-    """Return whether the name of an environment variable denotes a secret, by a whole word between underscores."""
+    """Return whether an environment variable is secret by its name: a whole word between underscores, or its ending."""
     name = variable.upper()
     words = {word.removesuffix("S") for word in name.split("_")}
     return not _SECRET_WORDS.isdisjoint(words) or name.endswith(_SECRET_SUFFIXES)
 
 
 def credentials_of(url: str) -> str | None:
-    """Return user and password of a URL as written; None where there is neither."""
+    """Return user and password of a URL as written, or None if there are none."""
     _, separator, rest = url.partition("://")
     login, at, _ = rest.rpartition("@")
     if not separator or not at or (rest.startswith("[") and "]" in login):  # an IPv6 host
@@ -82,14 +82,14 @@ def _mask_item(key: Any, value: Any) -> Any:
 
 
 def _sets_secret_variable(text: str) -> bool:
-    """Return whether a text starts as an override of a secret variable: `+env.HF_TOKEN=...`."""
+    """Return whether a text starts like an override of a secret variable: `+env.HF_TOKEN=...`."""
     key, equals, _ = text.lstrip("+'\"").partition("=")
     group, dot, variable = key.partition(".")
     return bool(equals and dot) and group == _ENVIRONMENT_KEY and is_secret_name(variable)
 
 
 def _mask_word(text: str) -> str:
-    """Mask the URLs in a text in which no white space ends one, or an override of a secret variable."""
+    """Mask an override of a secret variable, or all URLs in a text where white space does not end a URL."""
     if _sets_secret_variable(text):
         return f"{text.partition('=')[0]}={MASK}"
     first, *urls = text.split("://")

@@ -1,7 +1,7 @@
-"""What a run reports: its outcome, doubts, step breakdown, model traits, effective settings and fingerprint.
+"""What a run reports: outcome, doubts, step breakdown, model traits, effective settings and fingerprint.
 
-Plain frozen dataclasses, because the worker makes them in other people's environments. The pydantic models of
-`records/` and of features have them as fields, and validate and serialise them as they do their own.
+These are plain frozen dataclasses because the worker creates them in other people's environments. Pydantic models in
+`records/` and in features have them as fields, and validate and serialise them there.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from accelsweep.run_environment import HardwareKind
 
 
 class Outcome(str, Enum):
-    """The ending of a run. `not_run` is derived by collect and never written by a run."""
+    """How a run ended. `not_run` is derived by collect and never recorded."""
 
     measured = "measured"
-    """The run has its numbers."""
+    """The run has its metrics."""
     out_of_memory = "out_of_memory"
-    """The device or the machine had too little memory for it."""
+    """The device or the machine had too little memory."""
     diverged = "diverged"
-    """The loss became infinite or no number."""
+    """The loss became infinite or NaN."""
     unsupported = "unsupported"
-    """It cannot be done with this config, on this device or with this model."""
+    """This config, device or model cannot do it."""
     timed_out = "timed_out"
-    """It reached `limits.run_seconds`, or had no step for `limits.silence_seconds`."""
+    """It reached `limits.run_seconds`, or finished no step within `limits.silence_seconds`."""
     crashed = "crashed"
-    """It ended with an error, or without a message."""
+    """It ended with an error, or died without one."""
     not_run = "not_run"
-    """It is planned and not begun yet."""
+    """It is planned and has not started."""
 
     def __str__(self) -> str:
         return self.value
 
     @property
     def settled(self) -> bool:
-        """Whether the ending is an answer, so that the same command does not try the run again."""
+        """Whether the outcome is an answer, so that the same command does not repeat the run."""
         return self in _SETTLED
 
 
@@ -49,14 +49,14 @@ _SETTLED = {Outcome.measured, Outcome.out_of_memory, Outcome.diverged, Outcome.u
 
 
 DISTURBING = frozenset({"busy_cpu", "clock_gap", "foreign_process", "processes_stopped", "swap", "throttled"})
-"""Doubts of a disturbed window: others used the machine too, the device was held back, or the run was halted."""
+"""Doubts about a disturbed window: other work on the machine, a throttled device, or a stopped run."""
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """A machine-found reason to distrust a number. It travels with the number everywhere.
+    """A machine-found reason to distrust a number, which travels with the number everywhere.
 
-    `code` is stable and short (`throttled`, `short_window`); `remedy` says how to avoid it.
+    `code` is short and stable (`throttled`, `short_window`); `remedy` says how to avoid it.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -67,31 +67,31 @@ class Doubt:
 
     @property
     def disturbing(self) -> bool:
-        """Whether others, or the device's limits, took part in the measurement."""
+        """Whether other work or the device's limits affected the measurement."""
         return self.code in DISTURBING
 
 
 PARTS = ("data_wait", "host_to_device", "forward", "backward", "optimizer", "communication", "overhead")
-"""The parts of a step, in the order in which they happen; `overhead` is the loop's own time between them."""
+"""The parts of a step, in order; `overhead` is the loop's own time between them."""
 
 COMPUTE = ("forward", "backward", "optimizer")
 
 BEHIND = 0.5
-"""An asynchronous device that is behind the host at the end of fewer steps than this share waits for the host."""
+"""An asynchronous device that lags the host at the end of a smaller share of steps than this waits for the host."""
 
 SUBSTANTIAL = 0.3
-"""A second part that takes this share of the step is named in the verdict too: without it the first reads as all."""
+"""The verdict also names a second part that takes at least this share of the step."""
 
 MAJORITY = 0.5
-"""A bottleneck that takes a smaller share of the step is said to take no majority of it."""
+"""The evidence says so if the bottleneck takes a smaller share of the step than this."""
 
 
 @dataclass(frozen=True)
 class Breakdown:
-    """The parts of a step: seconds per step and shares by `PARTS`, averaged over `steps` steps and all ranks.
+    """Seconds per step and the shares of `PARTS`, averaged over `steps` steps and all ranks.
 
-    `device_behind` is the share of steps at whose end the device had not yet finished the step before. It is None where
-    the host and the device are one. `communication` is absent from `shares` where it could not be told apart.
+    `device_behind` is the share of steps at whose end the device had not finished the previous step; None if the device
+    is the host. `shares` has no `communication` if that could not be separated.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -105,17 +105,17 @@ class Breakdown:
 
 
 def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) -> tuple[str, str]:
-    """Return the verdict on these shares and its evidence in words.
+    """Return the verdict on these shares and its evidence as a sentence.
 
     The verdict is `input-bound`, `transfer-bound`, `communication-bound`, `compute-bound` or `overhead-bound`. The
-    largest part of the step decides; forward, backward and optimizer count together as compute. Compute on an
-    asynchronous device that waits for the host (`BEHIND`) is `overhead-bound`: its time is that of launching the work.
-    A second part that is `SUBSTANTIAL` is named after the first: `compute-bound and input-bound`. Where communication
-    could not be told apart, it is in compute, and the verdict on that says `compute-bound or communication-bound`.
+    largest part of the step decides; forward, backward and optimizer together are compute. Compute on an asynchronous
+    device that waits for the host (`BEHIND`) is `overhead-bound`: its time is that of launching kernels. A second part
+    that is `SUBSTANTIAL` follows the first: `compute-bound and input-bound`. If communication could not be separated,
+    compute includes it, and the verdict on that is `compute-bound or communication-bound`.
     """
-    told_apart = "communication" in shares
-    computing = "compute-bound" if told_apart else "compute-bound or communication-bound"
-    compute = "forward, backward and optimizer" + ("" if told_apart else ", any exchange between ranks included,")
+    is_separate = "communication" in shares
+    computing = "compute-bound" if is_separate else "compute-bound or communication-bound"
+    compute = "forward, backward and optimizer" + ("" if is_separate else ", any exchange between ranks included,")
     parts = {
         computing: (compute, sum(shares.get(part, 0.0) for part in COMPUTE)),
         "input-bound": ("waiting for data", shares.get("data_wait", 0.0)),
@@ -124,8 +124,8 @@ def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) 
         "overhead-bound": ("the loop around the model", shares.get("overhead", 0.0)),
     }
     verdict, rest = sorted(parts, key=lambda name: -parts[name][1])[:2]
-    words, share = parts[verdict]
-    evidence = f"{words} took {_percent(share)} of a step"
+    description, share = parts[verdict]
+    evidence = f"{description} took {_percent(share)} of a step"
     if verdict == computing and device_behind is not None and device_behind < BEHIND:
         behind = f"the device was behind the host at the end of only {_percent(device_behind)} of the steps"
         return "overhead-bound", f"{evidence}, but {behind}, so it waits for work to be launched"
@@ -143,11 +143,10 @@ def _percent(share: float) -> str:
 class Traits:
     """Counts of one forward pass, per sample unless said otherwise. An addition is an operation.
 
-    The four `flops_` are those of convolutions, of grouped and depthwise convolutions, of matrix products, and of fused
-    attention. `activations` are the numbers that these four write, `others` those that everything else writes.
-    `kernels` counts operations of a step, whatever its batch. `unknown` are the numbers written by operations of which
-    the counter cannot tell how much work they are, and `unknown_names` says which. `recurrent` says whether the model
-    holds a recurrent layer.
+    The four `flops_` are those of convolutions, of grouped and depthwise convolutions, of matrix products and of fused
+    attention. `activations` counts the elements that these four write, `others` those that all other operations write.
+    `kernels` counts operations per step, whatever the batch. `unknown` counts elements written by operations of unknown
+    cost, which `unknown_names` lists. `recurrent` says whether the model has a recurrent layer.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -166,22 +165,22 @@ class Traits:
 
     @property
     def flops(self) -> float:
-        """Operations of one sample's forward pass."""
+        """Operations per sample of a forward pass."""
         return self.flops_convolution + self.flops_grouped + self.flops_product + self.flops_attention
 
     @property
     def unknown_share(self) -> float:
-        """Share of the written numbers that comes from operations of unknown cost."""
+        """The share of written elements that comes from operations of unknown cost."""
         written = self.activations + self.others + self.unknown
         return self.unknown / written if written else 0.0
 
 
 @dataclass(frozen=True)
 class Effective:
-    """The settings that were really in force, read back from Lightning and torch rather than from the config.
+    """The effective settings, read back from Lightning and torch rather than from the config.
 
-    `global_batch_size` is how many samples an optimiser step of the window held, on all ranks. It is None where the
-    steps differ in more than their short batches, or where there was none: the doubt `optimizer_batch` says which.
+    `global_batch_size` is the number of samples per optimiser step in the window, over all ranks. It is None if steps
+    differ in more than their short batches, or if there was none: the doubt `optimizer_batch` says which.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -206,12 +205,11 @@ class Effective:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The hardware, software and sources that must be equal for an old record to stand for a new run.
+    """The hardware, software and sources that must be equal for an old record to be reused for a new run.
 
-    `hardware` is device model, driver and host model. `software` holds the public versions of torch and lightning;
-    their build tags are in `builds`. `sources` are the digests of the user's own packages. `links` says where the
-    symbolic links in the config's paths led, by key: what lies behind the same path may be another disk. It is empty
-    where no path goes through a link.
+    `hardware` is device model, driver and host model. `software` holds the public versions of torch and lightning,
+    `builds` their build tags. `sources` are the digests of the user's own packages. `links` maps the config keys whose
+    paths go through symbolic links to the links' targets: the same path may lead to another disk.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -224,16 +222,16 @@ class Fingerprint:
 
     @property
     def hardware_kind(self) -> HardwareKind:
-        """The `hardware` as one kind, to compare and to name."""
+        """`hardware` as a value to compare and to name."""
         return HardwareKind.of(self.hardware)
 
     def matches(self, other: Fingerprint) -> bool:
-        """Return whether two fingerprints are equal in everything but the build tags."""
+        """Return whether two fingerprints are equal except for build tags."""
         return replace(self, builds={}) == replace(other, builds={})
 
 
 ErrorKind = Literal["none", "out_of_memory", "diverged", "user_exception", "collective", "unsupported"]
-"""The cause of a rank's end. Where ranks disagree, the first in `PRECEDENCE` is the run's."""
+"""The cause of a rank's end. If ranks disagree, the first in `PRECEDENCE` is the run's."""
 
 PRECEDENCE: tuple[ErrorKind, ...] = (
     "out_of_memory",
@@ -243,24 +241,23 @@ PRECEDENCE: tuple[ErrorKind, ...] = (
     "collective",
     "none",
 )
-"""The order of ranks' endings that explain the run: the peers of a failing rank see a collective error."""
+"""Root causes first: the peers of a failing rank see only a collective error."""
 
 ANY_FAILURE: frozenset[ErrorKind] = frozenset({"none", "out_of_memory", "unsupported", "user_exception", "collective"})
-"""The failures after a window that its rate survives. `none` are those without a word: a death, a limit of time.
+"""Failures after the window that do not invalidate its rate. `none` is an end without an error: a kill or a timeout.
 
-A loss that is no number is another answer to the same question, not a failure.
+A loss of NaN is not among them: it is another answer to the same question.
 """
 
 
 @dataclass(frozen=True)
 class RankResult:
-    """The ending of a run on one rank.
+    """The result of a run on one rank.
 
-    `metrics` and `effective` of rank 0 are the run's: values of all ranks (rate, skew, memory) were gathered before
-    they were computed. Other ranks state their own. `outcome` and `reason` obey the record's rule: `measured` has no
-    reason, everything else has one. `traceback` shows the user's code, without the harness's frames where there are
-    any. `rate_stands` says that the window was measured and that its numbers hold although something failed later;
-    `place` is where in the user's code that was. `extra` is the result of what ran in place of a measurement.
+    `metrics` and `effective` of rank 0 are the run's: values of all ranks (rate, skew, memory) are gathered first.
+    Other ranks report their own. As in a record, every outcome but `measured` has a `reason`. `traceback` shows the
+    user's code without the harness's frames. `rate_stands` says that the window's metrics hold although something
+    failed later; `place` is where in the user's code that was. `extra` is the result of a task that does not measure.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS

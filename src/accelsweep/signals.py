@@ -1,4 +1,4 @@
-"""Process ends: signals as exceptions, errors as exit codes, and the arguments of `python -m accelsweep.MODULE`."""
+"""Signals as exceptions, errors as exit codes, and the argument parser of `python -m accelsweep.MODULE`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def interrupt_on_termination() -> None:
 
 
 class JobCancelled(KeyboardInterrupt):
-    """Somebody cancelled the driver's job: Ctrl-C, but the cluster kills the driver in some seconds."""
+    """The driver's job was cancelled: like Ctrl-C, but the cluster kills the driver within seconds."""
 
 
 class DriverEvicted(BaseException):
-    """The driver is about to lose its job on a cluster. It leaves the sweep's jobs running and releases its locks.
+    """The driver is about to lose its cluster job. It leaves the sweep's jobs running and releases its locks.
 
-    With `resubmit` the job's time is up and the driver submits itself again; otherwise the job was preempted or lost
-    its node, and the cluster decides.
+    With `resubmit` the job's time is up and the driver resubmits itself; otherwise the job was preempted or lost its
+    node, and the cluster decides.
     """
 
     def __init__(self, *, resubmit: bool) -> None:
@@ -41,7 +41,7 @@ class DriverEvicted(BaseException):
 def raise_on_eviction(cancelled: Callable[[], bool]) -> None:
     """Raise DriverEvicted, once, on SIGUSR1 (the job's time is nearly up) and SIGTERM. Main thread only.
 
-    SIGTERM raises JobCancelled where the job was `cancelled`: the signal itself does not tell.
+    SIGTERM raises JobCancelled if the job was `cancelled`, which the signal itself does not say.
     """
 
     def evict(number: int, frame: FrameType | None) -> None:
@@ -85,7 +85,7 @@ def exit_code_of(work: Callable[[], int | None], report: Callable[[str], None] |
 
 
 def user_message(error: AccelsweepError | OSError) -> tuple[str, int]:
-    """Return what a user reads of an error, with secrets masked, and the exit code."""
+    """Return the message of an error, with secrets masked, and its exit code."""
     if isinstance(error, AccelsweepError):
         return masked(str(error)), error.exit_code
     return masked(describe_os_error(error)), EXIT_INCOMPLETE

@@ -1,7 +1,7 @@
-"""Numbers, durations and untrusted text as the user reads them: one rule for every sentence, table and chart.
+"""Formats numbers, durations and untrusted text, by one rule for every sentence, table and chart.
 
-A value is shown to the digit that its interval supports, and an interval is rounded outwards, so that a printed
-interval is never narrower than the one that decided the verdict.
+A value is shown to the digit that its interval supports. Intervals are rounded outwards, so that a printed interval is
+never narrower than the one that decided the verdict.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from datetime import timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 WIDE_RATIO = 2.0
-"""From this ratio of its ends on, an interval is shown with two digits per end."""
+"""An interval whose ends differ by this factor or more is shown with two digits per end."""
 
 UNINFORMATIVE_RATIO = 20.0
-"""Beyond this ratio of its ends an interval has no information for a sentence."""
+"""An interval whose ends differ by more than this factor says nothing worth printing."""
 
 UNKNOWN = "not known yet"
-"""Shown in place of a value with an uninformative interval; the files keep its ends."""
+"""Shown instead of a value with an uninformative interval; the files keep its ends."""
 
 _ANY_FLOAT = Context(prec=400)
-"""More digits than the largest float has: Decimal refuses numbers beyond its precision."""
+"""More digits than the largest float has: Decimal rejects numbers beyond its precision."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -36,16 +36,16 @@ def interval_digits(value: float, low: float, high: float, extra: int = 0) -> tu
     """Return value, low and high with equally many decimals: (`2.1`, `2.0`, `2.2`). The ends are rounded outwards.
 
     Ends that differ by a factor of `WIDE_RATIO` or more get two digits each, so that a small lower end does not become
-    0. `extra` decimals are added to what the interval supports.
+    0. `extra` decimals are added to those that the interval supports.
     """
     roundings = (ROUND_HALF_EVEN, ROUND_FLOOR, ROUND_CEILING)
     if low > 0 and high / low >= WIDE_RATIO:
         decimals = [min(12, max(0, 1 + extra - _magnitude(number))) for number in (value, low, high)]
     else:
         width = high - low
-        if width <= 0:  # whole counts need no decimals
+        if width <= 0:  # integer counts need no decimals
             needed = 0 if value >= 10 and float(value).is_integer() else max(0, 3 - _magnitude(value))
-        else:  # at least one digit of half the width; rounded, because 2.3 - 2.1 is a little less than 0.2
+        else:  # at least one digit of half the width; rounded because 2.3 - 2.1 < 0.2 in floating point
             needed = min(6, max(0, math.ceil(round(-math.log10(width / 2), 9))))
         decimals = [needed + extra] * 3
     middle, left, right = map(fixed, (value, low, high), decimals, roundings)
@@ -60,7 +60,7 @@ def is_uninformative(low: float, high: float) -> bool:
 def ratio_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
     """Return value, low and high of a ratio, with up to four more digits if an end would otherwise round to 1.
 
-    The end decides whether one is more than the other: 1.03 must not be read as 1.0.
+    The end decides the verdict: 1.03 must not be read as 1.0.
     """
     for extra in range(5):
         middle, left, right = interval_digits(value, low, high, extra)
@@ -81,7 +81,7 @@ def format_ratio(value: float, low: float | None, high: float | None) -> str:
 
 def fixed(value: float, decimals: int, rounding: str) -> str:
     """Return `value` with this many decimals and thousands separators; `rounding` is one of decimal's modes."""
-    # The shortest text of the float, to 12 digits: 2.1 stays 2.1, and a ceiling does not round up 2.1000000000000001.
+    # Round to 12 digits first, so that a ceiling does not round up 2.1000000000000001.
     exact = Decimal(repr(float(f"{value:.12g}")))
     return f"{exact.quantize(Decimal(1).scaleb(-decimals), rounding=rounding, context=_ANY_FLOAT):,f}"
 
@@ -99,13 +99,13 @@ def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def percent_of(share: float, whole: str) -> str:
-    """Return a share in whole percent: `12 % of the machine`, `less than 1 % of the machine`."""
-    return f"{round(100 * share) or 'less than 1'} % of the {whole}"
+def percent_of(share: float, total: str) -> str:
+    """Return a share in integer percent: `12 % of the machine`, `less than 1 % of the machine`."""
+    return f"{round(100 * share) or 'less than 1'} % of the {total}"
 
 
 def gib(size: float, decimals: int = 0) -> str:
-    """Return bytes as `24 GiB`, or `23.5 GiB` with one of the `decimals`."""
+    """Return a number of bytes as `24 GiB`, or `23.5 GiB` with `decimals=1`."""
     return f"{size / 2**30:.{decimals}f} GiB"
 
 
@@ -128,17 +128,17 @@ def approximate_duration(seconds: float) -> str:
 
 
 def parse_duration(text: str, units: Mapping[str, float]) -> float | None:
-    """Return the duration in `90m`, where `units` maps `m` to its size and "" to that of a bare number; else None."""
+    """Parse a duration like `90m`; None if invalid. `units` maps `m` to its size and "" to that of a bare number."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]?)", text.strip())
     return float(match[1]) * units[match[2]] if match is not None and match[2] in units else None
 
 
-# Configs, labels and reasons are written by others, and terminals obey control characters.
+# Configs, labels and reasons come from others, and terminals obey control characters.
 
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters except tab and newline, bidirectional marks, and surrogates."""
 
 
 def escaped(text: str) -> str:
-    """Return `text` with every character that a terminal obeys or cannot show as a Python escape."""
+    """Return `text` with control characters and unprintable characters as Python escapes."""
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

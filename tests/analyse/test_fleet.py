@@ -73,7 +73,7 @@ EIGHT = {f"n{number}": 1.0 for number in range(8)}
 
 def test_one_node_of_two_per_cent_less_is_named_with_its_interval(measured) -> None:
     found = measured({**EIGHT, "n5": 0.98})
-    assert found.section(FleetFinding).sick == ("n5",)
+    assert found.section(FleetFinding).sick_nodes == ("n5",)
     assert found.section(FleetFinding).nodes[0].node == "n5"
     slow = node(found, "n5")
     assert (slow.verdict, slow.faults) == (NodeVerdict.slower, ("slower",))
@@ -93,7 +93,7 @@ def test_a_fleet_as_published_ones_are_has_its_spread_back_and_no_sick_node(meas
     generator = random.Random(1)
     speeds = {f"n{number:02d}": max(0.987, generator.gauss(1.0, 0.0063)) for number in range(39)}
     found = measured(speeds, each=2, noise=0.0003)
-    assert found.section(FleetFinding).sick == ()
+    assert found.section(FleetFinding).sick_nodes == ()
     together, *each = found.section(FleetFinding).spread
     assert together.label == "all settings"
     assert together.between.low <= 0.0063 <= together.between.high
@@ -105,7 +105,7 @@ def test_a_fleet_as_published_ones_are_has_its_spread_back_and_no_sick_node(meas
 
 def test_where_noise_leaves_it_open_the_command_with_more_rounds_is_given(measured) -> None:
     found = measured(EIGHT, noise=0.02, tolerance=0.01, asked="n[0-7]")
-    assert found.section(FleetFinding).sick == ()
+    assert found.section(FleetFinding).sick_nodes == ()
     assert found.recommendation.certainty is Certainty.not_yet
     assert found.recommendation.headline.startswith("No sick node is shown, but ")
     assert found.recommendation.settle == (
@@ -256,7 +256,7 @@ def test_drivers_stand_in_the_order_of_their_days_and_days_are_the_first_and_the
 def test_a_node_that_others_used_is_not_judged(measured) -> None:
     found = measured({**EIGHT, "n2": 0.9}, fields={"n2": {"doubts": [BUSY]}})
     assert node(found, "n2").verdict is NodeVerdict.disturbed
-    assert found.section(FleetFinding).sick == ()
+    assert found.section(FleetFinding).sick_nodes == ()
     assert found.recommendation.certainty is Certainty.disturbed
     assert found.recommendation.settle.startswith("accelsweep retry simulated --outcome disturbed && accelsweep fleet ")
 

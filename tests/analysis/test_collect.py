@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from accelsweep.analysis.collect import collect, runs_table
-from accelsweep.analysis.run_results import Reading, RunRow
+from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.schema import checked_config
 from accelsweep.files import sha256_file
+from accelsweep.metrics import Metric
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Manifest
@@ -63,9 +64,7 @@ def test_a_row_says_what_its_record_says(example_sweep: SweepFolder) -> None:
     assert {**fingerprint, "sources": row.sources} == {
         name: facts for name, facts in asdict(record.fingerprint).items() if name != "links"
     }
-    assert {name: reading._asdict() for name, reading in row.metrics.items()} == {
-        name: asdict(metric) for name, metric in record.metrics.items()
-    }
+    assert row.metrics == record.metrics
 
 
 def test_a_row_names_the_digest_of_the_record_it_was_read_from(example_sweep: SweepFolder) -> None:
@@ -237,7 +236,7 @@ def test_integers_beyond_64_bits_and_lone_surrogates_are_kept_as_json() -> None:
 
 
 def test_a_users_metric_that_is_called_like_a_column_does_not_replace_it() -> None:
-    metrics = {"reason": Reading(1.0, "1"), "my_metric": Reading(2.0, "1")}
+    metrics = {"reason": Metric(1.0, "1"), "my_metric": Metric(2.0, "1")}
     columns = runs_table([_run({}, reason="text", metrics=metrics)], []).to_pydict()
     assert columns["reason"] == ["text"]
     assert columns["my_metric"] == [2.0]

@@ -77,7 +77,7 @@ def test_what_one_setting_lacks_is_no_objective(simulated: ModuleType) -> None:
 
 
 def _scoped(run: RunRow, scope: str) -> RunRow:
-    energy = run.metrics["energy_joules"]._replace(scope=scope)
+    energy = replace(run.metrics["energy_joules"], scope=scope)
     return replace(run, metrics={**run.metrics, "energy_joules": energy})
 
 

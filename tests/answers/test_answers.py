@@ -10,39 +10,37 @@ import pytest
 from pydantic import BaseModel
 
 from accelsweep.driver.json_output import all_answers
-from accelsweep.features.history.command import HistoryAnswer
-from accelsweep.features.history.model import History
 
 FORM = {
     "AbAnswer": "sweep headline versions family confidence threshold rate_unit rows fail_if gate failing",
-    "ComparedVersion": "name kind digest",
+    "Version": "name kind digest python",
     "VersionedSetting": "setting against label axes rate ratio verdict reason blocks gate doubts",
-    "FleetAnswer": "sweep headline tolerance hotter_by correction confidence nodes spread sick report",
-    "ComparedNode": (
-        "node sick faults verdict reason ratio chance celsius warmer warmer_chance blocks planned throttled drivers "
-        "dates"
+    "FleetAnswer": "nodes spread tolerance hotter_by confidence correction sweep headline sick report",
+    "FleetNode": (
+        "node blocks planned verdict reason ratio chance celsius warmer warmer_chance hotter throttled held_back "
+        "drivers dates"
     ),
-    "SpreadOfNodes": "setting label between within",
+    "NodeSpread": "setting label between within",
     "PlanAnswer": (
         "sweep revision settings unsupported excluded blocks wanted settled estimate visible_effect notes warnings"
     ),
-    "PlannedSetting": "setting label axes baseline wanted settled",
-    "NotPlanned": "setting label axes reason",
-    "BlockInPlan": "block new runs settled resources",
+    "SettingRow": "setting label axes baseline wanted settled",
+    "ReasonRow": "setting label axes reason",
+    "BlockRow": "block new runs settled resources",
     "Resources": "nodes tasks cpus gpus gpu_model mem_mb minutes node_kind node",
-    "PlannedTime": "runs_left minutes gpu_hours usd usd_reason basis",
-    "PlannedRange": "least expected most",
-    "PlannedEffect": "effect assumption reason",
+    "PlanEstimate": "runs_left minutes gpu_hours usd usd_reason basis",
+    "Span": "least expected most",
+    "VisibleEffect": "effect assumption reason",
     "StatusAnswer": "sweeps unreadable unplanned",
     "UnplannedHead": "sweep background",
     "SweepState": (
-        "sweep revision planned settled remaining outcomes seconds_left head background running jobs jobs_reason kept "
-        "doubts damaged recommendation report report_outdated"
+        "sweep revision planned settled remaining outcomes seconds_left running kept doubts damaged head background "
+        "jobs jobs_reason recommendation report report_outdated"
     ),
-    "HeadAtWork": "host pid since",
+    "LockOwner": "block host pid process_started job restarts since run run_since",
     "BackgroundState": "place name host since state code follow",
-    "BlockAtWork": "block alive host pid job since run label run_since step",
-    "JobInQueue": "number block state reason nodes elapsed",
+    "LockedBlock": "block host pid process_started job restarts since run run_since alive label step",
+    "Job": "number block state reason nodes elapsed",
     "RunDoubt": "run label repeat doubt",
     "Doubt": "code message remedy",
     "UnreadableSweep": "sweep why",
@@ -118,19 +116,12 @@ def test_the_format_is_the_first(answer):
 
 
 def test_every_key_of_an_answer_says_what_it_means():
-    places = re.compile(r"accelsweep\.(cli|driver|features\.\w+\.command)\b")
+    places = re.compile(
+        r"accelsweep\.(cli|driver|features\.\w+\.command|features\.fleet|records\.(plan|sweep_progress))\b"
+    )
     ours = [part for answer in all_answers() for part in parts(answer) if places.match(part.__module__)]
     assert len(ours) > 20
     silent = [
         (part.__name__, name) for part in ours for name, field in part.model_fields.items() if not field.description
     ]
     assert silent == []
-
-
-def test_an_answer_is_made_of_what_is_told_and_of_attributes_and_a_missing_one_is_no_silent_gap() -> None:
-    history = History(
-        sources=("a",), order="commit date", order_reason="r", confidence=0.9, family=1, lines=(), alone=()
-    )
-    assert HistoryAnswer.made_of(history, report="page.html").order_reason == "r"
-    with pytest.raises(AttributeError, match="report"):
-        HistoryAnswer.made_of(history)

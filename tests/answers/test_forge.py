@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from accelsweep.config.versions import Version
 from accelsweep.errors import InputError
 from accelsweep.features.ab.command import (
     SUMMARY_VARIABLE,
     AbAnswer,
-    ComparedVersion,
     VersionedSetting,
     annotate,
     annotation,
@@ -37,7 +37,7 @@ def row(gate: str | None, label: str = "batch 64 | version=HEAD", ratio: Estimat
 
 
 def answer(*rows: VersionedSetting) -> AbAnswer:
-    versions = tuple(ComparedVersion(name=name, kind="commit", digest="0") for name in ("main", "HEAD"))
+    versions = tuple(Version(name=name, kind="commit", digest="0") for name in ("main", "HEAD"))
     return AbAnswer(
         sweep="ab-mine",
         headline="HEAD is 3 % slower | here",

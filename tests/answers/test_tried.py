@@ -44,7 +44,7 @@ def told(monkeypatch: pytest.MonkeyPatch, home: Path, says: str, seconds: float)
     cpu = Device(accelerator="cpu", model="m", count=8)
     site = Site(name="box", scheduler="slurm", inventory=(cpu,), slurm=Slurm())
     monkeypatch.setattr(doctor, "engine_of", lambda _site: Delayed(site, says=says, seconds=seconds))
-    monkeypatch.setattr(doctor, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(doctor, "_POLL_SECONDS", 0.05)
     return list(try_jobs(site, home, 1.0))
 
 
@@ -57,7 +57,7 @@ def test_a_log_that_a_shared_disk_shows_late_is_waited_for_and_taken_away(monkey
 
 
 def test_a_job_that_wrote_nothing_is_told_after_a_while(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(doctor, "_LATE_SECONDS", 0.2)
+    monkeypatch.setattr(doctor, "_MAX_FILE_DELAY_SECONDS", 0.2)
     (check,) = told(monkeypatch, tmp_path, FOUND, 1.0)
     assert "wrote nothing into" in check.found
 

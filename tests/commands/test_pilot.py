@@ -60,7 +60,7 @@ def after(measured, noise, seconds_left=None, more=()):
 
 def test_a_quiet_pilot_is_followed_by_the_fewest_blocks_and_a_noisy_one_by_more(measured, capsys):
     assert len(after(measured, 0.001).manifest.blocks) == 5
-    assert "asks for 5 blocks in all" in capsys.readouterr().out
+    assert "needs 5 blocks in total" in capsys.readouterr().out
 
 
 def test_a_noisy_pilot_is_followed_by_the_most_and_the_width_that_they_leave_is_told(measured, capsys):

@@ -20,7 +20,7 @@ def test_others_at_work_are_told_of_before_runs_and_not_where_none_is_left(
     plan = make_plan(tmp_path, ["experiment=quickstart"])
     show_plan(tmp_path, plan)
     assert "warning: somebody works here: stop them, or they will disturb the runs" in capsys.readouterr().out
-    monkeypatch.setattr(plan_preview, "table_of", _all_settled)
+    monkeypatch.setattr(plan_preview, "preview_table", _all_settled)
     show_plan(tmp_path, plan)
     assert "somebody works here" not in capsys.readouterr().out
 

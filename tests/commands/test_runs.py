@@ -14,8 +14,8 @@ from tiny_executor import TinyBlock
 
 from accelsweep.cli.runs import print_runs, retry_runs
 from accelsweep.errors import AccelsweepError, InputError
-from accelsweep.records.file_lock import DEAD_AFTER_SECONDS
-from accelsweep.records.plan import Hold
+from accelsweep.records.file_lock import STALE_AFTER_SECONDS
+from accelsweep.records.plan import LockOwner
 from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Record
 from accelsweep.results import Doubt, Outcome
@@ -110,7 +110,7 @@ def test_what_needs_no_retry_is_refused_with_what_to_do_instead(sweep, outcome, 
 
 @pytest.mark.parametrize("host", [socket.gethostname(), "node7"])
 def test_nothing_is_re_opened_while_somebody_works_on_the_sweep(sweep, host):
-    Hold(
+    LockOwner(
         block=sweep.name,
         host=host,
         pid=os.getpid(),
@@ -124,7 +124,7 @@ def test_nothing_is_re_opened_while_somebody_works_on_the_sweep(sweep, host):
 
 def test_a_hold_that_a_dead_node_left_keeps_nothing_closed(sweep, capsys):
     path = sweep.lock_file
-    Hold(block=sweep.name, host="node7", pid=1, process_started=0.0, since="then").write(path)
-    os.utime(path, (time.time() - DEAD_AFTER_SECONDS - 5,) * 2)
+    LockOwner(block=sweep.name, host="node7", pid=1, process_started=0.0, since="then").write(path)
+    os.utime(path, (time.time() - STALE_AFTER_SECONDS - 5,) * 2)
     retry_runs(sweep.home, "tiny", "out_of_memory")
     assert "1 runs re-opened" in capsys.readouterr().out

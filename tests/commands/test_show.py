@@ -14,12 +14,12 @@ import pytest
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.collect import collect
 from accelsweep.cli.doctor import examine
-from accelsweep.cli.runs import full_name
+from accelsweep.cli.runs import resolve_setting
 from accelsweep.cli.status import print_status
 from accelsweep.cli.sweeps import compare_sweeps, print_config
 from accelsweep.config.setting import label
 from accelsweep.driver.finalize import print_results
-from accelsweep.driver.plan_preview import made_plan, show_plan, what_is_left
+from accelsweep.driver.plan_preview import estimate_remaining, plan_to_show, show_plan
 from accelsweep.driver.request import Request
 from accelsweep.errors import InputError
 from accelsweep.executor.result_reuse import CurrentConditions
@@ -38,7 +38,7 @@ def wide(monkeypatch):
 
 
 def test_a_plan_names_settings_reasons_blocks_and_what_it_can_show(tmp_path, capsys):
-    show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart",)), keep_profile=True))
+    show_plan(tmp_path, plan_to_show(tmp_path, Request(("experiment=quickstart",)), keep_profile=True))
     shown = capsys.readouterr().out
     assert "cpu x2 | bf16-mixed | batch 128" in shown
     assert "baseline" in shown
@@ -50,7 +50,7 @@ def test_a_plan_names_settings_reasons_blocks_and_what_it_can_show(tmp_path, cap
 def test_a_plan_in_which_nothing_can_run_says_so_with_its_reasons_and_no_empty_table(tmp_path, capsys):
     show_plan(
         tmp_path,
-        made_plan(
+        plan_to_show(
             tmp_path,
             Request(("experiment=quickstart", "accelerator=mps", "devices=1"), name="none"),
             keep_profile=True,
@@ -66,7 +66,7 @@ def test_a_plan_in_which_nothing_can_run_says_so_with_its_reasons_and_no_empty_t
 
 def test_one_setting_has_no_smallest_difference_and_supposes_no_noise(tmp_path, capsys):
     alone = ["accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true"]
-    show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart", *alone)), keep_profile=True))
+    show_plan(tmp_path, plan_to_show(tmp_path, Request(("experiment=quickstart", *alone)), keep_profile=True))
     told = "smallest difference that these repeats can show: unknown: there is no other setting to compare"
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(told))
     assert "noise" not in line
@@ -74,12 +74,12 @@ def test_one_setting_has_no_smallest_difference_and_supposes_no_noise(tmp_path, 
 
 def test_the_time_that_a_plan_takes_rests_on_earlier_sweeps_of_the_folder(example_sweep, capsys):
     """Each run of the example took an hour, and its window was to last a second."""
-    paths = example_sweep.records_on_top()
+    paths = example_sweep.latest_records()
     for path in paths:
         Record.read(path).model_copy(update={"wall_seconds": 3601.0}).write(path)
     others = ["accelerator=cpu", "devices=1", "batch_size=32,64", "repeats=1", "measure.min_seconds=1"]
     show_plan(
-        example_sweep.home, made_plan(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
+        example_sweep.home, plan_to_show(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
     )
     shown = capsys.readouterr().out
     assert "left: 2 runs, about 2 hours (by earlier sweeps in this folder)" in re.findall("left: .*", shown)
@@ -87,14 +87,14 @@ def test_the_time_that_a_plan_takes_rests_on_earlier_sweeps_of_the_folder(exampl
     for path in paths:
         path.write_text(json.dumps(later))
     show_plan(
-        example_sweep.home, made_plan(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
+        example_sweep.home, plan_to_show(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
     )
     assert "(assumed, until a first run has ended)" in capsys.readouterr().out
 
 
 def test_a_priced_plan_tells_its_cost_also_where_no_gpu_is_used(tmp_path, capsys):
     priced = ["experiment=quickstart", "accelerator=cpu", "devices=1", "prices=dawnbench_2018", "repeats=100"]
-    show_plan(tmp_path, made_plan(tmp_path, Request(tuple(priced)), keep_profile=True))
+    show_plan(tmp_path, plan_to_show(tmp_path, Request(tuple(priced)), keep_profile=True))
     assert re.search(r"^ +about \d\.\d\d USD \(at most \d+\.\d\d\)$", capsys.readouterr().out, re.MULTILINE)
 
 
@@ -128,11 +128,11 @@ def measured(tmp_path, example_sweep):
 def test_what_was_measured_with_other_software_is_still_to_be_measured(measured, capsys):
     plan, folder = measured("repeats=1")
     home, runs = folder.home, plan.manifest.wanted_runs()
-    assert what_is_left(home, plan).runs_left == 0
+    assert estimate_remaining(home, plan).runs_left == 0
     record = Record.read(folder.record(runs[0]))
     older = replace(record.fingerprint, software={"torch": "1.0", "lightning": "1.0"})
     record.model_copy(update={"fingerprint": older}).write(folder.record(record.run))
-    assert what_is_left(home, plan).runs_left == 1
+    assert estimate_remaining(home, plan).runs_left == 1
     show_plan(home, plan)
     assert f"{len(runs)} runs, {len(runs) - 1} settled already" in capsys.readouterr().out
 
@@ -177,7 +177,7 @@ def test_each_reason_for_which_runs_failed_stands_among_the_last_lines_with_its_
     found.write(example_sweep.findings)
     failed = [
         record
-        for path in example_sweep.records_on_top()
+        for path in example_sweep.latest_records()
         if not (record := Record.read(path)).outcome.settled and record.run in found_runs(example_sweep)
     ]
     for number, record in enumerate(failed):
@@ -221,7 +221,7 @@ def test_status_tells_of_every_sweep_of_the_folder(example_sweep, capsys):
 
 
 def test_status_names_the_setting_and_the_repeat_of_a_doubt(example_sweep, capsys):
-    doubtful = next(record for path in example_sweep.records_on_top() if (record := Record.read(path)).doubts)
+    doubtful = next(record for path in example_sweep.latest_records() if (record := Record.read(path)).doubts)
     axes = {setting.name: setting.axes for setting in Manifest.read(example_sweep.manifest).settings}
     print_status(example_sweep.home, None)
     told = f"doubt: {label(axes[doubtful.setting])}, repeat {doubtful.repeat}: {doubtful.doubts[0].message}"
@@ -248,9 +248,9 @@ def test_status_names_what_is_damaged_in_one_sweep_and_goes_on_to_the_next(examp
     os.mkfifo(after.record(run))
     assert print_status(example_sweep.home, None) == 1
     shown = capsys.readouterr().out
-    assert f"aaa: damaged: {before.manifest}: not a whole JSON document (NaN is no JSON)" in shown
+    assert f"aaa: damaged: {before.manifest}: not a whole JSON document (NaN is not JSON)" in shown
     assert f"{example_sweep.name}: " in shown
-    assert f"damaged: {after.record(run)}: it is no file: something else stands in its place" in shown
+    assert f"damaged: {after.record(run)}: it is not a file: something else is in its place" in shown
 
 
 def test_status_names_the_sweep_that_a_later_version_wrote_and_goes_on_to_the_next(example_sweep, capsys):
@@ -289,9 +289,9 @@ def test_the_beginning_of_a_settings_name_is_enough(example_sweep):
     runnable = [
         setting.name for setting in Manifest.read(example_sweep.manifest).settings if setting.unsupported is None
     ]
-    assert full_name(example_sweep, runnable[0][:8]) == runnable[0]
+    assert resolve_setting(example_sweep, runnable[0][:8]) == runnable[0]
     with pytest.raises(InputError, match="the beginning of several"):
-        full_name(example_sweep, "")
+        resolve_setting(example_sweep, "")
 
 
 def test_doctor_finds_this_machine_able(tmp_path, capsys):

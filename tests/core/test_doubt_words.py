@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.records.run_record import WORDS, doubt_in_words
+from accelsweep.records.run_record import DOUBT_DESCRIPTIONS, doubt_description
 from accelsweep.results import Doubt
 
 
@@ -12,8 +12,8 @@ from accelsweep.results import Doubt
 def test_each_doubt_that_is_raised_has_words_and_no_other_has() -> None:
     import doubts
 
-    assert {one.code for one in doubts.raised()} == WORDS.keys()
+    assert {one.code for one in doubts.raised()} == DOUBT_DESCRIPTIONS.keys()
 
 
 def test_a_doubt_of_a_later_version_is_told_by_its_code() -> None:
-    assert doubt_in_words(Doubt(code="new_thing", message="m", remedy="r")) == "new thing"
+    assert doubt_description(Doubt(code="new_thing", message="m", remedy="r")) == "new thing"

@@ -1,4 +1,4 @@
-"""A setting's finding is typed, and its file holds what the first version's held."""
+"""A setting's finding is typed and written as it is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from accelsweep.records.findings import SettingFinding
 from accelsweep.results import Effective
 
 AXES = {"devices": 2, "batch_size": 32, "precision": "32-true"}
-NEWER_KEYS = ("deterministic", "matmul_precision")
 
 
 def finding(effective: Effective | None, speedup: Speedup | None = None) -> SettingFinding:
@@ -23,7 +22,7 @@ def finding(effective: Effective | None, speedup: Speedup | None = None) -> Sett
     )  # fmt: skip
 
 
-def test_the_settings_in_force_are_written_key_by_key_and_read_back() -> None:
+def test_effective_settings_are_written_and_read_back() -> None:
     one = finding(effective_of(AXES))
     written = one.model_dump(mode="json")
     assert written["effective"] == to_jsonable_python(effective_of(AXES))
@@ -32,18 +31,10 @@ def test_the_settings_in_force_are_written_key_by_key_and_read_back() -> None:
     assert (one.world_size, one.device_names) == (2, ("Intel Xeon (example)",))
 
 
-def test_a_setting_that_was_never_measured_is_written_with_no_settings_in_force_and_read_back() -> None:
+def test_a_setting_that_was_never_measured_has_no_effective_settings() -> None:
     one = finding(None)
-    assert (one.model_dump()["effective"], one.model_dump(mode="json")["effective"]) == ({}, {})
     assert SettingFinding.model_validate(one.model_dump(mode="json")) == one
     assert (one.accelerator, one.device_names, one.world_size, one.num_nodes) == (None, (), 1, 1)
-
-
-def test_a_finding_of_a_version_that_stated_fewer_settings_is_read_with_their_defaults() -> None:
-    written = finding(effective_of(AXES)).model_dump(mode="json")
-    for key in NEWER_KEYS:
-        del written["effective"][key]
-    assert SettingFinding.model_validate(written).effective == effective_of(AXES)
 
 
 def test_the_ratio_is_that_of_the_speed_up_where_there_is_one() -> None:

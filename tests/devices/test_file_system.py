@@ -34,7 +34,7 @@ from accelsweep.files import exclusive_lock
 from accelsweep.tracking.store_uri import require_file_locks
 from accelsweep.temporary_folders import temporary_folder
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.file_lock import Holder, take
+from accelsweep.records.file_lock import HeldLock, acquire
 from accelsweep.heartbeat import Heartbeat, HeartbeatReader, StepCount, read_progress
 
 here = Path.cwd()
@@ -43,13 +43,13 @@ assert missing == [Capability.hard_links, Capability.symbolic_links, Capability.
 assert free_inodes(here) is None
 
 hold = here / "head.claim.json"
-first = take(hold, "head")
-assert isinstance(first, Holder)
-assert not isinstance(take(hold, "head"), Holder), "a second taker finds the first"
-first.running("r", "now")
-first.beat()
+first = acquire(hold, "head")
+assert isinstance(first, HeldLock)
+assert not isinstance(acquire(hold, "head"), HeldLock), "a second process finds the first"
+first.set_run("r", "now")
+first.heartbeat()
 first.release()
-assert isinstance(take(hold, "head"), Holder), "and takes over when it is given back"
+assert isinstance(acquire(hold, "head"), HeldLock), "and takes over when it is released"
 
 for number in (1, 2):
     made = here / f"made-{number}"
@@ -113,8 +113,8 @@ def test_locks_on_a_shared_folder_that_has_none_are_refused_with_the_variable_to
         timeout=60,
     )
     said = done.stderr.splitlines()[-1]
-    assert "lies on a disk that has no file locks (No locks available)" in said
-    assert "set ACCELSWEEP_LEASES to a folder of this machine's own disk" in said
+    assert "is on a disk without file locks (No locks available)" in said
+    assert "set ACCELSWEEP_LEASES to a folder on this machine's own disk" in said
     last_line("ACCELSWEEP_LEASES on a disk without file locks", said)
 
 

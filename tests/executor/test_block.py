@@ -17,8 +17,8 @@ from tiny_executor import TinyBlock
 from accelsweep.config.site import Site
 from accelsweep.executor.result_reuse import audit
 from accelsweep.files import sha256_file
-from accelsweep.records.file_lock import Holder, take
-from accelsweep.records.plan import Done, Hold, Manifest
+from accelsweep.records.file_lock import HeldLock, acquire
+from accelsweep.records.plan import Done, LockOwner, Manifest
 from accelsweep.records.run_record import Record
 from accelsweep.results import Outcome
 from accelsweep.worker.run_spec import RunSpec
@@ -230,14 +230,14 @@ def test_new_runs_come_before_failed_ones_and_those_that_killed_an_executor_come
 
 def test_a_failed_run_is_retried_by_the_next_command_but_not_by_the_same_one(tiny_block: TinyBlock) -> None:
     tiny_block.plan("exit_three", "measured", limits={"retries": 0})
-    head = take(tiny_block.folder.of_head("claim"), "head")
-    assert isinstance(head, Holder)
+    head = acquire(tiny_block.folder.driver_file("claim"), "head")
+    assert isinstance(head, HeldLock)
     tiny_block.run()
     assert audit(tiny_block.folder).reopened == ()
     assert "2 runs wanted, 0 to measure" in tiny_block.run()[1]
     head.release()
-    head = take(tiny_block.folder.of_head("claim"), "head")
-    assert isinstance(head, Holder)
+    head = acquire(tiny_block.folder.driver_file("claim"), "head")
+    assert isinstance(head, HeldLock)
     assert audit(tiny_block.folder).reopened == (tiny_block.name,)
     assert "2 runs wanted, 1 to measure" in tiny_block.run()[1]
     head.release()
@@ -280,7 +280,9 @@ def test_cancel_old_ends_the_first_executor_and_takes_over_its_block(tiny_block:
 def test_the_lock_of_a_dead_executor_is_taken_over_at_once(tiny_block: TinyBlock) -> None:
     tiny_block.plan("measured")
     path = tiny_block.lock_file
-    hold = Hold(block=tiny_block.name, host=os.uname().nodename, pid=os.getpid(), process_started=1.0, since="long ago")
+    hold = LockOwner(
+        block=tiny_block.name, host=os.uname().nodename, pid=os.getpid(), process_started=1.0, since="long ago"
+    )
     hold.write(path)
     code, output = tiny_block.run()
     assert code == 0

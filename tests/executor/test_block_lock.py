@@ -16,9 +16,9 @@ from accelsweep.executor import block_lock as module
 from accelsweep.executor.block_lock import block_lock
 from accelsweep.executor.ipc import Interrupted
 from accelsweep.files import LEASE_FOLDER_VARIABLE
-from accelsweep.records.file_lock import DEAD_AFTER_SECONDS, alive, read_hold
+from accelsweep.records.file_lock import STALE_AFTER_SECONDS, owner_is_alive, read_lock
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold
+from accelsweep.records.plan import LockOwner
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
     folder = SweepFolder(tmp_path, "x")
-    folder.hold("b").parent.mkdir(parents=True)
+    folder.lock("b").parent.mkdir(parents=True)
     return folder
 
 
 def write_lock(
     folder: SweepFolder, pid: int, *, host: str | None = None, started: float | None = None, **more: object
 ) -> None:
-    Hold.model_validate(
+    LockOwner.model_validate(
         {
             "block": "b",
             "host": host or socket.gethostname(),
@@ -44,7 +44,7 @@ def write_lock(
             "since": "2026-01-05T09:00:00+00:00",
             **more,
         }
-    ).write(folder.hold("b"))
+    ).write(folder.lock("b"))
 
 
 def quiet(_line: str) -> None:
@@ -53,24 +53,24 @@ def quiet(_line: str) -> None:
 
 def test_a_lock_names_its_holder_and_the_current_run_and_is_removed_at_the_end(folder: SweepFolder) -> None:
     with block_lock(folder, "b", lambda _seconds: True, quiet) as holder:
-        holder.running("run-1", "now")
-        lock = Hold.read(folder.hold("b"))
+        holder.set_run("run-1", "now")
+        lock = LockOwner.read(folder.lock("b"))
         assert (lock.pid, lock.host, lock.run) == (os.getpid(), socket.gethostname(), "run-1")
-        assert alive(lock)
-    assert read_hold(folder.hold("b")) is None
+        assert owner_is_alive(lock)
+    assert read_lock(folder.lock("b")) is None
 
 
 def test_a_living_holder_on_this_host_is_waited_for(folder: SweepFolder) -> None:
     write_lock(folder, os.getppid())
     with pytest.raises(Interrupted), block_lock(folder, "b", lambda _seconds: True, quiet):
         pass
-    assert Hold.read(folder.hold("b")).pid == os.getppid()
+    assert LockOwner.read(folder.lock("b")).pid == os.getppid()
 
 
 def test_a_holder_whose_process_id_was_reused_is_dead(folder: SweepFolder) -> None:
     write_lock(folder, os.getppid(), started=1.0)
     with block_lock(folder, "b", lambda _seconds: True, quiet):
-        assert Hold.read(folder.hold("b")).pid == os.getpid()
+        assert LockOwner.read(folder.lock("b")).pid == os.getpid()
 
 
 def test_a_zombie_holder_is_dead(folder: SweepFolder) -> None:
@@ -92,13 +92,13 @@ def test_a_lock_of_another_host_is_waited_for_while_it_is_renewed_and_taken_over
     renewed = []
 
     def renew_for_a_while(_seconds: float) -> bool:
-        renewed.append(time.time() - (DEAD_AFTER_SECONDS - 20 if len(renewed) < 50 else DEAD_AFTER_SECONDS + 5))
-        os.utime(folder.hold("b"), (renewed[-1], renewed[-1]))
+        renewed.append(time.time() - (STALE_AFTER_SECONDS - 20 if len(renewed) < 50 else STALE_AFTER_SECONDS + 5))
+        os.utime(folder.lock("b"), (renewed[-1], renewed[-1]))
         return False
 
     with block_lock(folder, "b", renew_for_a_while, quiet):
         assert len(renewed) == 51
-        assert Hold.read(folder.hold("b")).host == socket.gethostname()
+        assert LockOwner.read(folder.lock("b")).host == socket.gethostname()
 
 
 def test_a_requeued_job_takes_over_its_own_lock(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_a_requeued_job_takes_over_its_own_lock(folder: SweepFolder, monkeypatch
         pass
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     with block_lock(folder, "b", lambda _seconds: True, quiet):
-        assert Hold.read(folder.hold("b")).restarts == 1
+        assert LockOwner.read(folder.lock("b")).restarts == 1
 
 
 def test_cancelling_a_holder_on_another_host_says_what_to_type_there(folder: SweepFolder) -> None:
@@ -119,6 +119,6 @@ def test_cancelling_a_holder_on_another_host_says_what_to_type_there(folder: Swe
 
 
 def test_a_damaged_lock_has_no_holder(folder: SweepFolder) -> None:
-    folder.hold("b").write_text("{")
+    folder.lock("b").write_text("{")
     with block_lock(folder, "b", lambda _seconds: True, quiet):
         pass

@@ -6,7 +6,7 @@ from tiny_executor import TinyBlock
 
 from accelsweep.config.versions import Tree, Version
 from accelsweep.records.plan import Manifest
-from accelsweep.records.stop_reasons import why_not_run
+from accelsweep.records.stop_reasons import not_run_reason
 
 
 def test_runs_of_a_version_without_its_tree_are_not_measured_and_earlier_results_stay(tiny_block: TinyBlock) -> None:
@@ -24,11 +24,11 @@ def test_runs_of_a_version_without_its_tree_are_not_measured_and_earlier_results
     remedy = f"{folder.version(deleted.id)} is not there; the same command makes it again"
     assert remedy in output
     (block,) = Manifest.read(folder.manifest).blocks
-    assert remedy in why_not_run(folder, block.name)
-    measured = folder.records_on_top()
+    assert remedy in not_run_reason(folder, block.name)
+    measured = folder.latest_records()
 
     folder.version(deleted.id).mkdir()
     code, output = tiny_block.run()
     assert code == 0, output
-    assert len(folder.records_on_top()) == 2
-    assert set(measured) < set(folder.records_on_top())
+    assert len(folder.latest_records()) == 2
+    assert set(measured) < set(folder.latest_records())

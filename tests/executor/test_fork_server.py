@@ -25,7 +25,7 @@ from accelsweep.executor import ipc
 from accelsweep.executor.fork_client import differences, process_state
 from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.files import LEASE_FOLDER_VARIABLE
-from accelsweep.records.file_lock import living_hold
+from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Record
 from accelsweep.results import Outcome
@@ -85,7 +85,7 @@ def running(tmp_path: Path) -> Iterator[tuple[Job, SweepFolder, psutil.Process]]
     job = Job(home, block)
     until(lambda: job.process.poll() is not None or list(folder.root.glob("runs/*/attempts/1/progress*")))
     assert job.process.poll() is None, job.end()
-    lock = living_hold(folder.hold(block.stem))
+    lock = live_lock(folder.lock(block.stem))
     assert lock is not None
     assert lock.pid != job.process.pid
     yield job, folder, psutil.Process(lock.pid)
@@ -147,7 +147,7 @@ def test_a_signal_to_the_job_is_forwarded_to_its_executor(
     assert code == 128 + signal.SIGINT, output
     assert "SIGINT" in output
     until(lambda: not executor.is_running())  # it exits after it has sent its code
-    assert not list(folder.holds())
+    assert not list(folder.locks())
 
 
 @pytest.mark.real
@@ -159,7 +159,7 @@ def test_an_executor_shuts_down_cleanly_when_its_job_is_killed(
     job.process.kill()
     until(lambda: not executor.is_running())
     assert not [rank for rank in ranks if rank.is_running()]
-    assert not list(folder.holds())
+    assert not list(folder.locks())
 
 
 @pytest.mark.real

@@ -19,9 +19,9 @@ from accelsweep.config.site import Site, Slurm
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.result_reuse import CurrentConditions, audit, reusable_runs
 from accelsweep.files import sha256_file
-from accelsweep.records.file_lock import DEAD_AFTER_SECONDS
+from accelsweep.records.file_lock import STALE_AFTER_SECONDS
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Done, Hold
+from accelsweep.records.plan import Done, LockOwner, Manifest
 from accelsweep.records.run_record import Record
 from accelsweep.records.sweep_progress import status
 from accelsweep.results import Outcome
@@ -84,7 +84,7 @@ def test_damaged_steps_are_reported_and_their_run_is_measured_again_with_the_old
     assert found.reopened == (finished.name,)
     assert [error.path for error in found.damaged] == [steps]
     assert [(state.run, state.reason) for state in found.unsettled] == [
-        (run, "its steps.parquet is damaged: " + found.damaged[0].why.partition(";")[0])
+        (run, "its steps.parquet is damaged: " + found.damaged[0].reason.partition(";")[0])
     ]
     assert steps.with_name("steps.parquet.damaged-1").exists() == (content is not None)
     code, output = finished.run()
@@ -134,7 +134,7 @@ def test_a_damaged_block_is_set_aside_with_the_remedy(finished: TinyBlock) -> No
     finished.block_file.write_bytes(finished.block_file.read_bytes()[:-9])
     (damaged,) = audit(finished.folder).damaged
     assert damaged.path == finished.block_file
-    assert "the same `accelsweep run` writes it anew" in str(damaged)
+    assert "the same `accelsweep run` writes it again" in str(damaged)
     assert not finished.block_file.exists()
 
 
@@ -250,8 +250,8 @@ def test_a_block_with_a_living_executor_is_reopened_but_its_damaged_records_are_
     assert audited.reopened == (tiny_block.name,)
     assert [error.path for error in audited.damaged] == [path]
     assert path.exists()
-    found = status(tiny_block.folder)
-    assert [running.hold.pid for running in found.running] == [process.pid]
+    found = status(tiny_block.folder, Manifest.read(tiny_block.folder.manifest))
+    assert [running.pid for running in found.running] == [process.pid]
     assert [running.alive for running in found.running] == [True]
     path.write_bytes(whole)
     process.communicate(timeout=PATIENCE_SECONDS)
@@ -259,26 +259,28 @@ def test_a_block_with_a_living_executor_is_reopened_but_its_damaged_records_are_
 
 def test_damage_in_a_block_locked_by_a_dead_node_is_set_aside(finished: TinyBlock) -> None:
     lock = finished.lock_file
-    Hold(block=finished.name, host="node7", pid=1, process_started=0.0, since="then").write(lock)
+    LockOwner(block=finished.name, host="node7", pid=1, process_started=0.0, since="then").write(lock)
     record = finished.record_file()
     record.write_text("{")
     audit(finished.folder)
     assert record.exists(), "node 7 has just renewed its lock"
-    os.utime(lock, (time.time() - DEAD_AFTER_SECONDS - 5,) * 2)
-    assert [running.alive for running in status(finished.folder).running] == [False]
+    os.utime(lock, (time.time() - STALE_AFTER_SECONDS - 5,) * 2)
+    assert [running.alive for running in status(finished.folder, Manifest.read(finished.folder.manifest)).running] == [
+        False
+    ]
     audit(finished.folder)
     assert not record.exists()
 
 
 def test_status_counts_finished_and_remaining_runs(tiny_block: TinyBlock) -> None:
     tiny_block.plan("measured", "exit_three", "break_at_the_end")
-    before = status(tiny_block.folder)
+    before = status(tiny_block.folder, Manifest.read(tiny_block.folder.manifest))
     assert (before.planned, before.remaining, before.seconds_left, before.running) == (3, 3, None, ())
     tiny_block.run()
-    after = status(tiny_block.folder)
+    after = status(tiny_block.folder, Manifest.read(tiny_block.folder.manifest))
     assert after.outcomes == {Outcome.measured: 2, Outcome.crashed: 1}
     assert after.remaining == 1
-    assert [(run, doubt.code) for run, doubt in after.doubts] == [(tiny_block.runs()[2], "bad_teardown")]
+    assert [(doubted.run, doubted.doubt.code) for doubted in after.doubts] == [(tiny_block.runs()[2], "bad_teardown")]
 
 
 def test_the_remaining_time_is_estimated_from_the_runs_that_took_time(tiny_block: TinyBlock) -> None:
@@ -294,7 +296,7 @@ def test_the_remaining_time_is_estimated_from_the_runs_that_took_time(tiny_block
         changed = {"outcome": outcome, "reason": reason, "wall_seconds": seconds}
         Record.read(path).model_copy(update=changed).write(path)
     tiny_block.record_file(3).unlink()
-    found = status(tiny_block.folder)
+    found = status(tiny_block.folder, Manifest.read(tiny_block.folder.manifest))
     assert (found.remaining, found.seconds_left) == (2, 2 * 15.0)
 
 

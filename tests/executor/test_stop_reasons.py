@@ -40,9 +40,9 @@ CASES: list[tuple[tuple[str, ...], Mapping[str, Any], Callable[[SweepFolder], No
     (("measured",), {"free_disk_bytes": 10**18}, None, "limits.free_disk_bytes asks for 1000000000000 MB"),
     (("measured",), {}, _stop, "the time budget was spent"),
     (("slow:1", "slow:2"), {"block_seconds": 0.01}, None, "the 0.01 s of its block (limits.block_seconds) were spent"),
-    (("measured",), {}, _damage, "the same `accelsweep run` writes it anew"),
+    (("measured",), {}, _damage, "the same `accelsweep run` writes it again"),
     (("measured",), {}, _link_attempts_to_itself, "the executor of its block failed (OSError"),
-    (("kill_executor",), {}, None, "ended without a word"),
+    (("kill_executor",), {}, None, "died without a message"),
 ]
 
 
@@ -80,7 +80,7 @@ def shown_reason(tiny_block: TinyBlock, capsys) -> str:
     row = collect(tiny_block.folder)[-1]
     assert row.outcome is Outcome.not_run
     why = str(row.reason).removesuffix("; the same command measures it")
-    assert f"{why}; the same `accelsweep run` measures it" in runs
+    assert f"{why}; the same command measures it" in runs
     assert (f"run: {why}" in status) == (why != "it has not run yet")
     return why
 

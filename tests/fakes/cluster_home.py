@@ -14,9 +14,9 @@ from typing import ClassVar
 import psutil
 from patience import PATIENCE_SECONDS
 
-from accelsweep.records.file_lock import read_hold
+from accelsweep.records.file_lock import read_lock
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.plan import LockOwner, Manifest
 from accelsweep.records.run_record import Record
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -123,12 +123,12 @@ class ClusterHome:
         ]
         return "\n".join(f"== {log}\n{log.read_text()}" for log in logs if log.is_file())
 
-    def running(self) -> Hold | None:
+    def running(self) -> LockOwner | None:
         """The hold of a supervisor that is in the middle of a run, if there is one."""
-        holds = [read_hold(path) for path in self.folder.root.glob("blocks/*.claim.json")]
+        holds = [read_lock(path) for path in self.folder.root.glob("blocks/*.claim.json")]
         return next((hold for hold in holds if hold and hold.run), None)
 
-    def in_a_run(self) -> Hold:
+    def in_a_run(self) -> LockOwner:
         """Wait for a run that is being measured in a job; return its supervisor's hold."""
         wait_for(self.running, "a run that is being measured", 120)
         hold = self.running()
@@ -136,7 +136,7 @@ class ClusterHome:
         assert hold.job is not None
         return hold
 
-    def in_another_run(self, than: Hold) -> None:
+    def in_another_run(self, than: LockOwner) -> None:
         """Wait for the run after this one."""
         wait_for(lambda: (hold := self.running()) and hold.run != than.run, "the second run", 150)
 

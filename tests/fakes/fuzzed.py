@@ -17,14 +17,14 @@ import accelsweep
 from accelsweep.cli.runs import print_runs
 from accelsweep.cli.status import print_status
 from accelsweep.cli.sweeps import compare_sweeps
-from accelsweep.driver.finalize import report
+from accelsweep.driver.finalize import report_sweeps
 from accelsweep.driver.request import Request
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.result_reuse import audit
 from accelsweep.features.accounting.sacct import Accounting, JobAccount, accounting_file
 from accelsweep.features.archives.command import export_sweep, import_archive
-from accelsweep.features.detach.job import HeadOrder
-from accelsweep.features.detach.places import Handed, HeadEnd
+from accelsweep.features.detach.job import DriverOrder
+from accelsweep.features.detach.places import DriverExit, StartedDriver
 from accelsweep.features.imports.readers import external_file, read_all_external, read_published
 from accelsweep.files import sha256_file
 from accelsweep.planning.plan import make_plan
@@ -53,7 +53,7 @@ READERS: dict[str, Reader] = {
     "runs": lambda folder: print_runs(folder.home, folder.name, None),
     "compare": lambda folder: compare_sweeps(folder.home, folder.name, folder.name, None),
     "open": opened,
-    "report": lambda folder: report(folder.home, [folder.name]),
+    "report": lambda folder: report_sweeps(folder.home, [folder.name]),
     "export": lambda folder: export_sweep(folder.home, folder.name, folder.home / "again.zip"),
     "audit": audit,
     "publish": take_snapshot,
@@ -131,7 +131,7 @@ def _config(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
 
 def _accounting(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
     """Let the records be of a job, and change the cluster's account of it."""
-    for path in folder.records_on_top():
+    for path in folder.latest_records():
         record = Record.read(path)
         before = {**record.environment.get("before", {}), "variables": {"SLURM_JOB_ID": "7"}}
         record.model_copy(update={"environment": {**record.environment, "before": before}}).write(path)
@@ -147,19 +147,19 @@ def _head(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
     """Change the order to a detached head, or the notes on where it went and how it ended."""
     site = Manifest.read(folder.manifest).site
     request = Request(("batch_size=16",), time_budget="30m", features={"notify": ["json://host/token"]})
-    HeadOrder(request=request, site=site, sweeps=(folder.name,), revision=1).write(folder.of_head("order"))
-    Handed(place="tmux", name="accelsweep-old", host="elsewhere", since="2026-01-01T00:00:00+00:00").write(
-        folder.of_head("handed")
+    DriverOrder(request=request, site=site, sweeps=(folder.name,), revision=1).write(folder.driver_file("order"))
+    StartedDriver(place="tmux", name="accelsweep-old", host="elsewhere", since="2026-01-01T00:00:00+00:00").write(
+        folder.driver_file("handed")
     )
-    HeadEnd(code=1).write(folder.of_head("ended"))
-    path = chance.choice((folder.of_head("order"), folder.of_head("handed"), folder.of_head("ended")))
+    DriverExit(code=1).write(folder.driver_file("ended"))
+    path = chance.choice((folder.driver_file("order"), folder.driver_file("handed"), folder.driver_file("ended")))
     way = changed_json if chance.random() < 0.8 else damaged
     path.write_bytes(way(path.read_bytes(), chance))
 
     def read() -> None:
         READERS["status"](folder)
-        order = HeadOrder.read(folder.of_head("order")).begun(folder)
-        str(order.later(time.monotonic()).request.again())
+        order = DriverOrder.read(folder.driver_file("order")).begun(folder)
+        str(order.later(time.monotonic()).request.resume_command())
 
     return read
 
@@ -210,7 +210,7 @@ def _picture(folder: SweepFolder, chance: random.Random) -> Callable[[], object]
 
 KINDS: dict[str, Change] = {
     "plan": _document(lambda folder, _: folder.manifest),
-    "record": _document(lambda folder, chance: chance.choice(folder.records_on_top())),
+    "record": _document(lambda folder, chance: chance.choice(folder.latest_records())),
     "block": _document(_block),
     "done": _document(lambda folder, chance: folder.done(_block(folder, chance).stem)),
     "findings": _document(lambda folder, _: folder.findings),

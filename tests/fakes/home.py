@@ -13,7 +13,7 @@ import forked
 import psutil
 from patience import PATIENCE_SECONDS
 
-from accelsweep.records.file_lock import living_hold
+from accelsweep.records.file_lock import live_lock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -146,7 +146,7 @@ class Home:
 
     def supervisors(self) -> list[int]:
         """The processes that hold a block of a sweep here."""
-        holds = (living_hold(path) for path in self.path.glob("sweeps/*/blocks/*.claim.json"))
+        holds = (live_lock(path) for path in self.path.glob("sweeps/*/blocks/*.claim.json"))
         return [hold.pid for hold in holds if hold is not None]
 
 

@@ -14,9 +14,9 @@ from home import Home
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.result_reuse import audit
 from accelsweep.files import sha256_file
-from accelsweep.records.file_lock import read_hold
+from accelsweep.records.file_lock import read_lock
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Done, Hold, Manifest
+from accelsweep.records.plan import Done, LockOwner, Manifest
 from accelsweep.records.run_record import Record
 from accelsweep.results import Outcome
 
@@ -40,9 +40,9 @@ class HeadLedger:
                 if Record.read(path).outcome.settled:
                     self.finished[path.parent.name] = sha256_file(path)
 
-    def running(self) -> Hold | None:
+    def running(self) -> LockOwner | None:
         """Return the hold of a supervisor that is measuring a run now."""
-        holds = [read_hold(path) for path in self.folder.root.glob("blocks/*.claim.json")]
+        holds = [read_lock(path) for path in self.folder.root.glob("blocks/*.claim.json")]
         return next((hold for hold in holds if hold is not None and hold.run is not None), None)
 
     def complete(self, *options: str) -> str:

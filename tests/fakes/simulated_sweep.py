@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelsweep.analysis.run_results import Reading, RunRow
+from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.schema import checked_config
 from accelsweep.config.setting import setting_name
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Analysis, Options
+from accelsweep.metrics import Metric
 from accelsweep.plain_json import sha256_text
 from accelsweep.records.plan import Manifest, PlannedBlock, PlannedSetting
 from accelsweep.results import Doubt, Effective, Outcome
@@ -98,7 +99,7 @@ def make_run(axes: Mapping[str, Any], block: int, rate: float | None, **fields: 
         "started_at": f"2026-01-05T{9 + block // 60:02d}:{block % 60:02d}:00+00:00",
         "config": config,
         "effective": _effective(config, fields.pop("effective", {})),
-        "metrics": {name: Reading(**metric) for name, metric in fields.pop("metrics", plain).items()},
+        "metrics": {name: Metric(**metric) for name, metric in fields.pop("metrics", plain).items()},
         "hardware": HardwareKind.of(fields.pop("hardware", {"host": "Xeon"})),
         "software": {"torch": "2.13.0"},
         "environment": {"before": {"host": "node1"}},

@@ -29,7 +29,7 @@ def build_sweep_again(
     All rates of a sweep share a noise of 0.3 %, as those of one day do.
     """
     folder, noise = build_example_sweep(home, name), random.Random(name).gauss(1.0, 0.003)
-    for path in folder.records_on_top():
+    for path in folder.latest_records():
         record, later = Record.read(path), timedelta(days=days)
         rate = record.metrics.get("samples_per_second")
         metrics = dict(record.metrics)

@@ -90,7 +90,7 @@ class TinyBlock:
     @property
     def lock_file(self) -> Path:
         """The path of the block's lock."""
-        return self.folder.hold(self.name)
+        return self.folder.lock(self.name)
 
     def log(self, number: int = 0) -> str:
         """Return the run's log."""
@@ -354,7 +354,7 @@ def main() -> int:
     """Be one rank (after an exec) or the executor."""
     if sys.argv[1] == "--rank":
         return call(behave, RunSpec.read(Path(sys.argv[2])))
-    file_lock.BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", "20"))  # tests use a shorter interval
+    file_lock.HEARTBEAT_SECONDS = float(os.environ.get("HEARTBEAT_SECONDS", "20"))  # tests use a shorter interval
     launcher = Launcher(entry=behave, spawn_command=(sys.executable, str(HERE), "--rank"), preload=lambda: None)
     return run_executor(launcher)
 

@@ -74,7 +74,7 @@ class Ledger:
         folder, block = self.tiny_block.folder, self.tiny_block.name
         assert Done.read(folder.done(block)).records == self.finished
         assert audit(folder).reopened == ()
-        assert not folder.hold(block).exists()
+        assert not folder.lock(block).exists()
         assert self.killed or not [*folder.root.rglob("*.part"), *folder.root.rglob("started.json")]
         assert processes_in(self.tiny_block.home) == []
 

@@ -14,7 +14,7 @@ from example_sweep import build_example_sweep
 
 import accelsweep
 from accelsweep.api import settings_frame
-from accelsweep.driver.finalize import finish, report
+from accelsweep.driver.finalize import finalize, report_sweeps
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.features.archives.command import export_sweep
 from accelsweep.files import sha256_file
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.heavy
 @pytest.fixture(scope="module")
 def folder(once):
     """The example sweep with its report; tests must not change it."""
-    return SweepFolder(once("opened", lambda home: finish(build_example_sweep(home))), "example")
+    return SweepFolder(once("opened", lambda home: finalize(build_example_sweep(home))), "example")
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_every_figure_of_the_report_is_an_altair_chart_that_draws_the_same(sweep
 def test_a_figure_that_is_not_there_says_why(sweep):
     with pytest.raises(InputError, match="did you mean 'speedup'"):
         sweep.figure("speedups")
-    with pytest.raises(InputError, match="'ladder' cannot be drawn of example: "):
+    with pytest.raises(InputError, match="'ladder' cannot be drawn for example: "):
         sweep.figure("ladder")
 
 
@@ -146,7 +146,7 @@ def test_hostile_text_is_shown_as_text(tmp_path):
 
 def test_nothing_is_written_not_even_for_a_damaged_record(tmp_path):
     folder = build_example_sweep(tmp_path)
-    damaged = folder.records_on_top()[0]
+    damaged = folder.latest_records()[0]
     damaged.write_text("{")
     before = stamps(tmp_path)
     sweep = accelsweep.open(folder.root)
@@ -160,7 +160,7 @@ def test_nothing_is_written_not_even_for_a_damaged_record(tmp_path):
 
 def test_damaged_steps_are_an_error_and_not_a_table(tmp_path):
     folder = build_example_sweep(tmp_path)
-    run = next(run.parent.name for run in folder.records_on_top() if folder.steps(run.parent.name).exists())
+    run = next(run.parent.name for run in folder.latest_records() if folder.steps(run.parent.name).exists())
     record = Record.read(folder.record(run))
     record.model_copy(update={"steps_sha256": "0" * 64}).write(folder.record(run))
     with pytest.raises(DamagedFile, match="do not match the checksum in its record"):
@@ -170,13 +170,13 @@ def test_damaged_steps_are_an_error_and_not_a_table(tmp_path):
 @pytest.mark.parametrize("place", [4, -60], ids=["a page", "the list of columns"])
 def test_steps_that_cannot_be_unpacked_are_an_error_although_their_record_vouches_for_them(tmp_path, place):
     folder = build_example_sweep(tmp_path)
-    run = next(run.parent.name for run in folder.records_on_top() if folder.steps(run.parent.name).exists())
+    run = next(run.parent.name for run in folder.latest_records() if folder.steps(run.parent.name).exists())
     content = bytearray(folder.steps(run).read_bytes())
     content[place : place + 40] = b"\xff" * 40
     folder.steps(run).write_bytes(content)
     record = Record.read(folder.record(run))
     record.model_copy(update={"steps_sha256": sha256_file(folder.steps(run))}).write(folder.record(run))
-    with pytest.raises(DamagedFile, match="it is no table of steps"):
+    with pytest.raises(DamagedFile, match="it is not a table of steps"):
         accelsweep.open(folder.root).steps(run)
 
 
@@ -198,7 +198,7 @@ def test_an_archive_opens_like_its_folder_and_leaves_nothing_behind(folder, swee
 def test_an_archive_that_cannot_be_used_leaves_nothing_behind(folder, tmp_path, monkeypatch):
     archive = export_sweep(folder.home, "example", tmp_path / "sent.zip")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(InputError, match="two of these sweeps are called 'example': bring one in under another name"):
+    with pytest.raises(InputError, match="two of these sweeps are called 'example': import one under another"):
         accelsweep.open([archive, folder.root])
     archive.write_bytes(archive.read_bytes()[:-50])
     with pytest.raises(InputError, match="is no archive that can be used"):
@@ -210,7 +210,7 @@ def test_several_sweeps_are_merged_as_the_report_merges_them(folder, tmp_path):
     shutil.copytree(folder.root, tmp_path / "sweeps" / "example")
     shutil.copytree(folder.root, tmp_path / "sweeps" / "second")
     both = accelsweep.open([folder.root, tmp_path / "sweeps" / "second"])
-    report(tmp_path, ["example", "second"])
+    report_sweeps(tmp_path, ["example", "second"])
     assert both.findings == Findings.read(tmp_path / "reports" / "example+second" / "findings.json")
     assert both.name == "example+second"
     assert set(both.runs["sweep"]) == {"example", "second"}

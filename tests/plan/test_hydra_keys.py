@@ -58,7 +58,7 @@ def test_a_space_after_a_comma_is_told_as_what_it_is(tmp_path):
 def test_each_of_hydras_options_gets_one_sentence(option):
     with pytest.raises(InputError) as told:
         refuse_options(["accelerator=cpu", option, "job"])
-    assert str(told.value) == f"{option} is an option of Hydra's: {OPTIONS[option]}"
+    assert str(told.value) == f"{option} is one of Hydra's options: {OPTIONS[option]}"
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
@@ -66,7 +66,7 @@ def test_the_sentence_is_reached_from_the_command_line(command, tmp_path):
     asked = [sys.executable, "-m", "accelsweep", command, "accelerator=cpu", "--multirun"]
     answered = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert answered.returncode == 2
-    assert answered.stderr.startswith("accelsweep: wrong input: --multirun is an option of Hydra's: a sweep needs no")
+    assert answered.stderr.startswith("accelsweep: wrong input: --multirun is one of Hydra's options: not needed for a")
 
 
 @pytest.fixture

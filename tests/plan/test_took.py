@@ -26,7 +26,7 @@ CONFIG = checked_config(config_of({"devices": 1, "batch_size": 64, "precision": 
 @pytest.fixture
 def records(example_sweep):
     """The example's records: three blocks, ten minutes from start to start, 20 s from run to run in each."""
-    return [Record.read(path) for path in example_sweep.records_on_top()]
+    return [Record.read(path) for path in example_sweep.latest_records()]
 
 
 def test_a_run_of_the_same_setting_takes_the_mean_of_those_before(records):
@@ -93,7 +93,7 @@ def again(example_sweep):
 def test_a_job_whose_settings_were_measured_before_asks_for_three_times_as_long(again, example_sweep):
     limits, blocks = again
     longest = {}
-    for record in map(Record.read, example_sweep.records_on_top()):
+    for record in map(Record.read, example_sweep.latest_records()):
         longest[record.setting] = max(longest.get(record.setting, 0.0), record.wall_seconds)
     seconds = sum(longest[Run.parse(run).setting] for run in blocks[0].runs)
     asked = limits.of(blocks[0])
@@ -104,7 +104,7 @@ def test_a_job_whose_settings_were_measured_before_asks_for_three_times_as_long(
 def test_a_job_with_a_setting_that_was_never_measured_keeps_its_planned_limit(again, example_sweep):
     limits, blocks = again
     setting = Run.parse(blocks[0].runs[0]).setting
-    for path in example_sweep.records_on_top():
+    for path in example_sweep.latest_records():
         if Run.parse(path.parent.name).setting == setting:
             path.unlink()
     assert limits.of(blocks[0]).minutes == 60

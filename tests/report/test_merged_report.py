@@ -3,30 +3,30 @@
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.driver.finalize import report
+from accelsweep.driver.finalize import report_sweeps
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MergedPlace
-from accelsweep.records.plan import LONGEST, name_together
+from accelsweep.records.plan import MAX_NAME_LENGTH, joined_name
 
 pytestmark = pytest.mark.heavy
 
 
 def test_the_name_is_the_sweeps_names_in_their_order():
-    assert name_together(["a", "b-1", "c"]) == "a+b-1+c"
+    assert joined_name(["a", "b-1", "c"]) == "a+b-1+c"
 
 
 def test_a_long_name_is_shortened_and_stays_unique():
     names = [f"{letter * 60}" for letter in "abc"]
-    short = name_together(names)
+    short = joined_name(names)
     assert short.startswith("a" * 60 + "+2-more-")
-    assert len(short) <= LONGEST
-    assert short != name_together([names[0], names[2], names[1]])
+    assert len(short) <= MAX_NAME_LENGTH
+    assert short != joined_name([names[0], names[2], names[1]])
 
 
 def test_two_sweeps_become_one_report_with_the_steps_of_both(tmp_path):
     for name in ("one", "two"):
         build_example_sweep(tmp_path, name)
-    page = report(tmp_path, ["one", "two", "one"])
+    page = report_sweeps(tmp_path, ["one", "two", "one"])
     assert page == tmp_path / "reports" / "one+two" / "index.html"
     findings = Findings.read(MergedPlace(tmp_path, ("one", "two")).findings)
     assert findings.merged == ("one", "two")
@@ -42,4 +42,4 @@ def test_two_sweeps_become_one_report_with_the_steps_of_both(tmp_path):
 
 def test_one_sweep_named_twice_is_that_sweep(tmp_path):
     build_example_sweep(tmp_path, "one")
-    assert report(tmp_path, ["one", "one"]) == tmp_path / "reports" / "one" / "index.html"
+    assert report_sweeps(tmp_path, ["one", "one"]) == tmp_path / "reports" / "one" / "index.html"

@@ -72,17 +72,17 @@ def both_work(home: Home) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.long  # drive/test_versions.py makes lost trees again; only here a sweep goes on with them
+@pytest.mark.long  # features/ab/test_versions.py makes lost trees again; only here a sweep goes on with them
 def test_a_deleted_worktree_loses_nothing_and_is_made_again(two_commits) -> None:
     home, _ = two_commits
     folder = SweepFolder(home.path, "ab")
     both_work(home)
     trees = sorted(path for path in folder.versions.iterdir() if path.is_dir())
-    before = {path: path.stat().st_mtime_ns for path in folder.records_on_top()}
+    before = {path: path.stat().st_mtime_ns for path in folder.latest_records()}
     for tree in trees:
         without(tree)
     assert [row["axes"] for row in both_work(home)["rows"]] == [{"version": "HEAD~1"}]
-    assert {path: path.stat().st_mtime_ns for path in folder.records_on_top()} == before
+    assert {path: path.stat().st_mtime_ns for path in folder.latest_records()} == before
     assert [tree for tree in trees if not tree.is_dir()] == [folder.version(git(home.path, "rev-parse", "HEAD")[:12])]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelsweep.cli.sweeps import accelerators, write_draft
+from accelsweep.cli.sweeps import quickstart_overrides, write_draft
 from accelsweep.config.site import Site
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.features.detach.places import DetachedHead
@@ -110,8 +110,8 @@ def test_each_set_of_nodes_is_a_kind_and_the_draft_can_be_planned_with(tmp_path:
     [
         ("mine", [], "--from-slurm or --from-grid-engine"),
         ("mine", ["slurm", "grid_engine"], "--from-slurm or --from-grid-engine"),
-        ("../up", ["slurm"], "no name of a site"),
-        ("taken", ["slurm"], "is there already"),
+        ("../up", ["slurm"], "is not a site name"),
+        ("taken", ["slurm"], "exists and is left alone"),
     ],
 )
 def test_an_impossible_draft_is_an_error_and_writes_nothing(
@@ -245,7 +245,7 @@ def test_the_printed_command_plans_the_quickstart_on_the_draft_with_a_cpu_baseli
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sinfo: str, words: list[str]
 ) -> None:
     drafted(monkeypatch, tmp_path, sinfo)
-    assert accelerators((tmp_path / "conf/site/mine.yaml").read_text()) == words
+    assert quickstart_overrides((tmp_path / "conf/site/mine.yaml").read_text()) == words
     (printed,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("accelsweep plan ")]
     overrides = [word for word in shlex.split(printed) if "=" in word]
     plan = make_plan(tmp_path, overrides, name="first")

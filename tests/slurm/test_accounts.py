@@ -108,7 +108,7 @@ def jobs(home: Any) -> set[str]:
     return set(home.slurm("squeue", "--noheader", "--states=all", "--format=%i").split())
 
 
-@pytest.mark.long  # drive/test_queue.py has such reasons by the dozen; only here Slurm gives them
+@pytest.mark.long  # driver/test_job_queue.py has such reasons by the dozen; only here Slurm gives them
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
@@ -124,7 +124,7 @@ def test_a_job_that_can_never_start_is_left_out_at_once_and_is_submitted_once(
     assert f"no waiting ends {reason}: change site.slurm." in output
     last = output.splitlines()[-1]
     last_line(f"run with {overrides[0]}, whose job can never start", last)
-    assert f"could never start, for which Slurm says {reason}: change " in last
+    assert f"can never start, for which Slurm says {reason}: change " in last
     assert "what keeps them from it has to be changed first" in output
     assert "same command" not in output
     assert len(home.submitted()) == 1

@@ -96,4 +96,4 @@ def test_a_fleet_whose_head_is_a_job_ends_with_the_fleets_own_words_and_code(hom
     found = json.loads(again.stdout)
     assert {node["node"] for node in found["nodes"]} == {"gpu1", "gpu2"}
     assert found["headline"] in shown.stdout
-    assert not SweepFolder(home.path, "fleet-tiny").of_head("order").exists()
+    assert not SweepFolder(home.path, "fleet-tiny").driver_file("order").exists()

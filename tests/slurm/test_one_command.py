@@ -269,7 +269,7 @@ def test_a_draft_as_it_is_written_goes_through_doctor_plan_run_fleet_and_detach(
     done("fleet", *tiny, *fleet, "--nodes", "gpu1,gpu2", "--each", "2", codes=(0, 1, 3))
     assert (home.path / "reports" / "fleet-tiny" / "index.html").exists()
     left = done("run", *tiny, "--name", "away", "--detach")
-    assert "the head left this terminal" in left
+    assert "the driver runs in the background" in left
     done("attach", "away")
     assert (home.path / "reports" / "away" / "index.html").exists()
     assert (home.path / "conf" / "site" / "drafted.yaml").read_text() == written
@@ -283,7 +283,7 @@ exec {program} "$@"
 WAITING_SECONDS = 190
 
 
-@pytest.mark.long  # drive/test_queue.py and test_slurm_job_status.py count the questions; only here a plugin asks them
+@pytest.mark.long  # driver/test_job_queue.py and test_snakemake_hooks.py count polls; only here a plugin polls
 def test_while_all_jobs_wait_the_controller_is_asked_once_a_minute_and_the_end_of_a_job_is_learned_at_once(home):
     """Programs that count their calls stand before the real ones on the driver's PATH."""
     counting = home.path / "counting"

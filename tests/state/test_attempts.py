@@ -76,7 +76,7 @@ def test_a_kill_after_any_step_of_promoting_is_mended_by_recover(
     assert contents(place) == {"run.log": "run.log of 2", "steps.parquet": "steps.parquet of 2"}
     assert Record.read(place.attempt(1) / "record.json").attempt == 1
     assert (place.attempt(1) / "run.log").read_text() == "run.log of 1"
-    assert place.took_down() == []
+    assert place.fatal_attempts() == []
 
 
 def test_a_record_that_the_user_deleted_does_not_come_back(template: Record, tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def test_only_marked_attempts_after_the_record_count_as_having_taken_the_supervi
     place = RunFolder(tmp_path / "run", template.run)
     assert place.begin("here", "now") == 1
     place.promote(finish(place, template))
-    assert place.took_down() == []
+    assert place.fatal_attempts() == []
     assert place.begin("here", "now") == 3
-    place.unmark(place.begin("here", "now"))
+    place.close(place.begin("here", "now"))
     assert place.begin("here", "now") == 5
-    assert place.took_down() == [3, 5]
+    assert place.fatal_attempts() == [3, 5]
 
 
 def test_a_run_that_came_to_its_end_keeps_no_mark_of_an_earlier_fall(template: Record, tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_reopening_forgives_every_fall_those_after_the_record_too(template: Reco
     place.promote(finish(place, template))
     for _ in range(2):
         place.begin("here", "now")
-    assert place.took_down() == [3, 4]
+    assert place.fatal_attempts() == [3, 4]
     assert place.reopen()
-    assert (place.record(), place.took_down()) == (None, [])
+    assert (place.record(), place.fatal_attempts()) == (None, [])
 
 
 def test_a_damaged_finished_attempt_is_set_aside_and_not_promoted(template: Record, tmp_path: Path) -> None:
@@ -143,5 +143,5 @@ def test_a_damaged_finished_attempt_is_set_aside_and_not_promoted(template: Reco
 
 def test_a_missing_folder_is_a_run_without_attempts(tmp_path: Path) -> None:
     place = RunFolder(tmp_path / "none", "x-r0")
-    assert (place.record(), place.latest(), place.took_down(), place.recover()) == (None, 0, [], [])
+    assert (place.record(), place.latest(), place.fatal_attempts(), place.recover()) == (None, 0, [], [])
     assert not place.path.exists()

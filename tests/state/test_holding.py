@@ -19,10 +19,10 @@ from accelsweep.errors import AccelsweepError
 from accelsweep.executor.device_lease import leased
 from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records import file_lock
-from accelsweep.records.file_lock import DEAD_AFTER_SECONDS, Holder, living, living_hold, read_hold, take
-from accelsweep.records.plan import Hold
+from accelsweep.records.file_lock import STALE_AFTER_SECONDS, HeldLock, acquire, is_live, live_lock, read_lock
+from accelsweep.records.plan import LockOwner
 
-ELSEWHERE = Hold(block="b", host="node7", pid=77, process_started=0.0, since="then")
+ELSEWHERE = LockOwner(block="b", host="node7", pid=77, process_started=0.0, since="then")
 LOST = "process 77 on node7 took block b over"
 
 
@@ -35,9 +35,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def held(path: Path) -> Holder:
-    holder = take(path, "b")
-    assert isinstance(holder, Holder)
+def held(path: Path) -> HeldLock:
+    holder = acquire(path, "b")
+    assert isinstance(holder, HeldLock)
     return holder
 
 
@@ -47,18 +47,21 @@ def silent_for(path: Path, seconds: float) -> float:
     return then
 
 
-def test_a_holder_beats_only_now_and_then(held: Holder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_beats_only_now_and_then(held: HeldLock, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.utime(path, ns=(1, 1))
-    held.beat()
+    held.heartbeat()
     assert path.stat().st_mtime_ns == 1
-    monkeypatch.setattr(file_lock, "BEAT_SECONDS", 0.0)
-    held.beat()
+    monkeypatch.setattr(file_lock, "HEARTBEAT_SECONDS", 0.0)
+    held.heartbeat()
     assert path.stat().st_mtime_ns > 1
 
 
-@pytest.mark.parametrize("act", [lambda held: held.running("r", "now"), Holder.idle, Holder.beat, Holder.confirm])
+@pytest.mark.parametrize(
+    "act",
+    [lambda held: held.set_run("r", "now"), HeldLock.clear_run, HeldLock.heartbeat, HeldLock.confirm],
+)
 def test_who_was_thought_dead_stops_and_leaves_the_new_hold_alone(held, path, monkeypatch, act) -> None:
-    monkeypatch.setattr(file_lock, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(file_lock, "HEARTBEAT_SECONDS", 0.0)
     ELSEWHERE.write(path)
     silent_for(path, 30)
     before = path.stat()
@@ -66,20 +69,20 @@ def test_who_was_thought_dead_stops_and_leaves_the_new_hold_alone(held, path, mo
         act(held)
     held.release()
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert Hold.read(path) == ELSEWHERE
+    assert LockOwner.read(path) == ELSEWHERE
 
 
-def test_a_hold_that_was_only_removed_or_damaged_is_put_back(held: Holder, path: Path) -> None:
+def test_a_hold_that_was_only_removed_or_damaged_is_put_back(held: HeldLock, path: Path) -> None:
     path.unlink()
     held.confirm()
-    assert Hold.read(path).pid == os.getpid()
+    assert LockOwner.read(path).pid == os.getpid()
     path.write_text("{")
-    held.running("r", "now")
-    assert Hold.read(path).run == "r"
+    held.set_run("r", "now")
+    assert LockOwner.read(path).run == "r"
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_hold_put_back_by_its_holder_is_not_taken_from_it(held: Holder, path: Path) -> None:
+def test_a_hold_put_back_by_its_holder_is_not_taken_from_it(held: HeldLock, path: Path) -> None:
     path.unlink()
     other = ELSEWHERE.model_copy(update={"host": socket.gethostname(), "pid": os.getppid()})
     started = psutil.Process(os.getppid()).create_time()
@@ -93,15 +96,15 @@ def test_who_comes_a_moment_after_another_that_it_did_not_see_is_refused(
 ) -> None:
     looks = []
 
-    def look(at: Path) -> Hold | None:
+    def look(at: Path) -> LockOwner | None:
         looks.append(at)
         if len(looks) > 1:
-            return read_hold(at)
+            return read_lock(at)
         ELSEWHERE.write(path)
         return None
 
-    monkeypatch.setattr(file_lock, "read_hold", look)
-    assert take(path, "b") == ELSEWHERE
+    monkeypatch.setattr(file_lock, "read_lock", look)
+    assert acquire(path, "b") == ELSEWHERE
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -111,8 +114,8 @@ from pathlib import Path
 from accelsweep.errors import AccelsweepError
 from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records import file_lock
-from accelsweep.records.file_lock import Holder, take
-file_lock.BEAT_SECONDS = 0.0
+from accelsweep.records.file_lock import HeldLock, acquire
+file_lock.HEARTBEAT_SECONDS = 0.0
 rounds = [os.pipe() for _ in range(3)]
 
 def say(word):
@@ -123,13 +126,13 @@ def wait(number):
 
 def compete():
     wait(0)
-    holder = take(Path(sys.argv[1]), "b")
-    taken = isinstance(holder, Holder)
+    holder = acquire(Path(sys.argv[1]), "b")
+    taken = isinstance(holder, HeldLock)
     say("taken" if taken else "refused")
     wait(1)
     try:
         if taken:
-            holder.beat()
+            holder.heartbeat()
         say("goes on" if taken else "refused")
     except AccelsweepError:
         say("lost")
@@ -159,7 +162,7 @@ for _ in range(6):
 def test_of_takers_on_machines_that_share_no_lock_one_goes_on(path: Path, tmp_path: Path, dead: bool) -> None:
     if dead:
         ELSEWHERE.write(path)
-        silent_for(path, DEAD_AFTER_SECONDS + 5)
+        silent_for(path, STALE_AFTER_SECONDS + 5)
     command = [sys.executable, "-c", TAKE, str(path), str(tmp_path / "machine")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as takers:
         assert takers.stdin
@@ -183,34 +186,34 @@ def test_a_hold_of_another_machine_lives_while_it_is_touched_by_the_file_systems
     for skew_seconds in (-1e6, 1e6):
         monkeypatch.setattr(time, "time", lambda skew=skew_seconds: now + skew)
         os.utime(path)
-        assert living(ELSEWHERE, path)
-        silent_for(path, DEAD_AFTER_SECONDS + 5)
-        assert living_hold(path) is None
+        assert is_live(ELSEWHERE, path)
+        silent_for(path, STALE_AFTER_SECONDS + 5)
+        assert live_lock(path) is None
 
 
 def test_a_supervisor_that_was_taken_over_stops_its_run_and_records_nothing(tmp_path: Path) -> None:
     tiny_block = TinyBlock(tmp_path / "home", tmp_path / "leases").plan("lasting", "measured")
-    hold = tiny_block.folder.hold(tiny_block.name)
+    hold = tiny_block.folder.lock(tiny_block.name)
     with tiny_block.start() as process:
-        until(lambda: (mine := read_hold(hold)) and mine.run)
+        until(lambda: (mine := read_lock(hold)) and mine.run)
         newer = ELSEWHERE.model_copy(update={"block": tiny_block.name})
         newer.write(hold)
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert "process 77 on node7 took block" in output
-    assert Hold.read(hold) == newer
+    assert LockOwner.read(hold) == newer
     assert not tiny_block.folder.record(tiny_block.runs()[0]).exists()
     assert not tiny_block.folder.done(tiny_block.name).exists()
 
 
 def test_who_waits_for_the_machine_keeps_its_hold_young(tmp_path: Path) -> None:
     tiny_block = TinyBlock(tmp_path / "home", tmp_path / "leases").plan("measured")
-    hold = tiny_block.folder.hold(tiny_block.name)
+    hold = tiny_block.folder.lock(tiny_block.name)
     machine = config_with(accelerator="cpu", devices=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LEASE_FOLDER_VARIABLE, str(tmp_path / "leases"))
         with leased(machine, "the test", lambda _seconds: False, lambda _line: None):
-            process = tiny_block.start(BEAT_SECONDS="0.1")
+            process = tiny_block.start(HEARTBEAT_SECONDS="0.1")
             until(hold.exists)
             then = silent_for(hold, 1000)
             until(lambda: hold.stat().st_mtime > then + 900)

@@ -12,8 +12,8 @@ import pytest
 from example_sweep import build_example_sweep
 
 from accelsweep.executor.result_reuse import audit
-from accelsweep.records.cleanup import STALE_SECONDS, sweep_up
-from accelsweep.records.file_lock import now_on
+from accelsweep.records.cleanup import STALE_SECONDS, remove_stale_files
+from accelsweep.records.file_lock import disk_time
 from accelsweep.records.layout import SweepFolder
 from accelsweep.tracking.store import create_database
 
@@ -55,9 +55,9 @@ def killed_while_writing(folder: SweepFolder, what: str, place: Path) -> Path:
 def test_what_a_real_kill_left_is_swept_up_when_it_is_old_and_not_before(folder: SweepFolder, what: str) -> None:
     place = next(folder.root.glob("runs/*"))
     left = killed_while_writing(folder, what, place)
-    assert sweep_up(folder) == []
+    assert remove_stale_files(folder) == []
     age(left)
-    assert sweep_up(folder) == [left]
+    assert remove_stale_files(folder) == [left]
     assert not left.exists()
 
 
@@ -83,7 +83,7 @@ def test_what_a_killed_import_unpacked_and_a_hold_that_was_being_written_are_swe
     hold.touch()
     for left in (unpacked, hold):
         age(left)
-    assert set(sweep_up(folder)) == {unpacked, hold}
+    assert set(remove_stale_files(folder)) == {unpacked, hold}
 
 
 def test_files_of_others_are_left_alone_however_old(folder: SweepFolder) -> None:
@@ -99,7 +99,7 @@ def test_files_of_others_are_left_alone_however_old(folder: SweepFolder) -> None
     another.mkdir(parents=True)
     for path in (*files, link, another):
         age(path)
-    assert sweep_up(folder) == []
+    assert remove_stale_files(folder) == []
     assert all(path.exists() for path in (*files, link, another, target))
 
 
@@ -109,7 +109,7 @@ def test_another_users_file_is_left_alone(folder: SweepFolder) -> None:
     path.write_text("theirs")
     os.chown(path, 12345, -1)
     age(path)
-    assert sweep_up(folder) == []
+    assert remove_stale_files(folder) == []
 
 
 def test_age_is_told_by_the_file_systems_clock_and_not_by_ours(
@@ -118,8 +118,8 @@ def test_age_is_told_by_the_file_systems_clock_and_not_by_ours(
     path = folder.root / ".manifest.json.abcd1234.part"
     path.write_text("being written on another machine")
     monkeypatch.setattr(time, "time", lambda: 4e9)
-    assert sweep_up(folder) == []
-    now = now_on(folder.root)
+    assert remove_stale_files(folder) == []
+    now = disk_time(folder.root)
     assert now is not None
     assert abs(now - path.stat().st_mtime) < 60
     assert [item.name for item in folder.root.glob(".clock*")] == []

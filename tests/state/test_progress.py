@@ -7,7 +7,7 @@ import pytest
 from accelsweep.heartbeat import Heartbeat, StepCount, read_progress
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_files import RunFolder
-from accelsweep.records.sweep_progress import signs_of
+from accelsweep.records.sweep_progress import progress_signature
 
 
 def test_what_is_told_is_read_at_once(tmp_path):
@@ -20,10 +20,10 @@ def test_what_is_told_is_read_at_once(tmp_path):
 def test_a_step_a_phase_or_a_line_of_the_log_is_a_sign(tmp_path):
     folder = SweepFolder(tmp_path, "mine")
     place = RunFolder(folder.run("run"), "run")
-    seen = [signs_of(folder, "run")]
+    seen = [progress_signature(folder, "run")]
 
     def moved() -> bool:
-        seen.append(signs_of(folder, "run"))
+        seen.append(progress_signature(folder, "run"))
         return seen[-1] != seen[-2]
 
     attempt = place.attempt(place.begin("host", "2026-01-01T00:00:00+00:00"))

@@ -25,7 +25,7 @@ SOURCE = Path(accelsweep.__file__).parent
 @pytest.fixture
 def runs(example_sweep: SweepFolder) -> list[str]:
     """The runs that have a record, four of them spoilt: missing, cut short, another run's, another setting's."""
-    recorded = [path.parent.name for path in example_sweep.records_on_top()]
+    recorded = [path.parent.name for path in example_sweep.latest_records()]
     missing, cut, swapped, moved, *whole = recorded
     example_sweep.record(missing).unlink()
     example_sweep.record(cut).write_bytes(example_sweep.record(cut).read_bytes()[:-20])
@@ -62,7 +62,7 @@ def test_progress_does_not_take_another_runs_record_for_a_runs_own(
     manifest = Manifest.read(example_sweep.manifest)
     for block in manifest.blocks:
         example_sweep.done(block.name).unlink(missing_ok=True)
-    assert SweepProgress.begin(example_sweep).standing == set(runs[4:]) & set(manifest.wanted_runs()) != set()
+    assert SweepProgress.begin(example_sweep).settled == set(runs[4:]) & set(manifest.wanted_runs()) != set()
 
 
 def test_attempts_are_read_as_strictly(example_sweep: SweepFolder, runs: list[str]) -> None:

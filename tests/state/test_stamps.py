@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.records.file_times import bring_all_back, bring_back, clocks_that_differ
+from accelsweep.records.file_times import clamp_future_times, clamp_sweep_times, clock_warnings
 from accelsweep.records.layout import SweepFolder
 
 DAYS = 86_400.0
@@ -36,23 +36,23 @@ def test_files_from_the_future_are_stamped_now_and_older_ones_are_left_alone(fol
     report.touch()
     for path in (folder.manifest, report):
         ahead(path, DAYS)
-    found = bring_all_back(folder)
+    found = clamp_sweep_times(folder)
     assert 3 * DAYS - 60 < found < 3 * DAYS + 60
     assert all(path.stat().st_mtime <= time.time() for path in (first, folder.manifest, report))
     assert second.stat().st_mtime_ns == old
-    (told,) = clocks_that_differ(folder, found)
+    (told,) = clock_warnings(folder, found)
     assert re.search(r"files of sweeps/example were stamped (2 days, 23:59|3 days, 0:00):\d\d in the future", told)
 
 
 def test_nothing_is_told_where_the_clocks_agree(folder: SweepFolder) -> None:
-    assert list(clocks_that_differ(folder, bring_all_back(folder))) == []
+    assert list(clock_warnings(folder, clamp_sweep_times(folder))) == []
 
 
 def test_a_clock_of_the_disk_that_differs_from_the_machines_is_named(folder: SweepFolder, monkeypatch) -> None:
     slow = time.time() - 600
-    monkeypatch.setattr("accelsweep.records.file_times.now_on", lambda _: slow)
-    (told,) = clocks_that_differ(folder, 0.0)
+    monkeypatch.setattr("accelsweep.records.file_times.disk_time", lambda _: slow)
+    (told,) = clock_warnings(folder, 0.0)
     assert told == "warning: the clock of the disk of sweeps/example is 0:10:00 behind this machine's"
     block = next(folder.root.glob("blocks/b*.json"))
-    assert bring_back([block], folder.root) > 0, "later than the disk would stamp what is made from it"
+    assert clamp_future_times([block], folder.root) > 0, "later than the disk would stamp what is made from it"
     assert block.stat().st_mtime == pytest.approx(slow)

@@ -14,11 +14,11 @@ from accelsweep.analysis.analyse_sweep import analyse_folder
 from accelsweep.analysis.collect import collect
 from accelsweep.cli.runs import print_runs
 from accelsweep.cli.status import print_status
-from accelsweep.driver.sweep_lock import held
+from accelsweep.driver.sweep_lock import lock_sweep
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.result_reuse import audit
 from accelsweep.files import read_regular
-from accelsweep.records.cleanup import refuse_obstacles, set_strangers_aside
+from accelsweep.records.cleanup import refuse_obstacles, set_unexpected_files_aside
 from accelsweep.records.layout import SweepFolder
 from accelsweep.results import Outcome
 
@@ -51,8 +51,8 @@ def test_the_head_and_the_readers_of_a_sweep_go_on(folder: SweepFolder, kind: st
         replaced(path, kind)
     print_status(folder.home, folder.name)
     print_runs(folder.home, folder.name, "not_run")
-    assert "its record is damaged: it is no file" in capsys.readouterr().out
-    with held(folder):
+    assert "its record is damaged (it is not a file" in capsys.readouterr().out
+    with lock_sweep(folder):
         analyse_folder(folder).write(folder.findings)
     for path in paths:
         assert len(list(path.parent.glob(f"{path.name}.damaged-*"))) == 1, path
@@ -69,7 +69,7 @@ def test_a_block_with_strangers_in_the_places_of_its_files_is_measured_again(tin
         folder.record(first),
         folder.steps(second),
         folder.done(block),
-        folder.hold(block),
+        folder.lock(block),
         folder.halt(block),
     ):
         replaced(path, kind)
@@ -92,18 +92,18 @@ def test_what_is_in_the_way_of_files_that_others_write_is_set_aside_first(folder
         replaced(path, kind)
     kept = folder.root / "runs" / "mine"
     kept.mkdir()
-    assert {damaged.path for damaged in set_strangers_aside(folder)} == set(paths)
+    assert {damaged.path for damaged in set_unexpected_files_aside(folder)} == set(paths)
     assert not any(os.path.lexists(path) for path in paths)
     assert kept.is_dir()
     assert (notes / "@of-a-long-name").is_dir()
-    assert set_strangers_aside(folder) == []
+    assert set_unexpected_files_aside(folder) == []
 
 
 def test_a_file_in_the_place_of_a_runs_folder_is_set_aside(folder: SweepFolder) -> None:
     run = next(folder.root.glob("runs/*/record.json")).parent
     run.rename(folder.root / "elsewhere")
     run.write_text("a file")
-    with pytest.raises(DamagedFile, match="it is no folder"):
+    with pytest.raises(DamagedFile, match="it is not a folder"):
         read_regular(run / "record.json")
     (row,) = [row for row in collect(folder) if row.run == run.name]
     assert row.outcome is Outcome.not_run
@@ -126,7 +126,7 @@ def test_a_file_or_a_link_to_nothing_in_the_place_of_a_folder_is_refused_and_lef
     assert path.read_text() == "mine"
     path.unlink()
     path.symlink_to("/nowhere/at/all")
-    with pytest.raises(InputError, match="a link to /nowhere/at/all, where no folder is"):
+    with pytest.raises(InputError, match="a link to /nowhere/at/all, which is not a folder"):
         refuse_obstacles(SweepFolder(tmp_path, "tiny"))
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
@@ -137,6 +137,6 @@ def test_a_file_or_a_link_to_nothing_in_the_place_of_a_folder_is_refused_and_lef
 @pytest.mark.parametrize("levels", [3, 8])
 def test_a_path_that_sqlite_cannot_open_is_refused_with_its_length(levels: int) -> None:
     deep = Path("/", *["x" * 200] * levels)
-    with pytest.raises(InputError, match=rf"one of {201 * levels + 18} bytes, and SQLite takes 512"):
+    with pytest.raises(InputError, match=rf"a path of {201 * levels + 18} bytes, and SQLite takes 512"):
         refuse_obstacles(SweepFolder(deep, "tiny"))
     refuse_obstacles(SweepFolder(Path("/", *["x" * 200] * 2), "tiny"))

@@ -21,7 +21,7 @@ from forked import Forked
 from patience import PATIENCE_SECONDS, until
 
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.plan import LockOwner, Manifest
 from accelsweep.records.run_record import Record
 from accelsweep.tracking import live_publishing
 from accelsweep.tracking.published_state import SWEEP_CONTINUES
@@ -51,10 +51,10 @@ class SteppedSweep:
         Record.read(source / "record.json").model_copy(update=times).write(self.folder.record(run))
 
     def hold(self, run: str, pid: int | None = None) -> None:
-        """Hold `run` as being measured by this process, or by another one."""
+        """LockOwner `run` as being measured by this process, or by another one."""
         pid = pid or os.getpid()
         block = next(block.name for block in Manifest.read(self.folder.manifest).blocks if run in block.runs)
-        Hold(
+        LockOwner(
             block=block,
             host=socket.gethostname(),
             pid=pid,
@@ -62,7 +62,7 @@ class SteppedSweep:
             since=self.since,
             run=run,
             run_since=self.since,
-        ).write(self.folder.hold(block))
+        ).write(self.folder.lock(block))
 
     def start_publisher(self, *options: str) -> Forked:
         log, home = self.folder.home / "publish.log", self.folder.home
@@ -102,7 +102,7 @@ def test_runs_appear_while_the_sweep_is_measured_and_the_end_is_a_full_pass(
         assert runs[parent]["status"] == "RUNNING", "the sweep continues"
         for run in others:
             stepped.finish(run)
-        sweep.hold(next(block.name for block in Manifest.read(sweep.manifest).blocks if first in block.runs)).unlink()
+        sweep.lock(next(block.name for block in Manifest.read(sweep.manifest).blocks if first in block.runs)).unlink()
         with_findings(sweep)
     finally:
         publisher.send_signal(signal.SIGTERM)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.plan import LockOwner, Manifest
 from accelsweep.records.run_files import RunFolder
 from accelsweep.tracking.snapshot import merge_tags, take_snapshot
 
@@ -32,7 +32,7 @@ def hold(sweep: SweepFolder, run: str, **changes: Any) -> None:
         "run": run,
         "run_since": "2026-01-01T00:00:00+00:00",
     }
-    Hold(**(values | changes)).write(sweep.hold(block))
+    LockOwner(**(values | changes)).write(sweep.lock(block))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_steps_of_an_ended_attempt_do_not_count_for_the_next_one(
     hold(sweep, open_run)
     count_steps(sweep, open_run, 5)
     run_folder = RunFolder(sweep.run(open_run), open_run)
-    run_folder.unmark(run_folder.latest())
+    run_folder.close(run_folder.latest())
     assert take_snapshot(sweep).running[open_run].step is None
 
 

@@ -82,7 +82,7 @@ def test_a_damaged_database_is_reported_at_once_and_never_touched(
         publish(example_sweep, retry_seconds=600.0)
     assert store.lstat().st_mtime_ns == before.st_mtime_ns
     assert not up_to_date(example_sweep)
-    assert "runs in MLflow" in publish_now(example_sweep.home, "example", None, anew=True)
+    assert "runs in MLflow" in publish_now(example_sweep.home, "example", None, reset=True)
     assert store.with_name("mlflow.db.1").lstat().st_mtime_ns == before.st_mtime_ns
 
 

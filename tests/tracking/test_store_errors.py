@@ -243,13 +243,13 @@ def test_publishing_anew_to_a_server_replaces_our_runs_only(
 ) -> None:
     publish(sweep, server)
     before = sorted(read_store(sweep, server))
-    assert "23 runs in MLflow" in publish_now(sweep.home, sweep.name, server, anew=True)
+    assert "23 runs in MLflow" in publish_now(sweep.home, sweep.name, server, reset=True)
     assert sorted(read_store(sweep, server)) == before
 
 
 def test_publishing_anew_to_a_server_that_is_down_is_an_error_without_a_traceback(sweep: SweepFolder) -> None:
     with pytest.raises(StoreUnavailable, match="does not answer"):
-        publish_now(sweep.home, sweep.name, "http://127.0.0.1:9", anew=True)
+        publish_now(sweep.home, sweep.name, "http://127.0.0.1:9", reset=True)
 
 
 @pytest.mark.real

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.records.cleanup import sweep_up_temporary
+from accelsweep.records.cleanup import remove_ownerless_folders
 from accelsweep.worker.rank_setup import CACHE_VARIABLES, fresh_caches
 
 HOLDER = """
@@ -89,11 +89,11 @@ def test_what_may_be_in_the_making_or_is_not_ours_is_left_alone(temporary, monke
         grow_old(folder)
     (temporary / "accelsweep-compile-link").symlink_to(link)
     os.utime(young)
-    sweep_up_temporary()
+    remove_ownerless_folders()
     assert {path.name for path in temporary.iterdir()} == {
         "accelsweep-compile-1", "torchinductor_me", "real", "accelsweep-compile-link"
     }  # fmt: skip
     grow_old(young)
     monkeypatch.setattr(os, "getuid", lambda: -1)
-    sweep_up_temporary()
+    remove_ownerless_folders()
     assert young.exists()

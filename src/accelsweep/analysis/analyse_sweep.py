@@ -42,7 +42,7 @@ from accelsweep.analysis.simultaneous_intervals import pools
 from accelsweep.analysis.sweep_doubts import outlying_runs, overlapping_runs, sweep_doubts, two_levels
 from accelsweep.config.sweep_options import PILOT
 from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.records.file_times import bring_all_back
+from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.findings import Findings, Hardware, Section, SettingFinding
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
@@ -215,7 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
     def write_findings() -> None:
         folder = planned_sweep(root)
         analyse_folder(folder).write(folder.findings)
-        bring_all_back(folder)
+        clamp_sweep_times(folder)
 
     return exit_code_of(write_findings)
 

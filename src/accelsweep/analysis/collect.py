@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pydantic_core import to_jsonable_python
 
 from accelsweep import registry
-from accelsweep.analysis.run_results import Reading, RunRow
+from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.schema import checked_config
 from accelsweep.errors import DamagedFile
 from accelsweep.files import set_aside, set_aside_non_file, sha256_file, write_bytes_atomically
@@ -28,7 +28,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import block_or_none, read_record, read_record_at
 from accelsweep.records.run_record import Record
-from accelsweep.records.stop_reasons import why_and_what_next
+from accelsweep.records.stop_reasons import not_run_reason_with_remedy
 from accelsweep.redaction import without_secrets
 from accelsweep.results import Effective, Outcome, Traits
 from accelsweep.run_config import Run, SettingConfig
@@ -46,7 +46,7 @@ _PLAIN = {
 _JSON: dict[str, Callable[[RunRow], Any]] = {
     "config": lambda run: None if run.config is None else run.config.raw,
     "effective": lambda run: None if run.effective is None else to_jsonable_python(run.effective),
-    "metrics": lambda run: {name: reading._asdict() for name, reading in run.metrics.items()},
+    "metrics": lambda run: to_jsonable_python(run.metrics),
     "hardware": lambda run: run.hardware.details,
     "software": lambda run: run.software,
     "builds": lambda run: run.builds,
@@ -193,15 +193,15 @@ def _configs(folder: SweepFolder, block: str) -> dict[str, SettingConfig]:
 
 def _why_missing(folder: SweepFolder, block: str, run: str, damage: DamagedFile | None) -> str:
     if damage is not None and damage.path.exists():
-        return f"its record is damaged ({damage.why}); the same command measures it again"
+        return f"its record is damaged ({damage.reason}); the same command measures it again"
     damaged = folder.damaged_records(run)
     if not damaged:
-        return why_and_what_next(folder, block, "the same command measures it")
+        return not_run_reason_with_remedy(folder, block, "the same command measures it")
     try:
         read_record_at(damaged[-1], run)
         why = "by hand: it can be read"
     except DamagedFile as error:
-        why = error.why
+        why = error.reason
     return f"its record was set aside as {damaged[-1].name} ({why}); the same command measures it again"
 
 
@@ -223,7 +223,7 @@ def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> Run
         wall_seconds=record.wall_seconds,
         config=intern(record.config),
         effective=None if record.effective is None else intern(record.effective),
-        metrics={sys.intern(name): _reading(metric) for name, metric in record.metrics.items()},
+        metrics={sys.intern(name): _interned(metric) for name, metric in record.metrics.items()},
         hardware=record.fingerprint.hardware_kind,
         software=intern(record.fingerprint.software),
         builds=intern(record.fingerprint.builds),
@@ -236,8 +236,8 @@ def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> Run
     )
 
 
-def _reading(metric: Metric) -> Reading:
+def _interned(metric: Metric) -> Metric:
     texts = (metric.reason, metric.scope, metric.provenance)
-    return Reading(
+    return Metric(
         metric.value, sys.intern(metric.unit), *(None if text is None else sys.intern(text) for text in texts)
     )

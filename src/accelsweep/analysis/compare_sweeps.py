@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from accelsweep.analysis.baseline_comparison import outcome_summary, rate_estimate
 from accelsweep.analysis.comparability import build_doubt, incompatibility, source_doubt, with_search_brackets
@@ -20,43 +19,14 @@ from accelsweep.analysis.run_results import RunRow, SettingRuns, group_runs, rat
 from accelsweep.analysis.sweep_doubts import outlying_runs, overlapping_runs, setting_doubts
 from accelsweep.config.sweep_options import THRESHOLD
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, EXIT_REGRESSION, InputError
-from accelsweep.json_documents import Frozen
-from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.records.findings import Findings, SettingFinding
+from accelsweep.records.estimates import Verdict
+from accelsweep.records.findings import ComparedSetting, Findings, SettingFinding, SweepComparison
 from accelsweep.records.plan import Manifest
 from accelsweep.results import Doubt
 from accelsweep.significant_digits import count_of
 
 MACHINE = "machine"
 """The name in `analysis.across` that allows to compare one machine with one other."""
-
-
-class SweepComparisonRow(Frozen):
-    """A setting of both sweeps. `ratio` is the rate after over that before; None if refused or not measured."""
-
-    setting: str
-    label: str
-    axes: dict[str, Any]
-    before: Estimate | None
-    after: Estimate | None
-    ratio: Estimate | None
-    verdict: Verdict
-    reason: str
-    doubts: tuple[Doubt, ...] = ()
-
-
-class SweepComparison(Frozen):
-    """Two sweeps compared. `only_before` and `only_after` are labels of settings that the other sweep lacks."""
-
-    before: str
-    after: str
-    family: int
-    confidence: float
-    threshold: float
-    rate_unit: str
-    rows: tuple[SweepComparisonRow, ...]
-    only_before: tuple[str, ...]
-    only_after: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -155,7 +125,7 @@ def _row(
     threshold: float,
     across: Collection[str],
     run_doubts: Sequence[Doubt],
-) -> SweepComparisonRow:
+) -> ComparedSetting:
     ratio, decision, doubts = None, Verdict.not_measured, []
     missing = next((side for side in (old, new) if not side.rated), None)
     sources = {package for side in (old, new) for run in side.measured for package in run.sources}
@@ -171,7 +141,7 @@ def _row(
         ratio = exponential_estimate(with_search_brackets(new, old, interval), "1", family)
         decision, reason = verdict(ratio, threshold, new.rate_metric)
         doubts = [doubt for doubt in (build_doubt(new, old), source_doubt(new, old)) if doubt is not None]
-    return SweepComparisonRow(
+    return ComparedSetting(
         setting=new.setting,
         label=new.label,
         axes=new.planned.axes,
@@ -219,13 +189,13 @@ class GateState(StrEnum):
 class GateResult:
     """A compared setting and the gate's result for it."""
 
-    setting: SettingFinding | SweepComparisonRow
+    setting: SettingFinding | ComparedSetting
     state: GateState
 
     @property
     def reason(self) -> str:
         """The reason of the setting's verdict."""
-        return self.setting.reason if isinstance(self.setting, SweepComparisonRow) else self.setting.verdict_reason
+        return self.setting.reason if isinstance(self.setting, ComparedSetting) else self.setting.verdict_reason
 
 
 def gate_findings(findings: Findings, baselines: Collection[str], gate: Gate) -> tuple[GateResult, ...]:
@@ -246,7 +216,7 @@ def worst(settings: Collection[GateResult]) -> GateState:
     return next((state for state in GateState if state in states), GateState.not_measured)
 
 
-def _state(setting: SettingFinding | SweepComparisonRow, gate: Gate) -> GateState:
+def _state(setting: SettingFinding | ComparedSetting, gate: Gate) -> GateState:
     """Return the state that the whole interval supports, if the verdict allows to judge at all."""
     ratio = setting.ratio
     unfit = setting.verdict in (Verdict.disturbed, Verdict.not_yet, Verdict.refused)

@@ -16,7 +16,7 @@ from accelsweep.config.versions import words_for
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Certainty, Choice, Recommendation, SettingFinding
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import doubt_in_words
+from accelsweep.records.run_record import doubt_description
 from accelsweep.significant_digits import UNKNOWN, format_ratio, interval_digits, is_uninformative, ratio_digits
 from accelsweep.tasks import SIZES
 
@@ -116,7 +116,7 @@ def advice(
 ) -> Recommendation:
     """Return the recommendation whose sentence is the headline, the sentences of `detail`, and the choice's doubts."""
     details = " ".join(part for part in detail if part)
-    doubts = [f"{doubt_in_words(doubt)} ({doubt.code})" for doubt in chosen.doubts] if chosen is not None else []
+    doubts = [f"{doubt_description(doubt)} ({doubt.code})" for doubt in chosen.doubts] if chosen is not None else []
     parts = (f"{headline}.", details, f"Doubts: {'; '.join(doubts)}." if doubts else "")
     sentence, choice = " ".join(part for part in parts if part), None
     if chosen is not None:
@@ -181,7 +181,7 @@ def memory_text(setting: SettingFinding) -> str | None:
     used = median_of(setting, name) if name is not None else None
     if used is None:
         return None
-    return ", ".join(part for part in (f"{used / 2**20:,.0f} MiB", setting.memory_words) if part)
+    return ", ".join(part for part in (f"{used / 2**20:,.0f} MiB", setting.memory_description) if part)
 
 
 def with_full_stop(text: str) -> str:
@@ -233,7 +233,7 @@ def sweep_command(manifest: Manifest) -> str:
     is_default = name == kind + (manifest.experiment or "").replace("/", "-")
     options = [] if is_default else ["--name", name]
     options += ["--until-decided"] if manifest.options.until_decided else []
-    words = [*words_for(manifest.compared), *manifest.overrides, *options, *manifest.submitted_with]
+    words = [*words_for(manifest.compared), *manifest.overrides, *options, *manifest.profile_arguments]
     if part is not None:
         words = [part.command, *words[1:], *part.words]
     return shlex.join(["accelsweep", *words])

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from accelsweep.config.setting import label
-from accelsweep.metrics import rate_unit
+from accelsweep.metrics import Metric, rate_unit
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.findings import Origin
 from accelsweep.records.plan import Manifest, PlannedSetting
@@ -17,16 +17,6 @@ from accelsweep.results import Doubt, Effective, Outcome, Traits
 from accelsweep.run_config import SettingConfig
 from accelsweep.run_environment import Checkout, HardwareKind, Surroundings
 from accelsweep.tasks import compared_rate
-
-
-class Reading(NamedTuple):
-    """A metric of one run, with the fields of `metrics.Metric`. A tuple, because there are very many."""
-
-    value: float | None
-    unit: str
-    reason: str | None = None
-    scope: str | None = None
-    provenance: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,7 @@ class RunRow:
     wall_seconds: float | None = None
     config: SettingConfig | None = None
     effective: Effective | None = None
-    metrics: Mapping[str, Reading] = field(default_factory=dict)
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
     hardware: HardwareKind = field(default_factory=HardwareKind)
     software: Mapping[str, str] = field(default_factory=dict)
     builds: Mapping[str, str] = field(default_factory=dict)

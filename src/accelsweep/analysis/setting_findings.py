@@ -14,12 +14,12 @@ from accelsweep.analysis.baseline_comparison import Comparison, rate_estimate, r
 from accelsweep.analysis.costs import time_to_target
 from accelsweep.analysis.intervals import Family, mean, round_significant
 from accelsweep.analysis.quality import SettingQuality
-from accelsweep.analysis.run_results import Reading, RunRow, SettingRuns
+from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.analysis.sweep_doubts import setting_doubts
 from accelsweep.config.setting import as_typed
 from accelsweep.config.site import Site
 from accelsweep.config.versions import without_version, words_for
-from accelsweep.metrics import MEMORY_METRICS
+from accelsweep.metrics import MEMORY_METRICS, Metric
 from accelsweep.records.estimates import Estimate, Summary
 from accelsweep.records.findings import RunPoint, SettingFinding, StepBottleneck
 from accelsweep.records.plan import Manifest, PlannedSetting
@@ -116,7 +116,7 @@ def summaries(group: SettingRuns) -> dict[str, Summary]:
     return {name: _summary([run.metrics[name] for run in group.measured if name in run.metrics]) for name in names}
 
 
-def _summary(readings: list[Reading]) -> Summary:
+def _summary(readings: list[Metric]) -> Summary:
     values = [reading.value for reading in readings if reading.value is not None]
     return Summary(
         median=round_significant(median(values)) if values else None,
@@ -186,7 +186,7 @@ def rerun_command(manifest: Manifest, setting: PlannedSetting) -> str:
     values = [f"{signs.get(key, '')}{key}={_override(value)}" for key, value in without_version(setting.axes).items()]
     words, baseline = words_for(manifest.compared, exactly=True), [] if manifest.compared else ["baseline=null"]
     name = f"{manifest.sweep}-{setting.name[:6]}"
-    return shlex.join(["accelsweep", *words, *other, *values, *baseline, "--name", name, *manifest.submitted_with])
+    return shlex.join(["accelsweep", *words, *other, *values, *baseline, "--name", name, *manifest.profile_arguments])
 
 
 def _sign_and_key(override: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The command line: thin commands, each of which imports what it needs when it is called, so that `--help` is quick."""
+"""The command line."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ __all__ = ["app", "commands", "main"]
 
 
 def main() -> None:
-    """Run the command line; turn our errors into one message and an exit code, and never show a traceback for them."""
-    _begin_anew_in_an_ordinary_python()
+    """Run the command line; our errors become one message and an exit code, never a traceback."""
+    _restart_without_strict_variables()
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    _name_the_user()
+    _ensure_user_name()
     interrupt_on_termination()
     sys.exit(exit_code(app))
 
 
-_STRICT = ("PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONINSPECT")
-"""Orders to every Python that we start. With `error` Lightning's own warnings end each run, and without docstrings
-(PYTHONOPTIMIZE=2) altair and MLflow cannot be imported."""
+_STRICT_VARIABLES = ("PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONINSPECT")
+"""Variables that every Python process that we start inherits.
+
+PYTHONWARNINGS=error turns Lightning's own warnings into crashes; altair and MLflow fail to import without
+docstrings (PYTHONOPTIMIZE=2).
+"""
 
 
-def _begin_anew_in_an_ordinary_python() -> None:
-    """Start this command again without the orders, where there are any: they were obeyed when the interpreter began."""
-    given = {name for name in _STRICT if os.environ.get(name)}
-    if given and sys.orig_argv[1:]:
-        kept = {name: value for name, value in os.environ.items() if name not in given}
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], kept)  # noqa: S606 - the same command
+def _restart_without_strict_variables() -> None:
+    """Re-execute this command without strict variables, if any are set: this interpreter has already applied them."""
+    strict = {name for name in _STRICT_VARIABLES if os.environ.get(name)}
+    if strict and sys.orig_argv[1:]:
+        environment = {name: value for name, value in os.environ.items() if name not in strict}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - the same command
 
 
-def _name_the_user() -> None:
-    """Give a user without an account a name: in a container started with `--user`, Snakemake fails for want of one."""
+def _ensure_user_name() -> None:
+    """Name a user without an account, as in a container started with `--user`: Snakemake fails without a name."""
     try:
         getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""Commands that measure, or say what would be measured."""
+"""The core's commands. Each imports what it needs when it is called, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from accelsweep.errors import InputError
 
 
 @app.command()
-def init(folder: Annotated[Path, typer.Argument(help="the folder; it is made where there is none")] = Path()) -> None:
-    """Write a model, its data, an experiment and a test of your own to begin with. Overwrites nothing."""
+def init(folder: Annotated[Path, typer.Argument(help="the folder; created if needed")] = Path()) -> None:
+    """Write a model, its data, an experiment and a test to start from. Overwrites nothing."""
     from accelsweep.cli.sweeps import write_starter
 
     write_starter(folder)
@@ -44,9 +44,9 @@ def init(folder: Annotated[Path, typer.Argument(help="the folder; it is made whe
 @app.command(cls=HydraCommand)
 @measures()
 def run(request: Request, overrides: Overrides = None, *, dry_run: DryRun = False, cfg: Cfg = None) -> None:
-    """Plan a sweep, measure its missing runs, and write its report. The same command again resumes it."""
-    from accelsweep.driver.plan_preview import made_plan, show_plan
-    from accelsweep.driver.run_sweep import carried_out
+    """Plan a sweep, measure its missing runs and write its report. The same command resumes it."""
+    from accelsweep.driver.plan_preview import plan_to_show, show_plan
+    from accelsweep.driver.run_sweep import run_sweep
 
     request = replace(request, overrides=tuple(overrides or ()))
     run_elsewhere(request, {"--dry-run": dry_run, "--cfg": cfg is not None})
@@ -55,9 +55,9 @@ def run(request: Request, overrides: Overrides = None, *, dry_run: DryRun = Fals
 
         print_config(Path.cwd(), request.overrides, cfg)
     elif dry_run:
-        show_plan(Path.cwd(), made_plan(Path.cwd(), request))
+        show_plan(Path.cwd(), plan_to_show(Path.cwd(), request))
     else:
-        raise typer.Exit(carried_out(Path.cwd(), request).code)
+        raise typer.Exit(run_sweep(Path.cwd(), request).code)
 
 
 @app.command(cls=HydraCommand)
@@ -74,47 +74,33 @@ def plan(
         from accelsweep.cli.sweeps import print_config
 
         if as_json:
-            raise InputError("--cfg prints YAML, and --json the plan: leave one of them out")
+            raise InputError("--cfg prints YAML, --json the plan: give one of them only")
         print_config(Path.cwd(), overrides or [], cfg)
         return
-    from accelsweep.driver.plan_preview import made_plan, show_plan
+    from accelsweep.driver.plan_preview import plan_to_show, show_plan
 
-    asked = Request(tuple(overrides or ()), name=name, profile=profile or "local", add_repeats=add_repeats)
-    show_plan(Path.cwd(), made_plan(Path.cwd(), asked, keep_profile=profile is None), as_json=as_json)
+    request = Request(tuple(overrides or ()), name=name, profile=profile or "local", add_repeats=add_repeats)
+    show_plan(Path.cwd(), plan_to_show(Path.cwd(), request, keep_profile=profile is None), as_json=as_json)
 
 
 @app.command()
-def retry(
-    name: SweepName,
-    outcome: RetriedOutcome,
-) -> None:
-    """Open runs again for the next `accelsweep run`. Their records are kept as attempts."""
+def retry(name: SweepName, outcome: RetriedOutcome) -> None:
+    """Re-open runs for the next `accelsweep run`. Their records are kept as attempts."""
     from accelsweep.cli.runs import retry_runs
 
     retry_runs(Path.cwd(), name, outcome)
 
 
-# Commands that show what was measured.
-
-
 @app.command()
-def status(
-    name: AnySweep = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show planned, running and finished runs, results and reports; on a cluster, the jobs in its queue too."""
+def status(name: AnySweep = None, as_json: AsJson = False) -> None:
+    """Show planned, running and finished runs, results and reports; on a cluster, also the jobs in its queue."""
     from accelsweep.cli.status import print_status
 
     raise typer.Exit(print_status(Path.cwd(), name, as_json=as_json))
 
 
 @app.command()
-def runs(
-    name: SweepName,
-    outcome: ListedOutcome = None,
-    sort: Sort = "plan",
-    as_json: AsJson = False,
-) -> None:
+def runs(name: SweepName, outcome: ListedOutcome = None, sort: Sort = "plan", as_json: AsJson = False) -> None:
     """List the sweep's runs with outcome, reason, rate, doubts, setting and folder. Writes nothing."""
     from accelsweep.cli.runs import print_runs
 
@@ -123,20 +109,15 @@ def runs(
 
 @app.command()
 def report(names: Sweeps) -> None:
-    """Write the report again from the records. Several sweeps get one report, reports/A+B."""
-    from accelsweep.driver import finalize
+    """Write the report again from the records. Several sweeps get one merged report, reports/A+B."""
     from accelsweep.driver.console import say
+    from accelsweep.driver.finalize import report_sweeps
 
-    say(finalize.report(Path.cwd(), names))
+    say(report_sweeps(Path.cwd(), names))
 
 
 @app.command()
-def compare(
-    before: Before,
-    after: After,
-    fail_if: FailIf = None,
-    as_json: AsJson = False,
-) -> None:
+def compare(before: Before, after: After, fail_if: FailIf = None, as_json: AsJson = False) -> None:
     """Compare two sweeps setting by setting, with intervals and verdicts."""
     from accelsweep.cli.sweeps import compare_sweeps
 
@@ -148,14 +129,14 @@ def publish(
     name: SweepName,
     tracking_uri: TrackingUri = None,
     anew: Annotated[
-        bool, typer.Option("--anew", help="set the old copy aside first, and fill a new one from the records")
+        bool, typer.Option("--anew", help="set the old copy aside first, and publish all records again")
     ] = False,
 ) -> None:
     """Copy the sweep's records to MLflow. Only missing and changed runs are sent."""
     from accelsweep.cli.sweeps import publish_now
     from accelsweep.driver.console import say
 
-    say(publish_now(Path.cwd(), name, tracking_uri, anew=anew))
+    say(publish_now(Path.cwd(), name, tracking_uri, reset=anew))
 
 
 @app.command()
@@ -176,15 +157,12 @@ def ui(
     raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri, browser=browser, echo=say))
 
 
-# Commands about files that come and go, and about the machine.
-
-
 @app.command()
 def doctor(
-    overrides: Annotated[list[str] | None, typer.Argument(help="site=NAME: try this cluster too")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="site=NAME: check this cluster too")] = None,
     job: Annotated[
         float | None,
-        typer.Option(metavar="MINUTES", help="submit a short job to each kind of node; wait so long for it"),
+        typer.Option(metavar="MINUTES", help="submit a short job to each kind of node, and wait this long for it"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -197,7 +175,7 @@ def doctor(
 @app.command()
 @with_sources
 def site(name: Annotated[str, typer.Argument(help="the site's name: conf/site/NAME.yaml")], **sources: bool) -> None:
-    """Draft a site file for this cluster into conf/site, with comments on what its engine does not know."""
+    """Draft a site file for this cluster in conf/site, with comments on what its scheduler does not know."""
     from accelsweep.cli.sweeps import write_draft
 
     write_draft(Path.cwd(), name, [scheduler for scheduler, is_asked in sources.items() if is_asked])

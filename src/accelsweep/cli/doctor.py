@@ -1,6 +1,6 @@
-"""`accelsweep doctor`: this machine's devices and versions, and anything that would keep it from measuring well.
+"""`accelsweep doctor`: checks devices, versions and anything that would disturb measurements on this machine.
 
-`doctor site=NAME` also tries a cluster: each size of job is offered to its engine, and with `--job` one goes to a node.
+`doctor site=NAME` also checks a cluster: whether its scheduler takes each size of job. `--job` submits one.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from accelsweep.config.site import Site
 from accelsweep.devices.file_system import Capability, free_inodes, missing_capabilities
 from accelsweep.devices.kinds import monitored_devices
 from accelsweep.devices.linux import allowed_cores
-from accelsweep.driver.console import Tone, say, say_marked
-from accelsweep.driver.job_queue import keys_in_words
-from accelsweep.driver.json_output import Answer, AnswerPart
+from accelsweep.driver.console import Tone, say, say_styled
+from accelsweep.driver.job_queue import describe_keys
+from accelsweep.driver.json_output import Answer
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.files import LEASE_FOLDER_VARIABLE, exclusive_lock, lease_folder, tail_lines
 from accelsweep.installation import shipped_root
+from accelsweep.json_documents import Frozen
 from accelsweep.measure.busy_now import busy_now
 from accelsweep.measure.machine_state import device_state, host_state
 from accelsweep.measure.run_doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.run_doubts import governor as governor_doubt
 from accelsweep.planning.resources import START_UP_SECONDS, sizes
-from accelsweep.records.file_lock import now_on
+from accelsweep.records.file_lock import disk_time
 from accelsweep.schedulers.protocol import Engine, Resources, ask, missing_programs, python
 from accelsweep.schedulers.select import engine_of
 from accelsweep.schedulers.slurm import LITTLE_MEMORY_MB
@@ -43,13 +44,13 @@ from accelsweep.significant_digits import format_duration, gib
 # The answer of `accelsweep doctor`.
 
 
-class CheckResult(AnswerPart):
+class CheckResult(Frozen):
     """One check."""
 
-    ok: bool | None = Field(description="whether it holds; null for what keeps nobody from measuring")
-    what: str = Field(description="what was looked at")
+    ok: bool | None = Field(description="whether it passed; null if it does not prevent measuring")
+    what: str = Field(description="what was checked")
     found: str = Field(description="what was found")
-    remedy: str | None = Field(None, description="what to do, where something should be done")
+    remedy: str | None = Field(None, description="what to do, if anything")
 
 
 class DoctorAnswer(Answer):
@@ -57,43 +58,39 @@ class DoctorAnswer(Answer):
 
     kind: ClassVar[str] = "doctor"
 
-    able: bool = Field(description="whether every check holds; if not, the exit code is 1")
+    able: bool = Field(description="whether no check failed; if one did, the exit code is 1")
     checks: tuple[CheckResult, ...] = Field(description="the checks")
 
 
-# The state of this machine for `accelsweep doctor`: load, memory, disk, clocks, others at work; and what to do.
+# The state of this machine: disk, locks, memory, load, clocks, other work, GPUs.
 
-LEAST_FREE_BYTES = 2_000_000_000
-"""Disk: a sweep with its records and report needs a part of this. Memory: a run with its libraries does."""
+MIN_FREE_BYTES = 2_000_000_000
+"""Disk: more than a sweep with its records and report needs. Memory: more than a run with its libraries needs."""
 
-LEAST_FREE_INODES = 2_000
-"""A sweep of some tens of runs makes fewer files."""
+MIN_FREE_INODES = 2_000
+"""More than a sweep of some tens of runs needs."""
 
-MOST_LOAD = 2 * FOREIGN
-"""The share of the cores that the load average of an idle machine stays below: twice what disturbs a run."""
+MAX_LOAD = 2 * FOREIGN
+"""Maximum load average of an idle machine as a share of its cores: twice what disturbs a run."""
 
-MOST_SECONDS_APART = 60.0
-"""Clocks that differ by less trouble nobody."""
+MAX_CLOCK_DIFFERENCE_SECONDS = 60.0
 
-USED_DEVICE_BYTES = 2**30
-"""Memory of a GPU that drivers and displays may hold."""
+MAX_IDLE_DEVICE_BYTES = 2**30
+"""GPU memory that drivers and displays may use."""
 
 
 def machine_now(home: Path) -> Iterator[CheckResult]:
-    """Look at the machine and at the folder `home`; yield what was found, with a remedy where one is due.
-
-    A file is made in `home` for a moment, to see its disk's clock.
-    """
+    """Check the machine and the folder `home`. A file is created there for a moment, to read its disk's clock."""
     state = host_state()
     yield from _folder(home)
-    yield _turns()
+    yield _locks()
     yield _memory(state)
     yield _load(state["load_average_1min"], len(allowed_cores()))
     yield _governor(state["governor"], state["cpu_mhz"])
-    busy = busy_now()
-    for sentence in busy:
-        yield CheckResult(ok=None, what="other work", found=sentence, remedy="stop it before you measure")
-    if not busy:
+    processes = busy_now()
+    for process in processes:
+        yield CheckResult(ok=None, what="other work", found=process, remedy="stop it before you measure")
+    if not processes:
         yield CheckResult(ok=True, what="other work", found="none seen")
     for gpu in monitored_devices():
         yield from _gpu(device_state(gpu.identity, gpu.accelerator), gpu.model)
@@ -101,82 +98,77 @@ def machine_now(home: Path) -> Iterator[CheckResult]:
 
 def _folder(home: Path) -> Iterator[CheckResult]:
     free = shutil.disk_usage(home).free
-    remedy = None if free > LEAST_FREE_BYTES else "free some, or work elsewhere"
+    remedy = None if free > MIN_FREE_BYTES else "free some, or work elsewhere"
     yield CheckResult(ok=remedy is None, what="free disk", found=f"{free / 1e9:.1f} GB in {home}", remedy=remedy)
     if (files := free_inodes(home)) is not None:
-        remedy = None if files > LEAST_FREE_INODES else "remove files there, or work elsewhere"
+        remedy = None if files > MIN_FREE_INODES else "remove files there, or work elsewhere"
         yield CheckResult(ok=remedy is None, what="free inodes", found=f"{files} files in {home}", remedy=remedy)
-    theirs = now_on(home)
-    if theirs is None:
+    from_disk = disk_time(home)
+    if from_disk is None:
         remedy = "make it writable, or work elsewhere"
         yield CheckResult(ok=False, what="folder", found=f"{home} cannot be written", remedy=remedy)
         return
-    yield from _disk(home)
-    apart = theirs - time.time()
-    if abs(apart) < MOST_SECONDS_APART:
+    for capability in missing_capabilities(home):
+        found, remedy = _WITHOUT[capability]
+        yield CheckResult(ok=None, what=f"{capability} in {home}", found=f"none: {found}", remedy=remedy)
+    difference = from_disk - time.time()
+    if abs(difference) < MAX_CLOCK_DIFFERENCE_SECONDS:
         yield CheckResult(ok=True, what="clock", found="this machine and its disk agree")
         return
-    which = "ahead of" if apart > 0 else "behind"
-    found = f"that of the disk is {format_duration(abs(apart))} {which} this machine's"
-    yield CheckResult(ok=None, what="clock", found=found, remedy="let both follow a time server (NTP)")
-
-
-def _disk(home: Path) -> Iterator[CheckResult]:
-    """Tell what the disk of `home` lacks, and what follows from that; nothing of a disk that has all."""
-    for ability in missing_capabilities(home):
-        found, remedy = _WITHOUT[ability]
-        yield CheckResult(ok=None, what=f"{ability} in {home}", found=f"none: {found}", remedy=remedy)
+    direction = "ahead of" if difference > 0 else "behind"
+    found = f"that of the disk is {format_duration(abs(difference))} {direction} this machine's"
+    yield CheckResult(ok=None, what="clock", found=found, remedy="synchronise both with a time server (NTP)")
 
 
 _WITHOUT: dict[Capability, tuple[str, str | None]] = {
     Capability.hard_links: (
-        "files are renamed into place instead, and logs of blocks begin anew with each command",
+        "files are renamed into place instead, and block logs start over with each command",
         None,
     ),
     Capability.symbolic_links: (
-        "a repository that has some cannot be copied to compare its versions",
+        "a repository with symbolic links cannot be copied to compare its versions",
         "put such a repository on another disk",
     ),
     Capability.locks: (
-        "SQLite cannot write mlflow.db there; runs are measured all the same",
+        "SQLite cannot write mlflow.db there; runs are measured nevertheless",
         "name another store, such as --tracking-uri sqlite:////tmp/mlflow.db, or a server",
     ),
     Capability.shared_maps: (
-        "the steps of a run are not shown, and one that hangs is ended by limits.run_seconds alone",
+        "the steps of a run are not shown, and only limits.run_seconds ends a hanging one",
         "lower limits.run_seconds where runs are short",
     ),
-    Capability.modes: ("files have the permissions that the disk's mount gives all of them", None),
+    Capability.modes: ("all files have the permissions of the disk's mount", None),
 }
 
 
-def _turns() -> CheckResult:
-    """Check that runs can take turns on this machine, by locks in the node-local folder."""
+def _locks() -> CheckResult:
+    """Check that runs can take turns on this machine, using locks in the node-local folder."""
     try:
         with exclusive_lock("doctor", Path("/")):
-            return CheckResult(ok=True, what="runs take turns", found=f"by locks in {lease_folder()}")
+            return CheckResult(ok=True, what="runs take turns", found=f"with locks in {lease_folder()}")
     except (AccelsweepError, OSError) as error:
-        remedy = f"set {LEASE_FOLDER_VARIABLE} to a folder of this machine's own disk that only you can write to"
+        remedy = f"set {LEASE_FOLDER_VARIABLE} to a folder on this machine's own disk that only you can write to"
         return CheckResult(ok=False, what="runs take turns", found=str(error), remedy=remedy)
 
 
 def _memory(state: dict[str, Any]) -> CheckResult:
     free, swapped = state["memory_available_bytes"], state["swap_used_bytes"]
     swap = f", {gib(swapped, 1)} swapped out" if swapped else ""
-    remedy = None if free > LEAST_FREE_BYTES else "end what uses much memory, or lower batch_size"
+    remedy = None if free > MIN_FREE_BYTES else "stop what uses much memory, or lower batch_size"
     return CheckResult(ok=None if remedy else True, what="free memory", found=f"{gib(free, 1)}{swap}", remedy=remedy)
 
 
 def _load(load: float, cores: int) -> CheckResult:
     found = f"{load:.1f} over the last minute, on {cores} cores"
-    if load < max(1.0, MOST_LOAD * cores):
+    if load < max(1.0, MAX_LOAD * cores):
         return CheckResult(ok=True, what="load", found=found)
-    return CheckResult(ok=None, what="load", found=found, remedy="wait until it has fallen below 1 before you measure")
+    return CheckResult(ok=None, what="load", found=found, remedy="wait until it is below 1 before you measure")
 
 
 def _governor(name: str | None, mhz: float | None) -> CheckResult:
     now = f", {mhz:.0f} MHz now" if mhz else ""
     if name is None:
-        return CheckResult(ok=None, what="processor's clock", found=f"its governor is not shown here{now}")
+        return CheckResult(ok=None, what="processor's clock", found=f"its governor is unknown{now}")
     doubt = governor_doubt(name)
     found, remedy = f"governor {name}{now}", doubt.remedy if doubt else None
     return CheckResult(ok=None if doubt else True, what="processor's clock", found=found, remedy=remedy)
@@ -188,36 +180,31 @@ def _gpu(state: dict[str, Any], model: str) -> Iterator[CheckResult]:
         yield CheckResult(ok=None, what=what, found=f"unknown: {reason}")
         return
     clock = f"{state['sm_mhz']} of {state['sm_mhz_max']} MHz, {state['celsius']} degrees Celsius"
-    hot = [word for word in state["throttles"] or () if word not in POWER_CAPS]
-    if hot:
-        found, remedy = f"{clock}, slowed down: {', '.join(hot)}", "improve cooling, or look for a fault of the board"
+    throttles = [reason for reason in state["throttles"] or () if reason not in POWER_CAPS]
+    if throttles:
+        found, remedy = f"{clock}, throttled: {', '.join(throttles)}", "improve cooling, or check the board for a fault"
         yield CheckResult(ok=None, what=what, found=found, remedy=remedy)
     else:
         yield CheckResult(ok=True, what=what, found=clock)
     used, total = state["memory_used_bytes"], state["memory_total_bytes"]
-    if used is not None and used > USED_DEVICE_BYTES:
+    if used is not None and used > MAX_IDLE_DEVICE_BYTES:
         found = f"{gib(used, 1)} of its {gib(total)} of memory are in use"
-        yield CheckResult(ok=None, what=what, found=found, remedy="end what uses it (nvidia-smi shows that)")
+        yield CheckResult(ok=None, what=what, found=found, remedy="stop what uses it (see nvidia-smi)")
 
 
-# A site tried on its cluster: whether its engine would take its jobs, and what a short job finds on a node.
+# A site on its cluster: whether its scheduler would take its jobs, and what a short job finds on a node.
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 
-_LATE_SECONDS = 60.0
-"""A shared disk may take so long to show here a file from a node: it remembers for a while that the file was absent."""
+_MAX_FILE_DELAY_SECONDS = 60.0
+"""A shared disk may take this long to show a node's file here, because it caches that the file is absent."""
 
-_MOST_MINUTES = math.ceil(START_UP_SECONDS / 60)
-"""The minutes that a plan grants a block for the same: modules, scratch, and torch from a slow disk."""
-
-_SLOW = "keep them where the node reads them faster"
+_MAX_MINUTES = math.ceil(START_UP_SECONDS / 60)
+"""The minutes that a plan grants a block to start: modules, scratch, and torch from a slow disk."""
 
 
 def examine_site(site: Site) -> Iterator[CheckResult]:
-    """Check that the site's engine is here, and that it would take each size of job that the site may ask for.
-
-    Nothing is submitted.
-    """
+    """Check that the site's scheduler is available and would take each size of job. Nothing is submitted."""
     what, engine = f"site {site.name}", engine_of(site)
     if engine is None:
         yield CheckResult(ok=True, what=what, found="runs are measured on this machine")
@@ -231,44 +218,41 @@ def examine_site(site: Site) -> Iterator[CheckResult]:
     except AccelsweepError as error:
         yield CheckResult(ok=False, what=what, found=" ".join(str(error).split()), remedy="ask the cluster's staff")
         return
-    little: set[str] = set()
-    for needs in _sizes(site, engine):
-        yield _taken(needs, site, engine)
-        if (found := _little_memory(needs, site, engine)) is not None and found.found not in little:
-            little.add(found.found)
-            yield found
+    memory_notes: set[str] = set()
+    for needs in sizes(site):
+        if needs.nodes > 1 and not engine.starts_ranks:
+            continue
+        yield _acceptance(needs, site, engine)
+        if (note := _too_little_memory(needs, site, engine)) is not None and note.found not in memory_notes:
+            memory_notes.add(note.found)
+            yield note
 
 
-def _sizes(site: Site, engine: Engine) -> list[Resources]:
-    """Return the sizes of job that a plan for this site may have."""
-    return [needs for needs in sizes(site) if needs.nodes == 1 or engine.starts_ranks]
-
-
-def _taken(needs: Resources, site: Site, engine: Engine) -> CheckResult:
-    """Return whether the engine would take a job of this size, in its own words."""
-    what = _named(needs, engine)
+def _acceptance(needs: Resources, site: Site, engine: Engine) -> CheckResult:
+    """Check whether the scheduler would take a job of this size."""
+    what = _job_name(needs, engine)
     try:
         offer = engine.offer(needs)
     except AccelsweepError as error:
         found = " ".join(str(error).split())
         return CheckResult(ok=False, what=what, found=found, remedy="try again later, or ask the cluster's staff")
-    if offer.passing:
-        later = "try again when one of your jobs has ended" if engine.queue_limit(offer.said) else "try again later"
-        return CheckResult(ok=None, what=what, found=offer.said, remedy=later)
-    remedy = (
-        None if offer.taken else f"change {keys_in_words(site, needs, offer.keys)} until this is taken: {offer.command}"
-    )
-    return CheckResult(ok=offer.taken, what=what, found=offer.said, remedy=remedy)
+    if offer.temporary:
+        remedy = "try again when one of your jobs has ended" if engine.queue_limit(offer.message) else "try again later"
+        return CheckResult(ok=None, what=what, found=offer.message, remedy=remedy)
+    if offer.accepted:
+        return CheckResult(ok=True, what=what, found=offer.message)
+    remedy = f"change {describe_keys(site, needs, offer.keys)} until this is accepted: {offer.command}"
+    return CheckResult(ok=False, what=what, found=offer.message, remedy=remedy)
 
 
-def _little_memory(needs: Resources, site: Site, engine: Engine) -> CheckResult | None:
-    """Return a note on a job that would have to do with too little memory, because the site states none."""
+def _too_little_memory(needs: Resources, site: Site, engine: Engine) -> CheckResult | None:
+    """Return a note on a job whose default memory is too small, if the site states none."""
     if needs.mem_mb is not None:
         return None
     try:
         memory = engine.default_memory_mb(needs)
     except AccelsweepError:
-        return None  # the offer of the job tells it
+        return None  # reported by `_acceptance`
     if memory is None or memory >= LITTLE_MEMORY_MB:
         return None
     kind = f" of {needs.node_kind}" if needs.node_kind else ""
@@ -277,92 +261,82 @@ def _little_memory(needs: Resources, site: Site, engine: Engine) -> CheckResult 
     return CheckResult(ok=None, what=f"memory of a job{kind}", found=found, remedy=remedy)
 
 
-def _named(needs: Resources, engine: Engine) -> str:
+def _job_name(needs: Resources, engine: Engine) -> str:
     kind = f"{needs.node_kind}: " if needs.node_kind else ""
     return f"job of {kind}{engine.in_words(needs)}"
 
 
 def try_jobs(site: Site, home: Path, wait_minutes: float) -> Iterator[CheckResult]:
-    """Submit the smallest job to each kind of node, and tell what it finds there. One that waits longer is cancelled.
+    """Submit the smallest job to each kind of node, and yield its checks there. A job that waits longer is cancelled.
 
-    Nothing for a site without an engine. Raises AccelsweepError where the engine does not answer.
+    Nothing for a site without a scheduler. Raises AccelsweepError if the scheduler does not answer.
     """
     if (engine := engine_of(site)) is None:
         return
     tried: set[tuple[str | None, bool]] = set()
     for needs in sizes(site):
-        of = (needs.node_kind, needs.gpus > 0)
-        if needs.nodes == 1 and of not in tried:
-            tried.add(of)
-            yield from _tried(needs, site, engine, home, wait_minutes)
+        kind = (needs.node_kind, needs.gpus > 0)
+        if needs.nodes == 1 and kind not in tried:
+            tried.add(kind)
+            yield from _try_job(needs, site, engine, home, wait_minutes)
 
 
-def _tried(needs: Resources, site: Site, engine: Engine, home: Path, wait_minutes: float) -> Iterator[CheckResult]:
-    own = site.of_kind(needs.node_kind).jobs
-    needs = needs.model_copy(update={"minutes": min(_MOST_MINUTES, own.max_minutes or _MOST_MINUTES)})
+def _try_job(needs: Resources, site: Site, engine: Engine, home: Path, wait_minutes: float) -> Iterator[CheckResult]:
+    options = site.of_kind(needs.node_kind).jobs
+    needs = needs.model_copy(update={"minutes": min(_MAX_MINUTES, options.max_minutes or _MAX_MINUTES)})
     log = home / f"accelsweep-doctor-{time.time_ns()}.log"
-    what = f"a short {_named(needs, engine)}"
-    script = f"{engine.before_block(needs)}{python(own, sys.executable)} -P -m accelsweep.measure.node_check"
-    script += " --gpu" if needs.gpus and not own.fake_gpus else ""
+    what = f"a short {_job_name(needs, engine)}"
+    script = f"{engine.before_block(needs)}{python(options, sys.executable)} -P -m accelsweep.measure.node_check"
+    script += " --gpu" if needs.gpus and not options.fake_gpus else ""
     try:
-        # as Snakemake starts a block: `module` is a function of bash
+        # in bash, as Snakemake starts a block, because `module` is a bash function
         job = engine.submit(needs, f"bash -c {shlex.quote(script)}", log)
-        yield from _found(what, job, engine, site, log, wait_minutes)
+        yield from _job_results(what, job, engine, site, log, wait_minutes)
     except AccelsweepError as error:
         yield CheckResult(ok=False, what=what, found=str(error), remedy="change the site file, and try again")
     finally:
         log.unlink(missing_ok=True)
 
 
-def _found(what: str, job: str, engine: Engine, site: Site, log: Path, wait_minutes: float) -> Iterator[CheckResult]:
+def _job_results(
+    what: str, job: str, engine: Engine, site: Site, log: Path, wait_minutes: float
+) -> Iterator[CheckResult]:
+    """Wait for the job's end, then yield the checks in the last line of its log, or why there are none."""
+    deadline = time.monotonic() + wait_minutes * 60
     try:
-        waiting = _until_ended(job, engine, wait_minutes)
+        while (state := engine.state(job)) and time.monotonic() <= deadline:
+            time.sleep(_POLL_SECONDS)
     finally:
-        with contextlib.suppress(AccelsweepError):  # of a job that has ended
+        with contextlib.suppress(AccelsweepError):  # the job may have ended
             ask(*engine.cancel([job]))
-    if waiting:
+    if state:
         remedy = "try again when the cluster is less busy, or wait longer with --job MINUTES"
-        yield CheckResult(ok=None, what=what, found=f"still {waiting} after {wait_minutes:g} minutes", remedy=remedy)
+        yield CheckResult(ok=None, what=what, found=f"still {state} after {wait_minutes:g} minutes", remedy=remedy)
         return
-    if (lines := _written(log)) is None:
+    deadline = time.monotonic() + _MAX_FILE_DELAY_SECONDS
+    while not (lines := [line for line in tail_lines(log) if line.strip()]) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    if not log.exists():
         remedy = "work in a folder that login node and compute nodes share, under the same path"
         yield CheckResult(ok=False, what=what, found=f"job {job} wrote nothing into {log.parent}", remedy=remedy)
         return
-    yield from _told(what, job, site, lines or ["it wrote nothing"])
-
-
-def _written(log: Path) -> list[str] | None:
-    """Return the lines of an ended job's log, once they are seen here; None where there is no log."""
-    last = time.monotonic() + _LATE_SECONDS
-    while not (lines := [line for line in tail_lines(log) if line.strip()]) and time.monotonic() < last:
-        time.sleep(_LOOK_SECONDS)
-    return lines if log.exists() else None
-
-
-def _told(what: str, job: str, site: Site, lines: Sequence[str]) -> Iterator[CheckResult]:
-    """Return what the job's last line tells of its node; the log's last words where the job came no further."""
+    last_line = lines[-1] if lines else "it wrote nothing"
     try:
-        checks = [CheckResult(**check) for check in json.loads(lines[-1])["checks"]]
+        checks = [CheckResult(**check) for check in json.loads(last_line)["checks"]]
     except (ValueError, TypeError, KeyError):
-        remedy = f"look at {site.jobs_key}.modules, scratch and container: they come before Python"
+        remedy = f"check {site.jobs_key}.modules, scratch and container: they come before Python"
         if any("time limit" in line.lower() for line in lines):
             remedy = (
-                f"{_MOST_MINUTES} minutes were too short to start Python and torch, and a block has no more: {_SLOW}"
+                f"{_MAX_MINUTES} minutes were too short to start Python and torch, and a block has no more: keep them "
+                "where the node reads them faster"
             )
-        yield CheckResult(ok=False, what=what, found=f"job {job} ended early: {lines[-1]}", remedy=remedy)
+        yield CheckResult(ok=False, what=what, found=f"job {job} ended early: {last_line}", remedy=remedy)
         return
     yield CheckResult(ok=True, what=what, found=f"job {job} ran")
     yield from checks
 
 
-def _until_ended(job: str, engine: Engine, wait_minutes: float) -> str | None:
-    """Wait for the job's end; return its state and the engine's reason where it takes too long."""
-    last = time.monotonic() + wait_minutes * 60
-    while state := engine.state(job):
-        if time.monotonic() > last:
-            return state
-        time.sleep(_LOOK_SECONDS)
-    return None
+# The command.
 
 
 _PACKAGES = ("torch", "lightning", "hydra-core", "snakemake", "mlflow", "pandas")
@@ -373,31 +347,29 @@ _MARKS = {True: ("ok  ", Tone.good), False: ("FAIL", Tone.bad), None: ("    ", T
 def examine(
     home: Path, overrides: Sequence[str] = (), *, job_minutes: float | None = None, as_json: bool = False
 ) -> int:
-    """Print every check; return 0 if all hold, else 1.
+    """Print every check; return 1 if one failed, else 0.
 
-    `overrides` name a site, which is tried too. With `job_minutes` a short job is submitted to each of its kinds
-    of node, and waited for that long. Raises InputError for a site that is wrong, AccelsweepError where its engine does
-    not answer.
+    `overrides` may name a site to check too. With `job_minutes`, a short job is submitted to each of its kinds of node,
+    and waited for that long. Raises InputError for a wrong site, AccelsweepError if its scheduler does not answer.
     """
     site = _site(home, overrides, job_minutes)
+    checks = []
+    for check in _all(home, site, job_minutes):
+        checks.append(check)
+        if not as_json:  # print each at once: some take a moment
+            mark, tone = ("note", Tone.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
+            say_styled(mark, tone, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
+    failed = [check.what for check in checks if check.ok is False]
     if as_json:
-        checks = tuple(_all(home, site, job_minutes))
-        answer = DoctorAnswer(able=_able(checks), checks=checks)
-        say(answer.text())
-        return EXIT_OK if answer.able else EXIT_INCOMPLETE
-    done = []
-    for check in _all(home, site, job_minutes):  # told one by one: some take a moment
-        done.append(check)
-        mark, tone = ("note", Tone.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
-        say_marked(mark, tone, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
-    if failed := [check.what for check in done if check.ok is False]:
-        say(f"{len(failed)} of {len(done)} checks failed, the first: {failed[0]}")
+        say(DoctorAnswer(able=not failed, checks=tuple(checks)).text())
+    elif failed:
+        say(f"{len(failed)} of {len(checks)} checks failed, the first: {failed[0]}")
     return EXIT_INCOMPLETE if failed else EXIT_OK
 
 
 def _site(home: Path, overrides: Sequence[str], job_minutes: float | None) -> Site | None:
-    if other := [one for one in overrides if not one.lstrip("+~").startswith(("site=", "site."))]:
-        raise InputError(f"{other[0]}: doctor looks at a site alone; give site=NAME, and keys below `site.`")
+    if other := [override for override in overrides if not override.lstrip("+~").startswith(("site=", "site."))]:
+        raise InputError(f"{other[0]}: doctor takes overrides of the site only: site=NAME, and keys below `site.`")
     if job_minutes is not None and not 0 < job_minutes < math.inf:
         raise InputError(f"--job {job_minutes:g}: give the minutes to wait for a job, more than 0")
     if not overrides:
@@ -414,49 +386,33 @@ def _all(home: Path, site: Site | None, job_minutes: float | None) -> Iterator[C
     yield from _checks(home)
     if site is None:
         return
-
-    able = True
+    is_usable = True
     for check in examine_site(site):
-        able = able and check.ok is not False
+        is_usable = is_usable and check.ok is not False
         yield check
-    if job_minutes is not None and able:
+    if job_minutes is not None and is_usable:
         yield from try_jobs(site, home, job_minutes)
 
 
-def _able(checks: Sequence[CheckResult]) -> bool:
-    return all(check.ok is not False for check in checks)
-
-
 def _checks(home: Path) -> Iterator[CheckResult]:
-    version = sys.version.split()[0]
-    yield _check(sys.version_info >= (3, 11), "Python", version, "use Python 3.11 or later")
+    is_recent = sys.version_info >= (3, 11)
+    remedy = None if is_recent else "use Python 3.11 or later"
+    yield CheckResult(ok=is_recent, what="Python", found=sys.version.split()[0], remedy=remedy)
     for package in _PACKAGES:
-        yield _package(package)
-    yield _shipped()
+        try:
+            yield CheckResult(ok=True, what=package, found=importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            remedy = "make setup, or pip install accelsweep again"
+            yield CheckResult(ok=False, what=package, found="missing", remedy=remedy)
+    try:
+        yield CheckResult(ok=True, what="conf/ and Snakefile", found=str(shipped_root()))
+    except FileNotFoundError as error:
+        yield CheckResult(ok=False, what="conf/ and Snakefile", found=str(error), remedy="install accelsweep again")
     yield from _devices()
     yield from machine_now(home)
     for program, use in (("git", "commits in records"), ("sbatch", "submitting to Slurm")):
         found = shutil.which(program) or f"not installed (only needed for {use})"
         yield CheckResult(ok=None, what=program, found=found)
-
-
-def _check(holds: bool, what: str, found: str, remedy: str) -> CheckResult:
-    return CheckResult(ok=holds, what=what, found=found, remedy=None if holds else remedy)
-
-
-def _package(name: str) -> CheckResult:
-    try:
-        return CheckResult(ok=True, what=name, found=importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        return _check(False, name, "missing", "make setup, or pip install accelsweep again")
-
-
-def _shipped() -> CheckResult:
-    what = "conf/ and Snakefile"
-    try:
-        return CheckResult(ok=True, what=what, found=str(shipped_root()))
-    except FileNotFoundError as error:
-        return _check(False, what, str(error), "install accelsweep again")
 
 
 def _devices() -> Iterator[CheckResult]:
@@ -465,7 +421,7 @@ def _devices() -> Iterator[CheckResult]:
     try:
         devices = inventory()
     except AccelsweepError as error:
-        yield _check(False, "devices", str(error), "see the message")
+        yield CheckResult(ok=False, what="devices", found=str(error), remedy="see the message")
         return
     for device in devices:
         memory = f", {gib(device.memory_bytes)}" if device.memory_bytes else ""

@@ -1,7 +1,4 @@
-"""Arguments and options that commands share, with what a shell completes for them.
-
-Completing imports what it needs when a shell asks, so that `--help` is quick.
-"""
+"""Arguments and options that commands share, with their shell completions, which are imported on use."""
 
 from __future__ import annotations
 
@@ -11,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 
-def completing(words: str) -> Callable[[str], Any]:
-    """Return the function that completes these `words`, by its name in `cli/completion.py`."""
+def completing(name: str) -> Callable[[str], Any]:
+    """Return a completion that calls the function of this name in `cli.completion`."""
 
     def complete(incomplete: str) -> Any:
         from accelsweep.cli import completion
 
-        return getattr(completion, words)(incomplete)
+        return getattr(completion, name)(incomplete)
 
     return complete
 
@@ -30,7 +27,7 @@ def complete_override(ctx: typer.Context, incomplete: str) -> Any:
 
 
 def complete_setting(ctx: typer.Context, incomplete: str) -> Any:
-    """Complete a setting of the sweep that the argument `name` holds."""
+    """Complete a setting of the sweep that the argument `name` names."""
     from accelsweep.cli.completion import settings
 
     return settings(ctx.params.get("name"), incomplete)
@@ -67,14 +64,14 @@ TimeBudget = Annotated[str | None, typer.Option(help="start no run after this ti
 
 UntilDecided = Annotated[
     bool,
-    typer.Option("--until-decided", help="look after 3, 5, 8, 12 and 20 blocks, and go on with what is undecided"),
+    typer.Option("--until-decided", help="analyse after 3, 5, 8, 12 and 20 blocks; repeat only what is undecided"),
 ]
 
 KeepGoing = Annotated[
-    bool, typer.Option("--keep-going", help="measure on where the first two settings end with the same exception")
+    bool, typer.Option("--keep-going", help="continue although the first two settings end with the same exception")
 ]
 
-CancelOld = Annotated[bool, typer.Option("--cancel-old", help="end the remains of an earlier command on this machine")]
+CancelOld = Annotated[bool, typer.Option("--cancel-old", help="end what is left of an earlier command on this machine")]
 
 Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
 
@@ -87,27 +84,27 @@ Profile = Annotated[
 
 ProfileToCheck = Annotated[
     str | None,
-    typer.Option("--profile", help="as for `run`: refused if it does not fit the site", autocompletion=_PROFILES),
+    typer.Option("--profile", help="as for `run`: rejected if it does not fit the site", autocompletion=_PROFILES),
 ]
 
-AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to the plan")]
+AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K blocks of all settings to the plan")]
 
-FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, 1 if unjudged, e.g. slower:2%")]
+FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, 1 if undecidable, e.g. slower:2%")]
 
-AsJson = Annotated[bool, typer.Option("--json", help="answer with one JSON object, for scripts")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object, for scripts")]
 
 TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow store (default: sqlite:///mlflow.db)")]
 
 ListedOutcome = Annotated[
     str | None,
-    typer.Option("--outcome", help="only these, e.g. crashed or not_run", autocompletion=completing("outcomes")),
+    typer.Option("--outcome", help="only this outcome, e.g. crashed or not_run", autocompletion=completing("outcomes")),
 ]
 
 RetriedOutcome = Annotated[
     str,
     typer.Option(
         "--outcome",
-        help="re-open the runs that ended so: out_of_memory, disturbed, ...",
+        help="the outcome of the runs to re-open: out_of_memory, disturbed, ...",
         autocompletion=completing("retried"),
     ),
 ]

@@ -1,4 +1,4 @@
-"""Options that depend on features: those of the commands that measure, and the sources of a site file."""
+"""Options that features extend: those of commands that measure, and the sources of a site file."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _OPTIONS: Mapping[str, Any] = {
 def measures(
     *, without: tuple[str, ...] = (), only: tuple[str, ...] | None = None, **defaults: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of commands that measure; it gets them as its first argument, a `Request`.
+    """Give a command the options of commands that measure, passed as its first argument, a `Request`.
 
-    It lacks those that `without` names, or has those alone that `only` names: fields of `Request` and options of
-    features. `defaults` are those that differ from `Request`'s.
+    `without` removes options, `only` keeps nothing but these: fields of `Request` and options of features. `defaults`
+    override those of `Request`.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True).parameters
+        declared = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
         offered = {*_OPTIONS, *(option.name for option in registry.run_options())}
         offered = offered - {*without} if only is None else offered & {*only}
         core = {name: option for name, option in _OPTIONS.items() if name in offered}
@@ -62,7 +62,7 @@ def measures(
 
         options = {name: (option, defaults.get(name, getattr(Request, name))) for name, option in core.items()}
         options |= {name: (registry.load(target), None) for name, target in added.items()}
-        parameters = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in list(own.values())[1:]]
+        parameters = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in declared]
         parameters += [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=option, default=default)
             for name, (option, default) in options.items()
@@ -75,9 +75,9 @@ def measures(
 
 
 def run_elsewhere(request: Request, answers_here: Mapping[str, bool]) -> None:
-    """End the command where a feature runs it elsewhere. `answers_here` are options that answer in this terminal.
+    """End the command if a feature runs it elsewhere. `answers_here` are options that need this terminal.
 
-    Raises InputError where one of them is given, too.
+    Raises InputError if one of them is given as well.
     """
     given = [option for option, is_given in answers_here.items() if is_given]
     for run in registry.loaded("run_elsewhere"):
@@ -86,9 +86,9 @@ def run_elsewhere(request: Request, answers_here: Mapping[str, bool]) -> None:
 
 
 def with_sources(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, after its arguments, an option `--from-SCHEDULER` for each scheduler that can draft a site."""
-    sources = {"slurm": "sinfo lists"} | {one.name: f"{one.draft_source} list" for one in registry.schedulers()}
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
+    """Give a command an option `--from-SCHEDULER` for each scheduler that can draft a site, passed as `**sources`."""
+    sources = {"slurm": "sinfo lists"} | {each.name: f"{each.draft_source} list" for each in registry.schedulers()}
+    declared = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
     options = [
         inspect.Parameter(
             name,
@@ -106,6 +106,6 @@ def with_sources(command: Callable[..., None]) -> Callable[..., None]:
     def with_options(**given: Any) -> None:
         command(**given)
 
-    with_options.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined] # what Typer reads
-    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *options)}
+    with_options.__signature__ = inspect.Signature([*declared, *options])  # type: ignore[attr-defined] # what Typer reads
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in (*declared, *options)}
     return with_options

@@ -1,44 +1,32 @@
-"""`accelsweep runs`: every run of a sweep with outcome, reason, rate, doubts and folder, from files alone."""
+"""`accelsweep runs` and `accelsweep retry`, and the setting that a user's text refers to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from accelsweep.config.setting import as_typed, axes_in_words, label, repeat_label, shared_devices
+from accelsweep.config.setting import as_typed, axes_in_words, label, repeat_label
 from accelsweep.driver.console import say, say_parts
-from accelsweep.driver.json_output import Answer, AnswerPart
-from accelsweep.driver.sweep_lock import refuse_while_run
-from accelsweep.errors import DamagedFile, InputError, nearest
+from accelsweep.driver.json_output import Answer
+from accelsweep.driver.sweep_lock import refuse_if_running
+from accelsweep.errors import InputError, nearest
+from accelsweep.json_documents import Frozen
 from accelsweep.metrics import rate_unit
 from accelsweep.records.layout import SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest, PlannedSetting
-from accelsweep.records.run_files import RunFolder, readable_blocks
-from accelsweep.records.run_record import Record
-from accelsweep.records.stop_reasons import why_and_what_next
+from accelsweep.records.run_files import RunFolder, shared_devices_of
 from accelsweep.report.units import number
 from accelsweep.results import Doubt, Outcome
-from accelsweep.run_config import Run
-from accelsweep.tasks import compared_rate
 
-# The devices that all settings of a sweep share, told once in a heading and not in each label.
-
-
-def devices_of(folder: SweepFolder, manifest: Manifest) -> str:
-    """Return what `shared_devices` says of the sweep, by its first block that can be read; nothing without one."""
-    first = next(readable_blocks(folder, manifest), None)
-    return "" if first is None else shared_devices(manifest.axes, first.configs.values())
+if TYPE_CHECKING:
+    from accelsweep.analysis.run_results import RunRow
 
 
-# The answer of `accelsweep runs`.
-
-
-class ListedRun(AnswerPart):
-    """A run, or a setting that the plan marks as unsupported. A field that a row does not have is null."""
+class ListedRun(Frozen):
+    """A run, or a setting that the plan marks as unsupported. Fields that a row does not have are null."""
 
     run: str | None = Field(None, description="the run's name")
     setting: str = Field(description="its setting's name in files")
@@ -51,10 +39,15 @@ class ListedRun(AnswerPart):
     reason: str | None = Field(None, description="why it ended so; null for a measured run")
     rate: float | None = Field(None, description="the rate, in the answer's `rate_unit`")
     doubts: tuple[Doubt, ...] = Field((), description="reasons to distrust its numbers")
-    disturbed: str | None = Field(None, description="how others used the machine meanwhile")
+    disturbed: str | None = Field(None, description="how other work disturbed it")
     started_at: str | None = Field(None, description="when it began")
     wall_seconds: float | None = Field(None, description="how long it took, start and end included")
     folder: str | None = Field(None, description="the path of its folder")
+
+    @property
+    def name_in_words(self) -> str:
+        """The setting and the repeat: `cpu x2 | batch 32, repeat 0`."""
+        return self.label if self.repeat is None else repeat_label(self.label, self.repeat)
 
 
 class RunsAnswer(Answer):
@@ -68,9 +61,7 @@ class RunsAnswer(Answer):
     runs: tuple[ListedRun, ...] = Field(description="the runs, in the order that was asked for")
 
 
-# The rows of a sweep's runs, from files alone: outcome, reason, rate and doubts of each, and the orders of rows.
-
-SORTS: dict[str, Callable[[ListedRun], Any]] = {
+SORTS: Mapping[str, Callable[[ListedRun], Any]] = {
     "plan": lambda _: 0,
     "rate": lambda row: -row.rate if row.rate is not None else float("inf"),
     "seconds": lambda row: -row.wall_seconds if row.wall_seconds is not None else float("inf"),
@@ -79,16 +70,39 @@ SORTS: dict[str, Callable[[ListedRun], Any]] = {
     "setting": lambda row: row.label,
     "start": lambda row: (row.started_at is None, row.started_at or ""),
 }
-"""Orders of the rows by name; rows that are equal in one stay in plan order, and absent values come last."""
+"""Sort keys by name. Rows with equal keys stay in plan order; missing values come last."""
+
+_INDENT = 15
 
 
-def run_in_words(row: ListedRun) -> str:
-    """Return the row's setting and repeat: `cpu x2 | batch 32, repeat 0`."""
-    return row.label if row.repeat is None else repeat_label(row.label, row.repeat)
+def print_runs(home: Path, name: str, outcome: str | None, *, sort: str = "plan", as_json: bool = False) -> None:
+    """Print the sweep's runs, or those with this outcome, each with reason and doubts below it.
+
+    `sort` is one of `SORTS`. Raises InputError for an unknown outcome or order.
+    """
+    wanted = None if outcome is None else _outcome_named(outcome)
+    if sort not in SORTS:
+        raise InputError(f"--sort {sort!r} is not known{nearest(sort, SORTS)}; there are: {', '.join(SORTS)}")
+    folder = existing_sweep(home, name)
+    answer = _list_runs(folder)
+    rows = sorted((row for row in answer.runs if wanted in (None, row.outcome)), key=SORTS[sort])
+    if as_json:
+        say(answer.model_copy(update={"runs": tuple(rows)}).text())
+        return
+    if rows and (devices := shared_devices_of(folder, Manifest.read(folder.manifest))):
+        say(f"{name}:{devices}")
+    for row in rows:
+        rate = number(row.rate, answer.rate_unit or "") if row.rate is not None else ""
+        say_parts(f"{row.outcome:<13}  ", [row.name_in_words, rate, row.folder or ""])
+        for line in (row.reason or "").splitlines():
+            say(f"{'':<{_INDENT}}{line}")
+        if row.doubts:
+            say(f"{'':<{_INDENT}}doubts: {', '.join(doubt.code for doubt in row.doubts)}")
+    if not rows:
+        say(f"{name}: no run is {wanted}" if wanted else f"{name}: no runs")
 
 
-def outcome_named(name: str) -> Outcome:
-    """Return the outcome of this name; raise InputError that lists the known ones."""
+def _outcome_named(name: str) -> Outcome:
     try:
         return Outcome(name)
     except ValueError:
@@ -96,127 +110,87 @@ def outcome_named(name: str) -> Outcome:
         raise InputError(f"no outcome {name!r}{nearest(name, known)}; there are: {', '.join(known)}") from None
 
 
-def listed(folder: SweepFolder) -> RunsAnswer:
-    """Return a row for each wanted run in plan order, then one for each setting that the plan marks as unsupported."""
+def _list_runs(folder: SweepFolder) -> RunsAnswer:
+    """Return a row for each wanted run in plan order, then one for each unsupported setting."""
+    from accelsweep.analysis.collect import read_runs
+    from accelsweep.analysis.run_results import rate_metric_of
+
     manifest = Manifest.read(folder.manifest)
-    records: dict[str, Record | DamagedFile | None] = {run: _read(folder, run) for run in manifest.wanted_runs()}
-    found = [record for record in records.values() if isinstance(record, Record)]
-    found.sort(key=lambda record: record.setting != manifest.baseline)
-    rate = compared_rate(manifest.options.analysis.rate, [found[0].config.work]) if found else None
-    settings = {setting.name: setting for setting in manifest.settings}
-    planned = [(block.name, run) for block in manifest.blocks for run in block.runs]
-    rows = [_row(folder, block, run, settings, records[run], rate) for block, run in planned]
+    runs = read_runs(folder, manifest)
+    recorded = [run for run in runs if run.recorded]
+    rate = unit = None
+    if recorded:
+        rate = rate_metric_of(manifest, recorded)
+        unit = next((run.metrics[rate].unit for run in recorded if rate in run.metrics), rate_unit(rate))
     return RunsAnswer(
         sweep=folder.name,
         rate_metric=rate,
-        rate_unit=None if rate is None else _unit(found, rate),
-        runs=(*rows, *_unsupported(manifest)),
+        rate_unit=unit,
+        runs=tuple(_list_run(folder, run, rate) for run in runs),
     )
 
 
-def _read(folder: SweepFolder, run: str) -> Record | DamagedFile | None:
-    try:
-        return RunFolder(folder.run(run), run).record()
-    except DamagedFile as error:
-        return error
-
-
-def _unit(records: Sequence[Record], rate: str) -> str:
-    units = (record.metrics[rate].unit for record in records if rate in record.metrics)
-    return next(units, rate_unit(rate))
-
-
-def _row(
-    folder: SweepFolder,
-    block: str,
-    run: str,
-    settings: dict[str, PlannedSetting],
-    record: Record | DamagedFile | None,
-    rate: str | None,
-) -> ListedRun:
-    name, repeat = Run.parse(run)
-    axes = settings[name].axes if name in settings else {}
-    row = partial(
-        ListedRun,
-        setting=name,
-        label=label(axes) if name in settings else name,
-        axes=axes,
-        run=run,
-        block=block,
-        repeat=repeat,
-        folder=str(folder.run(run).relative_to(folder.home)),
-    )
-    if not isinstance(record, Record):
-        return row(outcome=Outcome.not_run, reason=_why_absent(folder, block, record))
-    metric = record.metrics.get(rate or "") if record.outcome is Outcome.measured else None
-    return row(
-        attempt=record.attempt,
-        outcome=record.outcome,
-        reason=record.reason,
-        rate=None if metric is None else metric.value,
-        doubts=record.doubts,
-        disturbed=next((one.message for one in record.doubts if one.disturbing), None),
-        started_at=record.started_at,
-        wall_seconds=record.wall_seconds,
+def _list_run(folder: SweepFolder, run: RunRow, rate: str | None) -> ListedRun:
+    return ListedRun(
+        run=run.run,
+        setting=run.setting,
+        label=label(run.axes),
+        axes=dict(run.axes),
+        repeat=run.repeat,
+        block=run.block,
+        attempt=run.attempt,
+        outcome=run.outcome,
+        reason=run.reason,
+        rate=None if rate is None else run.value(rate),
+        doubts=run.doubts,
+        disturbed=next((doubt.message for doubt in run.doubts if doubt.disturbing), None),
+        started_at=run.started_at,
+        wall_seconds=run.wall_seconds,
+        folder=None if run.run is None else str(folder.run(run.run).relative_to(folder.home)),
     )
 
 
-def _why_absent(folder: SweepFolder, block: str, damaged: DamagedFile | None) -> str:
-    if damaged is not None:
-        return f"its record is damaged: {damaged.why}"
-    return why_and_what_next(folder, block, "the same `accelsweep run` measures it")
+# `accelsweep retry`: reopen runs that ended badly or were disturbed; the next `accelsweep run` measures them.
+
+DISTURBED = "disturbed"
+"""Accepted by `retry` in addition to outcomes: measured runs that other work disturbed."""
+
+_NOT_RETRIED = {
+    Outcome.measured: "they have an answer; for more repeats: accelsweep run ... --add-repeats K",
+    Outcome.not_run: "there is nothing to re-open; the same `accelsweep run` measures them",
+}
 
 
-def _unsupported(manifest: Manifest) -> Iterator[ListedRun]:
-    for setting in manifest.settings:
-        if setting.unsupported is not None:
-            yield ListedRun(
-                setting=setting.name,
-                label=label(setting.axes),
-                axes=setting.axes,
-                outcome=Outcome.unsupported,
-                reason=setting.unsupported,
-            )
+def retry_runs(home: Path, name: str, outcome: str) -> None:
+    """Reopen every run of the sweep that ended as `outcome`, and list them; their records stay as earlier attempts.
 
-
-_INDENT = 15
-
-
-def print_runs(home: Path, name: str, outcome: str | None, *, sort: str = "plan", as_json: bool = False) -> None:
-    """Print a line for each run of the sweep, or for those with this outcome, with reason and doubts below it.
-
-    `sort` is one of `SORTS`. Raises InputError for an unknown outcome or order.
+    `disturbed` reopens the measured runs that other work disturbed.
     """
-    wanted = None if outcome is None else outcome_named(outcome)
-    if sort not in SORTS:
-        raise InputError(f"--sort {sort!r} is not known{nearest(sort, SORTS)}; there are: {', '.join(SORTS)}")
+    wanted = DISTURBED if outcome == DISTURBED else _outcome_named(outcome)
+    if isinstance(wanted, Outcome) and wanted in _NOT_RETRIED:
+        raise InputError(f"runs that are {wanted} cannot be retried: {_NOT_RETRIED[wanted]}")
     folder = existing_sweep(home, name)
-    answer = listed(folder)
-    rows = sorted((row for row in answer.runs if wanted in (None, row.outcome)), key=SORTS[sort])
-    if as_json:
-        say(answer.model_copy(update={"runs": tuple(rows)}).text())
-        return
-    if rows and (devices := devices_of(folder, Manifest.read(folder.manifest))):
-        say(f"{name}:{devices}")
-    for row in rows:
-        _print(row, answer.rate_unit or "")
-    if not rows:
-        say(f"{name}: no run is {wanted}" if wanted else f"{name}: no runs")
+    refuse_if_running(folder)
+    opened = 0
+    for row in _list_runs(folder).runs:
+        reason = row.disturbed if wanted == DISTURBED else row.reason
+        if reason is None if wanted == DISTURBED else row.outcome is not wanted:
+            continue
+        if row.run is None:
+            say(f"stays {wanted}: {row.name_in_words}: {reason}")
+        else:
+            opened += RunFolder(folder.run(row.run), row.run).reopen()
+            say(f"re-opened: {row.name_in_words} (was {wanted}: {reason})")
+    for block in Manifest.read(folder.manifest).blocks:
+        if any(not folder.record(run).exists() for run in block.runs):
+            folder.done(block.name).unlink(missing_ok=True)
+    say(f"{name}: {opened} runs re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
 
 
-def _print(row: ListedRun, unit: str) -> None:
-    rate = number(row.rate, unit) if row.rate is not None else ""
-    say_parts(f"{row.outcome:<13}  ", [run_in_words(row), rate, row.folder or ""])
-    for line in (row.reason or "").splitlines():
-        say(f"{'':<{_INDENT}}{line}")
-    if row.doubts:
-        say(f"{'':<{_INDENT}}doubts: {', '.join(doubt.code for doubt in row.doubts)}")
+# A setting as a user typed it: its name in files or a prefix of that, its label, or its values.
 
 
-# One setting of a sweep, as somebody typed it: its name in files or the beginning of it, its words, or its values.
-
-
-def full_name(folder: SweepFolder, typed: str) -> str:
+def resolve_setting(folder: SweepFolder, typed: str) -> str:
     """Return the name of the one runnable setting that `typed` means: `3f2a`, `cpu x2 | batch 32` or `batch_size=32`.
 
     Raises InputError if there is none or several, with the nearest one.
@@ -224,68 +198,27 @@ def full_name(folder: SweepFolder, typed: str) -> str:
     settings = Manifest.read(folder.manifest).settings
     runnable = [setting for setting in settings if setting.unsupported is None]
     matching = [setting for setting in runnable if setting.name.startswith(typed)]
-    matching = matching or [setting for setting in runnable if typed in _words(setting) or _has_values(setting, typed)]
+    matching = matching or [setting for setting in runnable if typed in _labels(setting) or _has_values(setting, typed)]
     if len(matching) == 1:
         return matching[0].name
-    ruled_out = [
-        setting.unsupported for setting in settings if setting.unsupported is not None and setting.name == typed
-    ]
-    if ruled_out:
-        raise InputError(f"setting {typed!r} of {folder.name!r} is unsupported: {ruled_out[0]}")
-    found = "is the beginning of several" if matching else "names no runnable setting"
-    words = [word for setting in runnable for word in (setting.name, *_words(setting))]
-    near = "" if matching else nearest(typed, words)
-    listed = "; ".join(f"{setting.name} ({label(setting.axes)})" for setting in matching or runnable)
-    raise InputError(f"{typed!r} {found}{near}; the runnable settings of {folder.name!r} are: {listed}")
+    for setting in settings:
+        if setting.name == typed and setting.unsupported is not None:
+            raise InputError(f"setting {typed!r} of {folder.name!r} is unsupported: {setting.unsupported}")
+    if matching:
+        problem = "is the beginning of several"
+    else:
+        known = [text for setting in runnable for text in (setting.name, *_labels(setting))]
+        problem = f"names no runnable setting{nearest(typed, known)}"
+    listing = "; ".join(f"{setting.name} ({label(setting.axes)})" for setting in matching or runnable)
+    raise InputError(f"{typed!r} {problem}; the runnable settings of {folder.name!r} are: {listing}")
 
 
-def _words(setting: PlannedSetting) -> tuple[str, str]:
+def _labels(setting: PlannedSetting) -> tuple[str, str]:
     return label(setting.axes), axes_in_words(setting.axes)
 
 
 def _has_values(setting: PlannedSetting, typed: str) -> bool:
-    """Return whether `typed` is `KEY=VALUE`, or several with spaces or commas between, and the setting has them all."""
+    """Return whether `typed` is `KEY=VALUE`, or several separated by spaces or commas, and the setting has them all."""
     wanted = [part.partition("=") for part in typed.replace(",", " ").split()]
     axes = {key: as_typed(value) for key, value in setting.axes.items()}
     return bool(wanted) and all(axes.get(key) == value for key, _, value in wanted)
-
-
-# `accelsweep retry`: re-open runs that ended badly or were disturbed; the next `accelsweep run` measures them.
-
-DISTURBED = "disturbed"
-"""A word beside the outcomes: runs that were measured while others used the machine."""
-
-_KEPT = {
-    Outcome.measured: "it is an answer; more of them: accelsweep run ... --add-repeats K",
-    Outcome.not_run: "there is nothing to re-open; the same `accelsweep run` measures it",
-}
-
-
-def retry_runs(home: Path, name: str, outcome: str) -> None:
-    """Re-open every run of the sweep that ended as `outcome`, and say which; their records stay as earlier attempts.
-
-    `disturbed` re-opens the measured runs during which others used the machine.
-    """
-    wanted = DISTURBED if outcome == DISTURBED else outcome_named(outcome)
-    if isinstance(wanted, Outcome) and wanted in _KEPT:
-        raise InputError(f"runs that are {wanted} cannot be retried: {_KEPT[wanted]}")
-    folder = existing_sweep(home, name)
-    refuse_while_run(folder)
-    opened = 0
-    for row in listed(folder).runs:
-        reason = row.disturbed if wanted == DISTURBED else row.reason
-        if reason is None if wanted == DISTURBED else row.outcome is not wanted:
-            continue
-        if row.run is None:
-            say(f"stays {wanted}: {run_in_words(row)}: {reason}")
-        else:
-            opened += RunFolder(folder.run(row.run), row.run).reopen()
-            say(f"re-opened: {run_in_words(row)} (was {wanted}: {reason})")
-    _forget_done(folder)
-    say(f"{name}: {opened} runs re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
-
-
-def _forget_done(folder: SweepFolder) -> None:
-    for block in Manifest.read(folder.manifest).blocks:
-        if any(not folder.record(run).exists() for run in block.runs):
-            folder.done(block.name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The reading and ending of a command line, where that differs from Typer's way."""
+"""The Typer application: Hydra's options, features' commands, interrupts and errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from accelsweep.installation import __version__
 from accelsweep.signals import user_message
 from accelsweep.significant_digits import escaped
 
-# Hydra's own options, which its users try: what to write instead of each.
+_NO_MULTIRUN = "not needed for a sweep: give a key several values, batch_size=32,64"
 
-_NO_MULTIRUN = "a sweep needs no such option: several values of a key make it, batch_size=32,64"
-
-_ONE_CONFIG = "the config is accelsweep's: keys and groups of your own lie in conf/, experiments in conf/experiment/"
+_ONE_CONFIG = "the config is accelsweep's: your own keys and groups go to conf/, experiments to conf/experiment/"
 
 _SHOW = "write --cfg job; interpolations are shown as they are written"
 
@@ -41,37 +39,37 @@ OPTIONS: Mapping[str, str] = {
     "-cd": _ONE_CONFIG,
     "--config-dir": _ONE_CONFIG,
 }
-"""Hydra's options -> what to do here."""
+"""Hydra's own options, which its users try -> what to do here."""
 
 
 def refuse_options(arguments: Sequence[str]) -> None:
-    """Raise InputError for an option of Hydra's among a command's arguments, with what to write instead."""
+    """Raise InputError for one of Hydra's options, with what to write instead."""
     for argument in arguments:
         name = argument.partition("=")[0]
         if name in OPTIONS:
-            raise InputError(f"{name} is an option of Hydra's: {OPTIONS[name]}")
+            raise InputError(f"{name} is one of Hydra's options: {OPTIONS[name]}")
         if name == "--":
             return
 
 
 INTERRUPTED = "accelsweep: interrupted"
 
-_NO_LIMIT = 1000
+_NO_LIMIT = 1000  # of characters
 
 
 class HydraCommand(TyperCommand):
-    """A command that takes Hydra's overrides; its users try Hydra's options, too."""
+    """A command that takes Hydra's overrides, so that users also try Hydra's options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Say what each of Hydra's options is here. Raises InputError."""
-        if not ctx.resilient_parsing:  # else a shell asks for completions, and an error would break its user's line
+        """Raise InputError for Hydra's options."""
+        if not ctx.resilient_parsing:  # an error during completion would break the user's line
             refuse_options(args)
         return super().parse_args(ctx, args)
 
 
 @contextlib.contextmanager
-def _saying_of_interrupts() -> Iterator[None]:
-    """Say that a command was interrupted: Typer would end it without a word."""
+def _report_interrupts() -> Iterator[None]:
+    """Print that a command was interrupted: Typer would exit silently."""
     try:
         yield
     except KeyboardInterrupt:
@@ -79,16 +77,16 @@ def _saying_of_interrupts() -> Iterator[None]:
 
 
 class Commands(TyperGroup):
-    """All commands. The first sentence of each is whole in their list: Typer cuts it to the terminal's width."""
+    """The core's and the features' commands, with their first sentences in full: Typer would truncate them."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the command line."""
-        with _saying_of_interrupts():
+        with _report_interrupts():
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        """Carry a command out."""
-        with _saying_of_interrupts():
+        """Execute a command."""
+        with _report_interrupts():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -96,14 +94,13 @@ class Commands(TyperGroup):
         return [*super().list_commands(ctx), *(command.name for command in registry.commands())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; that of a feature is imported only now, so that `--help` stays quick."""
-        if (found := super().get_command(ctx, cmd_name)) is not None:
-            return found
-        wanted = (command for command in registry.commands() if command.name == cmd_name)
-        return next((_typer_command(command) for command in wanted), None)
+        """Return a command; a feature's is imported only now, so that `--help` stays quick."""
+        if (command := super().get_command(ctx, cmd_name)) is not None:
+            return command
+        return next((_typer_command(each) for each in registry.commands() if each.name == cmd_name), None)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write every command with its sentence, on as many lines as that takes."""
+        """Write every command with its sentence, on as many lines as needed."""
         rows = [(name, self.commands[name].get_short_help_str(_NO_LIMIT)) for name in super().list_commands(ctx)]
         rows += [(command.name, command.help) for command in registry.commands()]
         with formatter.section("Commands"):
@@ -111,37 +108,35 @@ class Commands(TyperGroup):
 
 
 def _typer_command(command: registry.Command) -> TyperCommand:
-    """Return a feature's command as Typer makes it of the function that `command.target` names."""
+    """Return the Typer command of a feature's function `command.target`."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    own = HydraCommand if command.overrides else None
-    app.command(command.name, cls=own, help=command.help)(registry.load(command.target))
-    return typer.main.get_command(app)  # type: ignore[return-value] # an app of one command is that command
+    cls = HydraCommand if command.overrides else None
+    app.command(command.name, cls=cls, help=command.help)(registry.load(command.target))
+    return typer.main.get_command(app)  # type: ignore[return-value] # an app with one command is that command
 
 
 def fail(message: str, code: int) -> int:
-    """Say why a command ended; return its exit code `code`."""
+    """Print why a command ended; return its exit code `code`."""
     typer.echo(escaped(message), err=True)
     return code
 
 
 def exit_code(command: Callable[[], int]) -> int:
-    """Carry out a command; return its exit code, for our errors after one message and never a traceback."""
+    """Execute a command; return its exit code, after a one-line message for our errors."""
     try:
         return command()
     except (AccelsweepError, OSError) as error:
         kind = "wrong input" if isinstance(error, InputError) else "error"
-        words, code = user_message(error)
-        return fail(f"accelsweep: {kind}: {words}", code)
+        message, code = user_message(error)
+        return fail(f"accelsweep: {kind}: {message}", code)
     except KeyboardInterrupt:
         return fail(INTERRUPTED, EXIT_INTERRUPTED)
 
 
-# The command line itself, without its commands.
-
 app = typer.Typer(
     name="accelsweep",
     cls=Commands,
-    help="Does a GPU, a bigger batch or a lower precision pay off for your model? One command measures and tells.",
+    help="Does a GPU, a bigger batch or a lower precision pay off for your model? One command measures it.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -160,6 +155,6 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
     ] = False,
 ) -> None:
-    from accelsweep.records.cleanup import sweep_up_temporary
+    from accelsweep.records.cleanup import remove_ownerless_folders
 
-    sweep_up_temporary()
+    remove_ownerless_folders()

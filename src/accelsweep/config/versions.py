@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.run_config import VERSION, VersionKind
 
 
 class Version(Frozen):
-    """One version: the `name` that the user typed, and what it stands for.
+    """A version of the user's code or environment."""
 
-    `kind` says what `digest` is: a commit's hash, the digest of a copy's files, or that of an environment's packages.
-    `python` is the interpreter of an environment, None where runs use accelsweep's own.
-    """
-
-    name: str
-    kind: VersionKind
-    digest: str
-    python: str | None = None
+    name: str = Field(description="the name as it was typed")
+    kind: VersionKind = Field(description="what the digest is of: `commit`, `files` or `environment`")
+    digest: str = Field(description="the commit's hash, or the digest of the files or of the environment's packages")
+    python: str | None = Field(None, description="the environment's interpreter, null for accelsweep's own")
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.executor.run_log import RunLog
 from accelsweep.git import git_state
 from accelsweep.planning.resources import models_for, threads_per_rank
-from accelsweep.records.file_lock import Holder
+from accelsweep.records.file_lock import HeldLock
 from accelsweep.records.layout import LOG_FILE, SweepFolder
 from accelsweep.records.plan import Block, Manifest
 from accelsweep.records.run_files import RunFolder, block_of
@@ -99,7 +99,7 @@ class AttemptRunner:
     current: CurrentConditions
     launcher: Launcher
     signals: Signals
-    lock: Holder
+    lock: HeldLock
     say: Callable[[str], None]
 
     @property
@@ -123,7 +123,7 @@ class AttemptRunner:
         except NotEnoughDevices as error:
             return self.record_without_launch(run, Conclusion(Outcome.crashed, f"{socket.gethostname()}: {error}"))
         finally:
-            self.lock.idle()
+            self.lock.clear_run()
 
     def record_without_launch(self, run: Run, conclusion: Conclusion) -> Conclusion:
         """Record a conclusion that was reached without starting anything."""
@@ -135,7 +135,7 @@ class AttemptRunner:
         return conclusion
 
     def _pause(self, seconds: float) -> bool:
-        self.lock.beat()
+        self.lock.heartbeat()
         return self.signals.pause(seconds)
 
     def _launch_method(self, config: SettingConfig) -> LaunchMethod:
@@ -154,14 +154,14 @@ class AttemptRunner:
             return self._measure(lease, self._spec(run, number), method)
         finally:
             self.run_folder(run).discard_half_written(number)
-            self.run_folder(run).unmark(number)  # we are still here, so the run did not take us down
+            self.run_folder(run).close(number)  # we are still here, so the run did not take us down
 
     def _measure(self, lease: Lease, spec: RunSpec, method: LaunchMethod) -> Conclusion | None:
         self.say(f"{spec.run.name}: attempt {spec.attempt} ({method}, {spec.world_size} ranks)")
         spec.write()
         provenance = self._provenance(spec, method)
-        self.lock.running(spec.run.name, provenance.started_at)
-        runner = RankRunner(self.launcher, self.signals, self.lock.beat, self.block.resources.cpus)
+        self.lock.set_run(spec.run.name, provenance.started_at)
+        runner = RankRunner(self.launcher, self.signals, self.lock.heartbeat, self.block.resources.cpus)
         version = self.current.versions.require(spec.config)
 
         def run_ranks(spec: RunSpec, limits: Limits) -> Ending:

@@ -23,7 +23,7 @@ from accelsweep.executor.outcome import Conclusion, conclude
 from accelsweep.executor.recording import read_results
 from accelsweep.metrics import MEMORY_METRICS, Metric
 from accelsweep.records.layout import LOG_FILE
-from accelsweep.records.run_record import SEARCH_CONFIDENCE, Coefficient, Frontier, Try
+from accelsweep.records.run_record import SEARCH_CONFIDENCE, Coefficient, Frontier, Trial
 from accelsweep.results import Outcome, RankResult
 from accelsweep.run_config import SettingConfig
 from accelsweep.worker.run_spec import RunSpec
@@ -125,7 +125,7 @@ class BatchSizeSearch:
         self._run_ranks = run_ranks
         self._say = say
         self._folder = Path(spec.attempt_folder)
-        self._trials: list[Try] = []
+        self._trials: list[Trial] = []
         self._best: dict[int, RankResult] = {}
         self._started = time.monotonic()
 
@@ -135,7 +135,7 @@ class BatchSizeSearch:
         return time.monotonic() - self._started
 
     def run(self) -> SearchResult:
-        """Try batches until the largest one is known, or the run's time limit is reached."""
+        """Trial batches until the largest one is known, or the run's time limit is reached."""
         config = self._spec.config
         measure = config.measure
         free = free_memory_per_rank(config.devices, measure.rank_memory_bytes)
@@ -188,7 +188,7 @@ class BatchSizeSearch:
         peaks = [_value(result, "peak_rank_bytes") for result in results.values()]
         known = [int(peak) for peak in peaks if peak is not None]
         peak = max(known) if fits and len(known) == self._spec.world_size else None
-        self._trials.append(Try(batch_size=batch, fits=fits, seconds=seconds, peak_bytes=peak, reason=reason))
+        self._trials.append(Trial(batch_size=batch, fits=fits, seconds=seconds, peak_bytes=peak, reason=reason))
         fit = "fits" if peak is None else f"fits, peak {peak / 2**20:,.1f} MiB"
         line = f"batch {batch}: {fit if fits else reason} ({seconds:.1f} s)"
         self._say(f"{self._spec.run.name}: {line}")

@@ -22,12 +22,12 @@ from accelsweep.executor.preflight import check_disk_space, check_temporary_fold
 from accelsweep.executor.prepare_data import prepare
 from accelsweep.executor.result_reuse import CurrentConditions, needs_planning
 from accelsweep.files import remove, sha256_file
-from accelsweep.records.file_lock import command_began
-from accelsweep.records.file_times import bring_back
+from accelsweep.records.file_lock import driver_started_at
+from accelsweep.records.file_times import clamp_future_times
 from accelsweep.records.layout import SweepFolder, planned_sweep
 from accelsweep.records.plan import Block, Done, Manifest
 from accelsweep.records.run_record import steps_damage
-from accelsweep.records.stop_reasons import Halt, Why
+from accelsweep.records.stop_reasons import Halt, StopReason
 from accelsweep.redaction import masked
 from accelsweep.results import Outcome
 from accelsweep.run_config import Run
@@ -79,7 +79,7 @@ def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> 
             try:
                 with block_lock(folder, block.name, signals.pause, say, cancel_old=cancel_old) as lock:
                     remove(folder.halt(block.name))
-                    current = CurrentConditions(folder, since=command_began(folder))
+                    current = CurrentConditions(folder, since=driver_started_at(folder))
                     runner = AttemptRunner(folder, manifest, block, current, launcher, signals, lock, say)
                     why = _BlockExecutor(runner).measure_all()
             except Interrupted:
@@ -101,7 +101,7 @@ def _errors_as_stop_reasons(folder: SweepFolder, block: str) -> Iterator[None]:
         why = str(error) if isinstance(error, AccelsweepError) else disk
         if why is None:
             message = " ".join(f"{type(error).__name__}: {error}".split())
-            why = Why.failed.format(error=message, log=folder.log(block).relative_to(folder.home))
+            why = StopReason.failed.format(error=message, log=folder.log(block).relative_to(folder.home))
         _write_stop_reason(folder, block, why)
         if disk is not None:
             raise AccelsweepError(disk) from None
@@ -110,14 +110,14 @@ def _errors_as_stop_reasons(folder: SweepFolder, block: str) -> Iterator[None]:
 
 def _write_stop_reason(folder: SweepFolder, block: str, why: str) -> None:
     try:
-        Halt(block=block, why=masked(why)).write(folder.halt(block))
+        Halt(block=block, reason=masked(why)).write(folder.halt(block))
     except OSError as error:
         say(f"this could not be written for `status` and the report: {error}")
 
 
 def _stopped(signals: Signals) -> str:
     assert signals.stop is not None, "nothing else interrupts a run or a wait"
-    return Why.stopped.format(signal=signals.stop.name)
+    return StopReason.stopped.format(signal=signals.stop.name)
 
 
 class _BlockExecutor:
@@ -151,18 +151,18 @@ class _BlockExecutor:
         A run that kills its executor must not keep others from their turn.
         """
         run_folder = self._runner.run_folder(run)
-        return len(run_folder.took_down()), run_folder.record() is not None
+        return len(run_folder.fatal_attempts()), run_folder.record() is not None
 
     def _why_stop(self, started: float) -> str | None:
         folder, limit = self._folder, self._limits.block_seconds
         if folder.stop.exists():
-            return Why.budget_spent.format(stop=folder.stop.relative_to(folder.home))
+            return StopReason.budget_spent.format(stop=folder.stop.relative_to(folder.home))
         if limit is not None and time.monotonic() - started >= limit:
-            return Why.block_spent.format(seconds=limit)
+            return StopReason.block_spent.format(seconds=limit)
         return None
 
     def _is_reusable(self, run: Run) -> bool:
-        self._runner.lock.beat()
+        self._runner.lock.heartbeat()
         run_folder = self._runner.run_folder(run)
         for damaged in run_folder.recover():
             self._say(f"{run.name}: {damaged}; it is measured again")
@@ -192,7 +192,7 @@ class _BlockExecutor:
     def _killed_executors(self, run: Run) -> Conclusion | None:
         """Return the conclusion on a run that took executors down too often to start it again; None if it may start."""
         run_folder = self._runner.run_folder(run)
-        attempts = run_folder.took_down()
+        attempts = run_folder.fatal_attempts()
         memory = memory_failure([run_folder.job_log(number) for number in attempts])
         if memory is not None:
             reason = f"{memory.engine} ended its job for lack of memory: {memory.text} ({memory.key})"
@@ -207,7 +207,7 @@ class _BlockExecutor:
         records = {run.name: sha256_file(self._folder.record(run.name)) for run in self._wanted}
         Done(block=self._block, records=records).write(self._folder.done(self._block))
         block_file = self._folder.block(self._block)
-        bring_back([block_file], self._folder.root)  # else Snakemake deletes the done file as older than its input
+        clamp_future_times([block_file], self._folder.root)  # else Snakemake deletes the older done file
 
 
 def _prepare(root: Path) -> None:

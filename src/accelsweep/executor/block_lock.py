@@ -14,9 +14,9 @@ import psutil
 
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.ipc import Interrupted, Pause
-from accelsweep.records.file_lock import Holder, alive, living_hold, take
+from accelsweep.records.file_lock import HeldLock, acquire, live_lock, owner_is_alive
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold
+from accelsweep.records.plan import LockOwner
 
 _POLL_SECONDS = 0.5
 
@@ -26,13 +26,13 @@ _KILL_AFTER_SECONDS = 60.0
 @contextlib.contextmanager
 def block_lock(
     folder: SweepFolder, block: str, pause: Pause, say: Callable[[str], None], *, cancel_old: bool = False
-) -> Iterator[Holder]:
+) -> Iterator[HeldLock]:
     """Hold the lock on `block` within the block; wait for a living holder, or end it with `cancel_old`.
 
     Raises Interrupted if `pause(seconds)` returns True, AccelsweepError if a holder cannot be ended from here.
     """
     announced = signalled_at = None
-    while isinstance(holder := take(folder.hold(block), block), Hold):
+    while isinstance(holder := acquire(folder.lock(block), block), LockOwner):
         if cancel_old and (signalled_at is None or time.monotonic() > signalled_at + _KILL_AFTER_SECONDS):
             _send_signal(holder, signal.SIGTERM if signalled_at is None else signal.SIGKILL, say)
             signalled_at = time.monotonic()
@@ -49,7 +49,7 @@ def block_lock(
 
 
 def end_holder(
-    hold: Hold,
+    hold: LockOwner,
     first: signal.Signals,
     say: Callable[[str], None],
     *,
@@ -57,36 +57,36 @@ def end_holder(
 ) -> None:
     """End a lock's holder on this host: signal `first`, SIGKILL after `kill_after_seconds`; return once it is gone."""
     for number, timeout in ((first, kill_after_seconds), (signal.SIGKILL, _KILL_AFTER_SECONDS)):
-        if not alive(hold):
+        if not owner_is_alive(hold):
             return
         _send_signal(hold, number, say)
         deadline = time.monotonic() + timeout
-        while alive(hold) and time.monotonic() < deadline:
+        while owner_is_alive(hold) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS / 5)
-    if alive(hold):
+    if owner_is_alive(hold):
         raise AccelsweepError(f"process {hold.pid} works on {hold.block} and cannot be ended; end it by hand")
 
 
 def end_executors(folder: SweepFolder, say: Callable[[str], None]) -> None:
     """End all executors of the sweep's blocks on this host; name those on other hosts, which will be waited for."""
-    for path in folder.holds():
-        hold = living_hold(path)
+    for path in folder.locks():
+        hold = live_lock(path)
         if hold is None:
             continue
-        if alive(hold) is None:
+        if owner_is_alive(hold) is None:
             say(f"{_on_other_host(hold)}; until then it is waited for")
         else:
             end_holder(hold, signal.SIGTERM, say)
 
 
-def _send_signal(holder: Hold, number: signal.Signals, say: Callable[[str], None]) -> None:
-    if alive(holder) is None:
+def _send_signal(holder: LockOwner, number: signal.Signals, say: Callable[[str], None]) -> None:
+    if owner_is_alive(holder) is None:
         raise AccelsweepError(_on_other_host(holder))
     say(f"sending {number.name} to process {holder.pid}, which works on block {holder.block} (--cancel-old)")
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(holder.pid).send_signal(number)  # psutil refuses if the process id was reused
 
 
-def _on_other_host(hold: Hold) -> str:
+def _on_other_host(hold: LockOwner) -> str:
     cancel = f"scancel {hold.job}" if hold.job else f"kill {hold.pid} on {hold.host}"
     return f"block {hold.block} is being run on {hold.host}; --cancel-old works on one machine: {cancel}"

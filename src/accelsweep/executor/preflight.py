@@ -11,7 +11,7 @@ from accelsweep.config.sweep_options import Limits
 from accelsweep.devices.file_system import free_inodes
 from accelsweep.errors import DISK_ERRORS, AccelsweepError
 from accelsweep.records.layout import SWEEPS_FOLDER
-from accelsweep.records.stop_reasons import Why
+from accelsweep.records.stop_reasons import StopReason
 
 MAX_TMPDIR_LENGTH = 70
 """A socket's path has 107 characters at most; multiprocessing and torch add up to 36."""
@@ -27,10 +27,10 @@ def check_disk_space(folder: Path, limits: Limits) -> None:
     free = shutil.disk_usage(folder).free
     if free < limits.free_disk_bytes:
         megabytes = {"free": free // 1_000_000, "asked": -(-limits.free_disk_bytes // 1_000_000)}
-        raise DiskFull(Why.no_room.format(folder=place, **megabytes))
+        raise DiskFull(StopReason.no_room.format(folder=place, **megabytes))
     inodes = free_inodes(folder)
     if inodes is not None and inodes < limits.free_disk_inodes:
-        raise DiskFull(Why.no_inodes.format(folder=place, free=inodes, asked=limits.free_disk_inodes))
+        raise DiskFull(StopReason.no_inodes.format(folder=place, free=inodes, asked=limits.free_disk_inodes))
 
 
 def check_temporary_folder() -> None:
@@ -54,4 +54,4 @@ def disk_error_message(error: OSError, folder: Path) -> str | None:
     """Return the user's message where the disk refused to read or write; None for any other error."""
     if error.errno not in DISK_ERRORS:
         return None
-    return Why.disk_refused.format(where=error.filename or folder, error=error.strerror)
+    return StopReason.disk_refused.format(where=error.filename or folder, error=error.strerror)

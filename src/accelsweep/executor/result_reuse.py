@@ -21,13 +21,13 @@ from accelsweep.files import set_aside, sha256_file
 from accelsweep.measure.machine_state import fingerprint
 from accelsweep.plain_json import canonical_json
 from accelsweep.planning.source_digests import ImportPath, brings, source_digests, targets
-from accelsweep.records.cleanup import sweep_up
-from accelsweep.records.file_lock import command_began, living_hold
+from accelsweep.records.cleanup import remove_stale_files
+from accelsweep.records.file_lock import driver_started_at, live_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Done, Manifest
 from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Record, steps_damage
-from accelsweep.records.stop_reasons import why_not_run
+from accelsweep.records.stop_reasons import not_run_reason
 from accelsweep.results import Fingerprint, Outcome
 from accelsweep.run_config import SettingConfig
 
@@ -122,7 +122,7 @@ def is_final(record: Record, since: str | None) -> bool:
 
 def reusable_runs(records: Iterable[Record], folder: SweepFolder, site: Site) -> set[str]:
     """Return the names of the runs whose records are reusable, as far as this machine can tell."""
-    current = CurrentConditions(folder, site, since=command_began(folder))
+    current = CurrentConditions(folder, site, since=driver_started_at(folder))
     return {record.run for record in records if current.why_rerun(record) is None}
 
 
@@ -194,8 +194,8 @@ def audit(folder: SweepFolder, *, check_conditions: bool = False) -> Audit:
         manifest = Manifest.read(folder.manifest)
     except DamagedFile as error:
         raise needs_planning(error) from None
-    sweep_up(folder)
-    since = command_began(folder)
+    remove_stale_files(folder)
+    since = driver_started_at(folder)
     current = CurrentConditions(folder, manifest.site, since=since) if check_conditions else None
     runs: list[RunState] = []
     reopened: list[str] = []
@@ -211,7 +211,7 @@ def audit(folder: SweepFolder, *, check_conditions: bool = False) -> Audit:
 
 def needs_planning(error: DamagedFile) -> DamagedFile:
     """Return `error` with its remedy: planning again replaces a damaged plan or block."""
-    return DamagedFile(error.path, f"{error.why}; the same `accelsweep run` writes it anew")
+    return DamagedFile(error.path, f"{error.reason}; the same `accelsweep run` writes it again")
 
 
 class _BlockAudit:
@@ -219,7 +219,7 @@ class _BlockAudit:
         self._folder = folder
         self._name = name
         self._damaged = damaged
-        self._busy = living_hold(folder.hold(name)) is not None
+        self._busy = live_lock(folder.lock(name)) is not None
         self._records: dict[str, Record] = {}
         try:
             Block.read(folder.block(name))
@@ -234,13 +234,13 @@ class _BlockAudit:
             record = RunFolder(self._folder.run(run), run).record()
         except DamagedFile as error:
             self._set_aside(error)
-            return RunState(run, Outcome.not_run, f"its record is damaged: {error.why}")
+            return RunState(run, Outcome.not_run, f"its record is damaged: {error.reason}")
         if record is None:
-            return RunState(run, Outcome.not_run, why_not_run(self._folder, self._name))
+            return RunState(run, Outcome.not_run, not_run_reason(self._folder, self._name))
         damage = steps_damage(record, self._folder.steps(run))
         if damage is not None:
             self._set_aside(damage)
-            return RunState(run, Outcome.not_run, f"its steps.parquet is damaged: {damage.why}")
+            return RunState(run, Outcome.not_run, f"its steps.parquet is damaged: {damage.reason}")
         self._records[run] = record
         return RunState(run, record.outcome, record.reason)
 
@@ -266,4 +266,4 @@ class _BlockAudit:
             self._damaged.append(error)
             return
         aside = set_aside(error.path)
-        self._damaged.append(DamagedFile(error.path, f"{error.why}; set aside as {aside.name}"))
+        self._damaged.append(DamagedFile(error.path, f"{error.reason}; set aside as {aside.name}"))

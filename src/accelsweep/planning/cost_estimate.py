@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
 
 from accelsweep.analysis.power import smallest_visible_effect
 from accelsweep.config.prices import Prices, usd_per_hour_on
 from accelsweep.config.setting import Setting, label
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Limits, Options
+from accelsweep.json_documents import Frozen
 from accelsweep.planning.plan import Plan
 from accelsweep.planning.resources import held_gpus, serving, shortened
 from accelsweep.records.layout import SweepFolder
@@ -173,12 +176,17 @@ SUBMISSIONS = 2
 """The most submissions of a job by Snakemake: the shipped profiles of clusters say `retries: 1`."""
 
 
-class Span(NamedTuple):
-    """An amount: that of the windows alone, the one to reckon with, and what time limits and second tries allow."""
+@dataclass(frozen=True)
+class Span:
+    """An estimated amount."""
 
-    least: float
-    expected: float
-    most: float
+    least: Annotated[float, Field(description="the amount for the measuring windows alone")]
+    expected: Annotated[float, Field(description="the expected amount")]
+    most: Annotated[float, Field(description="the most that time limits and retries allow")]
+
+    def __iter__(self) -> Iterator[float]:
+        """Yield the three amounts."""
+        return iter((self.least, self.expected, self.most))
 
 
 @dataclass(frozen=True)
@@ -193,21 +201,21 @@ class PlanEstimate:
     `basis` states the source of the expected figures. `usd` is None with `usd_reason`.
     """
 
-    runs_left: int
-    minutes: Span
-    gpu_hours: Span
-    usd: Span | None
-    usd_reason: str | None
-    basis: str
+    runs_left: Annotated[int, Field(description="the runs without a final outcome")]
+    minutes: Annotated[Span, Field(description="their time, one after another")]
+    gpu_hours: Annotated[Span, Field(description="that time, times the GPUs that are allocated")]
+    usd: Annotated[Span | None, Field(description="their cost, null if a price is missing")]
+    usd_reason: Annotated[str | None, Field(description="why there is no cost")]
+    basis: Annotated[str, Field(description="what the expected amounts are based on")]
 
 
 @dataclass(frozen=True)
 class VisibleEffect:
-    """The smallest true gain in rate that is found with a chance of 80 %, None with a `reason`, and its assumption."""
+    """The smallest difference that the plan's repeats can detect."""
 
-    effect: float | None
-    assumption: str
-    reason: str | None = None
+    effect: Annotated[float | None, Field(description="the smallest true gain in rate, detected with 80 % power")]
+    assumption: Annotated[str, Field(description="the noise that this assumes")]
+    reason: Annotated[str | None, Field(description="why there is none")] = None
 
 
 def estimate(plan: Plan, settled: Collection[str] = (), took: Took | None = None) -> PlanEstimate:
@@ -268,7 +276,7 @@ def _holdings(plan: Plan, block: PlannedBlock, runs: Sequence[Setting], took: To
     gpus, usd = held_gpus(block.resources, site), _usd_per_hour(prices, wide.config, site)
     if usd is not None and wide.config.on_gpu:
         usd *= gpus / wide.config.world_size
-    return [_Holding(whole._replace(most=most), wide.config.accelerator, gpus, usd)]
+    return [_Holding(replace(whole, most=most), wide.config.accelerator, gpus, usd)]
 
 
 def _sum(spans: Sequence[Span]) -> Span:
@@ -343,52 +351,51 @@ def _usd_per_hour(prices: Prices, config: SettingConfig, site: Site) -> float | 
 
 @dataclass(frozen=True)
 class SettingRow:
-    """A setting that can run: how many runs are wanted of it, and how many of those are settled already."""
+    """A setting that can run."""
 
-    setting: str
-    label: str
-    axes: dict[str, Any]
-    baseline: bool
-    wanted: int
-    settled: int
+    setting: Annotated[str, Field(description="the setting's name in files")]
+    label: Annotated[str, Field(description="the setting in words")]
+    axes: Annotated[dict[str, Any], Field(description="the swept keys with this setting's values")]
+    baseline: Annotated[bool, Field(description="whether speed-ups are relative to it")]
+    wanted: Annotated[int, Field(description="the runs that the plan wants of it")]
+    settled: Annotated[int, Field(description="those of them that have a final outcome already")]
 
 
 @dataclass(frozen=True)
 class ReasonRow:
-    """A setting that will not run, with the reason; `setting` is None for one that an `exclude:` rule dropped."""
+    """A setting that will not run."""
 
-    setting: str | None
-    label: str
-    axes: dict[str, Any]
-    reason: str
+    setting: Annotated[str | None, Field(description="the setting's name in files, null for one that a rule dropped")]
+    label: Annotated[str, Field(description="the setting in words")]
+    axes: Annotated[dict[str, Any], Field(description="the swept keys with this setting's values")]
+    reason: Annotated[str, Field(description="why it does not run")]
 
 
 @dataclass(frozen=True)
 class BlockRow:
-    """A block: its wanted runs, how many are settled, whether this plan adds it, and its resources."""
+    """A block of runs that share one allocation."""
 
-    block: str
-    new: bool
-    runs: int
-    settled: int
-    resources: Resources
+    block: Annotated[str, Field(description="the block's name")]
+    new: Annotated[bool, Field(description="whether this plan adds it")]
+    runs: Annotated[int, Field(description="its runs that the plan wants")]
+    settled: Annotated[int, Field(description="those of them that have a final outcome already")]
+    resources: Annotated[Resources, Field(description="what it needs of a machine or cluster")]
 
 
-@dataclass(frozen=True)
-class PlanTable:
-    """Everything that `accelsweep plan` shows."""
+class PlanTable(Frozen):
+    """Everything that `accelsweep plan` shows of a plan."""
 
-    sweep: str
-    revision: int
-    settings: tuple[SettingRow, ...]
-    unsupported: tuple[ReasonRow, ...]
-    excluded: tuple[ReasonRow, ...]
-    blocks: tuple[BlockRow, ...]
-    wanted: int
-    settled: int
-    estimate: PlanEstimate
-    visible_effect: VisibleEffect
-    notes: tuple[str, ...]
+    sweep: str = Field(description="the sweep's name")
+    revision: int = Field(description="the number that this plan has, or would get")
+    settings: tuple[SettingRow, ...] = Field(description="the settings that can run, in grid order")
+    unsupported: tuple[ReasonRow, ...] = Field(description="settings that cannot run here")
+    excluded: tuple[ReasonRow, ...] = Field(description="settings that a rule of the experiment drops")
+    blocks: tuple[BlockRow, ...] = Field(description="the blocks, in the order in which they were planned")
+    wanted: int = Field(description="the runs that the plan wants")
+    settled: int = Field(description="those of them that have a final outcome already")
+    estimate: PlanEstimate = Field(description="what the rest will take")
+    visible_effect: VisibleEffect = Field(description="what the repeats can detect")
+    notes: tuple[str, ...] = Field(description="what the user should know of this plan")
 
 
 def plan_table(

@@ -21,7 +21,7 @@ from accelsweep.errors import DamagedFile, InputError
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.planning.resources import fits, most_runs, needs, resource_class, together
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, Manifest, PlannedBlock, in_any_version
+from accelsweep.records.plan import Block, Manifest, PlannedBlock, axes_without_version
 from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
 
@@ -385,5 +385,5 @@ def units(settings: Iterable[Setting]) -> list[Unit]:
     """Return the names of each setting's supported settings, one for each version."""
     found: dict[str, list[str]] = {}
     for setting in settings:
-        found.setdefault(in_any_version(setting.axes), []).append(setting.name)
+        found.setdefault(axes_without_version(setting.axes), []).append(setting.name)
     return [tuple(names) for names in found.values()]

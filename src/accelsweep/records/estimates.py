@@ -1,4 +1,4 @@
-"""The numbers that findings are made of: a value with its interval, a ratio, a metric over repeats, and verdicts."""
+"""The numbers that findings consist of: values with intervals, ratios, summaries over repeats, and verdicts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from accelsweep.json_documents import Frozen
 
 
 class Verdict(StrEnum):
-    """The conclusion that a ratio's interval supports, given the practical threshold. `undecided` is an honest answer.
+    """What a ratio's interval supports, given the practical threshold.
 
-    `not yet` stands where fewer than 3 blocks hold both sides, `disturbed` where others used the machine meanwhile.
-    `larger` and `smaller` stand for `faster` and `slower` where the compared metric is a size
-    (`tasks.SIZES`).
+    `not yet` means that fewer than 3 blocks have both sides, `disturbed` that other work affected the measurement.
+    `larger` and `smaller` replace `faster` and `slower` if the compared metric is a size (`tasks.SIZES`).
     """
 
     faster = "faster"
@@ -29,17 +28,17 @@ class Verdict(StrEnum):
 
 
 MORE = (Verdict.faster, Verdict.larger)
-"""More of the compared metric than the baseline has."""
+"""Verdicts for more of the compared metric than the baseline."""
 
 
 LESS = (Verdict.slower, Verdict.smaller)
-"""Less of it."""
+"""Verdicts for less of it."""
 
 
 class Estimate(Frozen):
-    """A value with its interval; `low` and `high` are None, with a `reason`, where there is no interval.
+    """A value with its interval; without an interval, `low` and `high` are None and `reason` says why.
 
-    `confidence` is the confidence of this interval, after any widening for the family it belongs to.
+    `confidence` is that of this interval, after any widening for its family.
     """
 
     value: float
@@ -52,14 +51,14 @@ class Estimate(Frozen):
 
 
 class Speedup(Frozen):
-    """The ratio of a setting's rate to the baseline's. `paired` says whether both were measured in the same blocks."""
+    """The ratio of a setting's rate to the baseline's; `paired` if both were measured in the same blocks."""
 
     ratio: Estimate
     paired: bool
 
 
 class Summary(Frozen):
-    """A metric over a setting's repeats: the median and the range, or the reason why there is none."""
+    """A metric over a setting's repeats: median and range, or the reason why there is none."""
 
     median: float | None
     minimum: float | None

@@ -1,9 +1,9 @@
-"""The way a hold is taken, renewed and given back, for a sweep's head and for a block's supervisor alike.
+"""Lock files of a sweep's driver and of a block's executor: acquire, heartbeat, release.
 
-A hold is put into its place by `create_exclusively`, which fails if there is one. So one of many takers comes first,
-on any machines. Nothing is locked on the sweep's own file system. Takers on one machine look in turn, by a lock on a
-node-local path. Two machines may clear the same dead hold away in the same millisecond. Then a third may lose its new
-hold. It finds that out when it next beats, and stops.
+`create_exclusively` puts a lock file into place, so exactly one of several contenders wins, on any machines. Contenders
+on one machine also take turns through a node-local lock; nothing is locked on the sweep's own file system. If two
+machines remove the same stale lock in the same millisecond, a third may lose its new one. It notices at its next
+heartbeat, and stops.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import secrets
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -23,146 +22,129 @@ from accelsweep.errors import AccelsweepError, DamagedFile
 from accelsweep.files import create_exclusively, lease_folder, lock, set_aside_non_file
 from accelsweep.plain_json import sha256_text
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold
+from accelsweep.records.plan import LockOwner
 from accelsweep.records.run_record import now
 from accelsweep.schedulers.select import this_job
 
-# Holds with a living holder: one rule for heads and for supervisors, for waiting and for showing the status.
+HEARTBEAT_SECONDS = 20.0
 
-BEAT_SECONDS = 20.0
+STALE_AFTER_SECONDS = 5 * HEARTBEAT_SECONDS
+"""The lock of another host is stale when it was not touched for this long."""
 
-DEAD_AFTER_SECONDS = 5 * BEAT_SECONDS
-"""A hold of another host that was not touched for so long is dead."""
-
-_SAME_START_SECONDS = 5.0  # psutil derives start times from the boot time, which moves a little with the clock
+_SAME_START_SECONDS = 5.0  # psutil derives start times from the boot time, which drifts a little with the clock
 
 
-def read_hold(path: Path) -> Hold | None:
-    """Return the hold in the file at `path`; None where there is none, or none that can be read."""
+def read_lock(path: Path) -> LockOwner | None:
+    """Return the owner in the lock file at `path`; None if there is no readable one."""
     try:
-        return Hold.read(path)
+        return LockOwner.read(path)
     except (FileNotFoundError, DamagedFile):
-        return None  # a hold is put into its place whole: a damaged one has no holder
+        return None  # locks are put into place complete, so nobody owns a damaged one
 
 
-def living_hold(path: Path) -> Hold | None:
-    """Return the hold in the file at `path` if its holder lives, else None."""
-    hold = read_hold(path)
-    return hold if hold is not None and living(hold, path) else None
+def live_lock(path: Path) -> LockOwner | None:
+    """Return the owner of the lock at `path` if it is alive, else None."""
+    owner = read_lock(path)
+    return owner if owner is not None and is_live(owner, path) else None
 
 
-def command_began(folder: SweepFolder) -> str | None:
-    """Return when the command that drives the sweep now began (UTC, ISO 8601); None where nobody drives it."""
-    head = living_hold(folder.of_head("claim"))
-    return None if head is None else head.since
+def driver_started_at(folder: SweepFolder) -> str | None:
+    """Return when the command that drives the sweep now started (UTC, ISO 8601); None if none does."""
+    driver = live_lock(folder.driver_file("claim"))
+    return None if driver is None else driver.since
 
 
-def living(hold: Hold, path: Path) -> bool:
-    """Return whether the holder of `hold`, which stands at `path`, lives."""
-    here = alive(hold)
-    return _heard_of(path) if here is None else here
+def is_live(owner: LockOwner, path: Path) -> bool:
+    """Return whether `owner`, read from the lock at `path`, is alive: by process or, on other hosts, by heartbeat."""
+    if (alive := owner_is_alive(owner)) is not None:
+        return alive
+    try:
+        touched = path.stat().st_mtime  # fresh on NFS too, because the file was just opened
+    except FileNotFoundError:
+        return False
+    now = disk_time(path.parent)
+    return now is None or abs(now - touched) < STALE_AFTER_SECONDS  # far in the future: a clock was set back since
 
 
-def alive(hold: Hold) -> bool | None:
-    """Return whether the hold's process lives; None if it is on another host, where this cannot be asked."""
-    if hold.host != socket.gethostname():
+def owner_is_alive(owner: LockOwner) -> bool | None:
+    """Return whether the owner's process is alive; None on another host, where that is unknown."""
+    if owner.host != socket.gethostname():
         return None
     try:
-        process = psutil.Process(hold.pid)
-        same = abs(process.create_time() - hold.process_started) < _SAME_START_SECONDS
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        process = psutil.Process(owner.pid)
+        is_same = abs(process.create_time() - owner.process_started) < _SAME_START_SECONDS
+        return is_same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def _heard_of(path: Path) -> bool:
-    try:
-        beaten = path.stat().st_mtime  # fresh on NFS too: the file was opened just now
-    except FileNotFoundError:
-        return False
-    now = now_on(path.parent)
-    return now is None or abs(now - beaten) < DEAD_AFTER_SECONDS  # beaten in the future: before a clock was set back
+def disk_time(folder: Path) -> float | None:
+    """Return the time (Unix seconds) by the clock that stamps the files of `folder`; None if it is read-only.
 
-
-def now_on(folder: Path) -> float | None:
-    """Return the time by the clock that stamps the files of `folder`, in seconds since 1970; None if it is read-only.
-
-    On a shared file system that is the server's clock, which may differ much from the machine's own.
+    On a shared file system that is the server's clock, which may differ widely from the machine's.
     """
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.json.", suffix=".part") as made:
-            return os.fstat(made.fileno()).st_mtime
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.json.", suffix=".part") as probe:
+            return os.fstat(probe.fileno()).st_mtime
     except OSError:
         return None
 
 
-class Holder:
-    """The methods of a hold for its holder. Every one but `release` raises AccelsweepError if the hold is lost."""
+class HeldLock:
+    """A lock that this process has acquired. All methods but `release` raise AccelsweepError once it is lost."""
 
-    def __init__(self, path: Path, hold: Hold) -> None:
-        """Use `take`."""
-        self._path, self._hold = path, hold
-        self._beaten = time.monotonic()
+    def __init__(self, path: Path, owner: LockOwner) -> None:
+        """Use `acquire`."""
+        self._path, self._owner = path, owner
+        self._last_heartbeat = time.monotonic()
 
-    def running(self, run: str, since: str) -> None:
-        """Note the run that is being measured, and its start, as its record will state it."""
-        self._say(run, since)
+    def set_run(self, run: str, since: str) -> None:
+        """Note the run that is being measured, and its start as its record will state it."""
+        self._note_run(run, since)
 
-    def idle(self) -> None:
-        """Note that no run is being measured now."""
-        self._say(None, None)
+    def clear_run(self) -> None:
+        """Note that no run is being measured."""
+        self._note_run(None, None)
 
-    def _say(self, run: str | None, since: str | None) -> None:
+    def _note_run(self, run: str | None, since: str | None) -> None:
         self.confirm()
-        self._hold = self._hold.model_copy(update={"run": run, "run_since": since})
-        self._hold.write(self._path)
+        self._owner = self._owner.model_copy(update={"run": run, "run_since": since})
+        self._owner.write(self._path)
 
-    def beat(self) -> None:
-        """Touch the file if it is time to; cheap enough to be called once a second."""
-        if time.monotonic() - self._beaten >= BEAT_SECONDS:
-            self._beaten = time.monotonic()
+    def heartbeat(self) -> None:
+        """Touch the lock file if it is time to; cheap enough to call every second."""
+        if time.monotonic() - self._last_heartbeat >= HEARTBEAT_SECONDS:
+            self._last_heartbeat = time.monotonic()
             self.confirm()
             with contextlib.suppress(FileNotFoundError):
                 os.utime(self._path)
 
     def confirm(self) -> None:
-        """Make sure that the hold is still ours, and put it back if it was only removed."""
-        while (standing := read_hold(self._path)) is None:
-            _clear(self._path, None)
-            _placed(self._path, self._hold)
-        if _holder(standing) != _holder(self._hold):
-            what = "this sweep" if standing.block == "head" else f"block {standing.block}"
+        """Check that the lock is still ours, and put it back if it was merely removed."""
+        while (current := read_lock(self._path)) is None:
+            _remove(self._path, None)
+            _put_into_place(self._path, self._owner)
+        if _identity(current) != _identity(self._owner):
+            what = "this sweep" if current.block == "head" else f"block {current.block}"
             raise AccelsweepError(
-                f"process {standing.pid} on {standing.host} took {what} over: this process was silent for more than "
-                f"{DEAD_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). It goes on there"
+                f"process {current.pid} on {current.host} took {what} over: this process was silent for more than "
+                f"{STALE_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). It continues there"
             )
 
     def release(self) -> None:
-        """Remove the hold, if it is still ours."""
-        standing = read_hold(self._path)
-        if standing is not None and _holder(standing) == _holder(self._hold):
+        """Remove the lock, if it is still ours."""
+        current = read_lock(self._path)
+        if current is not None and _identity(current) == _identity(self._owner):
             self._path.unlink(missing_ok=True)
 
 
-def take(path: Path, block: str) -> Holder | Hold:
-    """Put a hold of this process on `block` at `path`, unless a living one is there, which is returned.
+def acquire(path: Path, block: str) -> HeldLock | LockOwner:
+    """Acquire the lock at `path` on `block` for this process; return the present owner instead if it is alive.
 
-    A Slurm job that was queued again takes over the hold of its own earlier start, however old the last beat is.
+    A requeued Slurm job takes over the lock of its own earlier start, however recent the last heartbeat.
     """
-    hold = _of_this_process(block)
-    with _in_turn(path):
-        while True:
-            standing = read_hold(path)
-            if standing is not None and not _succeeds(hold, standing) and living(standing, path):
-                return standing
-            _clear(path, standing)
-            if _placed(path, hold):
-                return Holder(path, hold)
-
-
-def _of_this_process(block: str) -> Hold:
     job = this_job()
-    return Hold(
+    owner = LockOwner(
         block=block,
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -171,48 +153,49 @@ def _of_this_process(block: str) -> Hold:
         restarts=job.restarts if job else 0,
         since=now(),
     )
+    with open(lease_folder() / f"claim-{sha256_text(str(path.resolve()))[:16]}", "wb") as file:
+        lock(file)  # for milliseconds
+        while True:
+            current = read_lock(path)
+            if current is not None and not _succeeds(owner, current) and is_live(current, path):
+                return current
+            _remove(path, current)
+            if _put_into_place(path, owner):
+                return HeldLock(path, owner)
 
 
-def _succeeds(hold: Hold, standing: Hold) -> bool:
-    return hold.job is not None and hold.job == standing.job and hold.restarts > standing.restarts
+def _succeeds(owner: LockOwner, current: LockOwner) -> bool:
+    return owner.job is not None and owner.job == current.job and owner.restarts > current.restarts
 
 
-def _holder(hold: Hold) -> tuple[str, int, float, int]:
-    return hold.host, hold.pid, hold.process_started, hold.restarts
+def _identity(owner: LockOwner) -> tuple[str, int, float, int]:
+    return owner.host, owner.pid, owner.process_started, owner.restarts
 
 
-@contextlib.contextmanager
-def _in_turn(path: Path) -> Iterator[None]:
-    name = f"claim-{sha256_text(str(path.resolve()))[:16]}"
-    with open(lease_folder() / name, "wb") as file:
-        lock(file)  # held for milliseconds
-        yield
-
-
-def _placed(path: Path, hold: Hold) -> bool:
-    own = _beside(path)
-    hold.write(own)
+def _put_into_place(path: Path, owner: LockOwner) -> bool:
+    temporary = _temporary(path)
+    owner.write(temporary)
     try:
-        create_exclusively(own, path)
+        create_exclusively(temporary, path)
     except FileExistsError:
         return False
     finally:
-        own.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return True
 
 
-def _clear(path: Path, dead: Hold | None) -> None:
-    """Take a dead hold away, or one that cannot be read; what another put there in the meantime is put back."""
+def _remove(path: Path, stale: LockOwner | None) -> None:
+    """Remove a stale or unreadable lock; one that another process put there in the meantime is put back."""
     if set_aside_non_file(path) is not None or not os.path.lexists(path):
         return
-    aside = _beside(path)
+    temporary = _temporary(path)
     with contextlib.suppress(FileNotFoundError, FileExistsError):
-        path.rename(aside)
-        if read_hold(aside) != dead:
-            create_exclusively(aside, path)
-    aside.unlink(missing_ok=True)
+        path.rename(temporary)
+        if read_lock(temporary) != stale:
+            create_exclusively(temporary, path)
+    temporary.unlink(missing_ok=True)
 
 
-def _beside(path: Path) -> Path:
-    """Return a name that no other process uses, and that is swept up if we are killed."""
+def _temporary(path: Path) -> Path:
+    """Return a name that no other process uses, and that `cleanup` removes if this process is killed."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")

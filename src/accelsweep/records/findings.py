@@ -1,6 +1,6 @@
-"""Findings: every number that a reader sees, rounded once, with its interval, its verdict and its doubts.
+"""Findings: every number that a reader sees, rounded once, with its interval, verdict and doubts.
 
-The report and MLflow's aggregates only format these numbers. `None` always comes with a reason beside it.
+The report and MLflow's aggregates only format these numbers. `None` always comes with a reason.
 """
 
 from __future__ import annotations
@@ -8,25 +8,24 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import Field, SerializeAsAny, field_serializer, field_validator
-from pydantic_core import to_jsonable_python
+from pydantic import Field, SerializeAsAny, field_validator
 
 from accelsweep import registry
 from accelsweep.config.prices import PriceUsed
 from accelsweep.devices.kinds import kind_or_unknown
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
-from accelsweep.records.plan import Excluded, Manifest
+from accelsweep.records.plan import Excluded, Manifest, parse_parts
 from accelsweep.results import Doubt, Effective, Outcome
 from accelsweep.significant_digits import percent_of
 
-# The knowledge of one setting on one kind of machine: its runs, its rate, its costs, and why to doubt them.
+# One setting on one kind of machine: its runs, rate, costs and doubts.
 
 
 class RunPoint(Frozen):
     """One planned run as figures show it. `rate` (in `Findings.rate_unit`) is None unless the run was measured.
 
-    `ratio` is that rate over the baseline's in the same block, or over its mean where they share none, or None.
+    `ratio` is the rate over the baseline's in the same block, or over its mean if they share no block, or None.
     """
 
     run: str
@@ -43,7 +42,7 @@ class RunPoint(Frozen):
 
 
 class StepBottleneck(Frozen):
-    """The time of a setting's steps by part: `shares` by `results.PARTS`, means over `count` runs."""
+    """The parts of a setting's steps: `shares` by `results.PARTS`, averaged over `count` runs."""
 
     verdict: str
     evidence: str
@@ -52,15 +51,16 @@ class StepBottleneck(Frozen):
 
 
 class SettingFinding(Frozen):
-    """All that is known of one setting on one kind of machine; `hardware` names that kind, None where nothing ran.
+    """One setting on one kind of machine, named by `hardware`; that is None if nothing ran.
 
-    A setting that was measured on machines of two kinds has two findings. `rate` is the compared metric, with its unit.
+    A setting that was measured on two kinds of machine has two findings. `rate` is the compared metric, with its unit.
     `quality_difference` is its quality minus the baseline's, paired by seed. `memory_share` is its memory over that of
-    the machine or the device, None where the inventory does not state that. `again` is the command that measures this
-    setting alone, `trainer` the call of Lightning's Trainer; None where there is none. `costs` maps `usd_per_hour`,
+    the machine or the device, None if the inventory does not state that. `again` is the command that measures this
+    setting alone, `trainer` the call of Lightning's Trainer, or None. `costs` maps `usd_per_hour`,
     `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`, `co2_grams_per_million_samples`
-    to their values; a cost without a price or a reading is absent, never 0. `measured` counts runs, also those without
-    a rate because they missed their target; `time_to_target` is that of the runs that reached it.
+    to their values; a cost without a price or a reading is absent, never 0. `measured` includes runs without a rate
+    because they missed their target; `time_to_target` is that of the runs that reached it. `effective` are the
+    settings in effect, None if nothing was measured.
     """
 
     setting: str
@@ -89,63 +89,53 @@ class SettingFinding(Frozen):
     again: str | None = None
     trainer: str | None = None
 
-    @field_validator("effective", mode="before")
-    @classmethod
-    def _none_measured(cls, written: Any) -> Any:
-        return None if written == {} else written
-
-    @field_serializer("effective")
-    def _as_written(self, effective: Effective | None) -> dict[str, Any]:
-        """Return the settings as files hold them: nothing measured is no key at all, as the first version wrote it."""
-        return {} if effective is None else to_jsonable_python(effective)
-
     @property
     def ratio(self) -> Estimate | None:
-        """The ratio to the baseline; None for the baseline itself, and where there is no comparison."""
+        """The ratio to the baseline; None for the baseline itself, and without a comparison."""
         return None if self.speedup is None else self.speedup.ratio
 
     @property
     def accelerator(self) -> str | None:
-        """The kind of device that was really used; None where nothing was measured."""
+        """The kind of device that was used; None if nothing was measured."""
         return None if self.effective is None else self.effective.accelerator
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """The names of the devices that were really used."""
+        """The names of the devices that were used."""
         return () if self.effective is None else self.effective.device_names
 
     @property
     def world_size(self) -> int:
-        """The ranks that were really there."""
+        """The number of ranks."""
         return 1 if self.effective is None else self.effective.world_size
 
     @property
     def num_nodes(self) -> int:
-        """The nodes that these ranks were on."""
+        """The number of nodes."""
         return 1 if self.effective is None else self.effective.num_nodes
 
     @property
-    def memory_words(self) -> str:
-        """The share of memory as prose: `1 % of the machine`, `15 % of the device`. Empty where it is not known."""
+    def memory_description(self) -> str:
+        """The memory share in words: `1 % of the machine`, `15 % of the device`; empty if unknown."""
         if self.memory_share is None:
             return ""
         return percent_of(self.memory_share, "device" if kind_or_unknown(self.accelerator).own_memory else "machine")
 
 
 class Hardware(Frozen):
-    """One group of equal machines."""
+    """A group of equal machines."""
 
     name: str
     details: dict[str, str]
 
 
-# The advice: which setting to choose, how sure that is, and what would settle it.
+# The recommendation: which setting to choose, how certain that is, and what would settle it.
 
 
 class Choice(Frozen):
-    """A setting worth choosing, why, and how it compares, in words whose numbers stand in the setting's finding.
+    """A setting worth choosing, and why; the numbers in `sentence` are those of its finding.
 
-    `hardware` tells apart the findings of a setting that was measured on several kinds of it.
+    `hardware` is set if the setting was measured on several kinds of it.
     """
 
     setting: str
@@ -159,7 +149,7 @@ class Choice(Frozen):
 
 
 class Certainty(StrEnum):
-    """The trust that a headline deserves: one word beside it."""
+    """How far to trust a headline."""
 
     sure = "sure"
     not_told_apart = "not told apart"
@@ -168,11 +158,10 @@ class Certainty(StrEnum):
 
 
 class Recommendation(Frozen):
-    """The advice. `settle` is the command that would settle open questions, or None where there are none.
+    """The recommendation. `settle` is the command that would settle open questions, or None.
 
-    `headline` is the answer in at most twelve words, and `detail` what belongs beside it; `sentence` is both.
-    `settle_blocks` is the number of blocks that the command adds, 0 where it adds none. `settle_minutes` is their
-    estimated time by the wall times of the runs so far, or None.
+    `headline` is the answer in at most twelve words, `detail` qualifies it, and `sentence` is both. `settle_blocks` is
+    the number of blocks that the command adds, `settle_minutes` their time, estimated from the runs so far, or None.
     """
 
     choice: Choice | None
@@ -187,18 +176,18 @@ class Recommendation(Frozen):
 
     @property
     def alternatives_title(self) -> str:
-        """The heading of the alternatives: on several kinds of hardware, they are the advice on each."""
-        each = self.choice is None or any(one.title == f"On {one.hardware}" for one in self.alternatives)
-        return "On each kind of hardware" if each else "Alternatives"
+        """The heading of the alternatives; with several kinds of hardware, they are the advice for each."""
+        by_hardware = any(choice.title == f"On {choice.hardware}" for choice in self.alternatives)
+        return "On each kind of hardware" if self.choice is None or by_hardware else "Alternatives"
 
 
-# Settings in an order: over devices and over batch sizes.
+# Scaling over devices and over batch sizes.
 
 
 class ScalingPoint(Frozen):
-    """A setting against the same setting on the fewest devices: `efficiency` is the speed-up over the device ratio.
+    """A setting against the same one on the fewest devices: `efficiency` is the speed-up over the ratio of devices.
 
-    It is None where no device was added: ranks on one processor share its cores, one machine is cut into more parts.
+    It is None if no device was added: ranks on one processor share its cores.
     """
 
     series: str
@@ -210,7 +199,7 @@ class ScalingPoint(Frozen):
 
 
 class LawForm(StrEnum):
-    """The conclusion from a scaling law's intervals: which of its two numbers are told apart from 0, or why none is."""
+    """What a scaling law's intervals support: which of its two coefficients differ from 0, or why that is unknown."""
 
     ideal = "not told apart from ideal scaling"
     amdahl = "Amdahl's law"
@@ -221,7 +210,7 @@ class LawForm(StrEnum):
 
 
 class DeviceCount(Frozen):
-    """A whole number of devices by a law, with its interval; None where the law has no such end."""
+    """A number of devices by a law, with its interval; None if the law has no such end."""
 
     value: int | None
     low: int | None
@@ -229,12 +218,12 @@ class DeviceCount(Frozen):
 
 
 class ScalingLaw(Frozen):
-    """Gunther's universal scalability law of a scaling series: rate = n / (1 + s (n - 1) + k n (n - 1)), times one's.
+    """Gunther's universal scalability law, fitted to a series: rate(n) = rate(1) n / (1 + s (n - 1) + k n (n - 1)).
 
-    `contention` is s, `coherency` is k, `devices` are the numbers of devices that were measured. `pays` is the last
-    device that adds at least half of what one alone does. `peak` is the number beyond which the rate falls. Both are
-    None, with the `reason`, where `form` forbids to conclude. `misfit` is the largest relative distance of a mean rate
-    from the law, and `speedups` are the law's own, over the fewest of the `devices`.
+    `contention` is s, `coherency` is k, `devices` are the measured numbers of devices. `pays` is the last device that
+    adds at least half of what a single one does; beyond `peak` the rate falls. Both are None, with a `reason`, if
+    `form` supports no conclusion. `misfit` is the largest relative distance of a mean rate from the law; `speedups` are
+    the law's, over the fewest of the `devices`.
     """
 
     series: str
@@ -251,10 +240,10 @@ class ScalingLaw(Frozen):
 
 
 class BatchCurve(Frozen):
-    """Settings that differ in batch size only, smallest first: where the rate stops to grow, and where memory ends.
+    """Settings that differ in batch size only, smallest first: where the rate stops growing, and where memory ends.
 
     `knee` is the setting with the smallest batch that reaches 95 % of the series' best rate; `largest_measured` and
-    `smallest_out_of_memory` are batch sizes per device. All three are None where the series does not show them.
+    `smallest_out_of_memory` are batch sizes per device. All three are None if the series does not show them.
     """
 
     series: str
@@ -266,11 +255,11 @@ class BatchCurve(Frozen):
 
 
 class Origin(Frozen):
-    """The origin of the numbers, for one glance; several values of one fact stand side by side.
+    """The origin of the numbers at a glance; each fact may have several values.
 
-    `model` and `data` are names of classes, `commits` short ones of the user's repository (empty without one).
-    `changed` says whether it had local changes, None where that is not known. `threads` are usable ones of a machine,
-    `memory_bytes` is its memory. `dates` are the first and the last day of a measurement, in UTC.
+    `model` and `data` are class names, `commits` abbreviated ones of the user's repository (empty without one).
+    `changed` says whether that had local changes, None if unknown. `threads` and `memory_bytes` are a machine's.
+    `dates` are the first and the last day of the measurements, in UTC.
     """
 
     model: tuple[str, ...] = ()
@@ -283,13 +272,13 @@ class Origin(Frozen):
 
 
 class Section(Frozen):
-    """The part of the findings that a feature brings (`registry.Section`)."""
+    """A feature's part of the findings (`registry.Section`)."""
 
     compares_nodes: ClassVar[bool] = False
-    """Whether the sweep compares nodes, so that several of them are no reason to doubt it."""
+    """Whether the sweep compares nodes, so that their number is no reason for doubt."""
 
     def recommendation(self, manifest: Manifest) -> Recommendation | None:  # noqa: ARG002 - the usual one
-        """Return the recommendation in place of the usual one, or None."""
+        """Return a recommendation that replaces the usual one, or None."""
         return None
 
 
@@ -297,15 +286,15 @@ _Section = TypeVar("_Section", bound=Section)
 
 
 class Findings(Document):
-    """All numbers of one sweep's report.
+    """All numbers of a sweep's report.
 
-    `rate_metric` names the metric that settings are compared by, `rate_unit` its unit. `family` is the number of ratios
-    whose intervals hold together. `pareto` names the settings that no other beats in all of `pareto_objectives`.
-    `costs_note` says why there are no costs, None where there are some. `prices` are those that the costs were computed
-    with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the sweeps that these findings
-    were made of, where there are several; runs are then named SWEEP/RUN. `looks` are the numbers of blocks after which
-    verdicts decided about more of them, empty where the number was fixed. `sections` are those of features, by the
-    feature's name. `laws` are those of the scaling series with enough numbers of devices.
+    `rate_metric` is the metric that settings are compared by, `rate_unit` its unit. `family` is the number of ratios
+    whose intervals hold simultaneously. `pareto` names the settings that no other beats in all of `pareto_objectives`.
+    `costs_note` says why there are no costs, or is None. `prices` are those that the costs were computed with,
+    `cost_gaps` says which costs no record of this sweep can give. `merged` names the sweeps that were merged, if any;
+    runs are then named SWEEP/RUN. `looks` are the numbers of blocks after which verdicts decided about adding more,
+    empty for a fixed number. `sections` maps features to their sections. `laws` are those of the scaling series with
+    enough different numbers of devices.
     """
 
     kind: ClassVar[str] = "findings"
@@ -351,15 +340,41 @@ class Findings(Document):
 
     @field_validator("sections", mode="before")
     @classmethod
-    def _read_by_their_features(cls, written: Any) -> Any:
-        """Read each section with the model of its feature. Those of features that are not here are left out."""
+    def _parse_sections(cls, value: Any) -> Any:
         models = {feature.name: feature.section.model for feature in registry.features() if feature.section}
-        return {
-            name: part if isinstance(part, Section) else registry.load(models[name]).model_validate(part)
-            for name, part in written.items()
-            if name in models or isinstance(part, Section)
-        }
+        return parse_parts(value, Section, models)
 
     def section(self, model: type[_Section]) -> _Section | None:
-        """Return the section of this type, None where the sweep has none."""
+        """Return the section of this type, or None."""
         return next((part for part in self.sections.values() if isinstance(part, model)), None)
+
+
+# Two sweeps, compared setting by setting.
+
+
+class ComparedSetting(Frozen):
+    """A setting of both sweeps."""
+
+    setting: str = Field(description="the setting's name in files")
+    label: str = Field(description="the setting in words")
+    axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
+    before: Estimate | None = Field(description="the rate in the earlier sweep")
+    after: Estimate | None = Field(description="the rate in the later sweep")
+    ratio: Estimate | None = Field(description="the later rate divided by the earlier one; null if refused")
+    verdict: Verdict = Field(description="what the whole interval of the ratio supports")
+    reason: str = Field(description="why that is the verdict")
+    doubts: tuple[Doubt, ...] = Field((), description="reasons to distrust either rate")
+
+
+class SweepComparison(Frozen):
+    """Two sweeps compared."""
+
+    before: str = Field(description="the name of the earlier sweep")
+    after: str = Field(description="the name of the later sweep")
+    family: int = Field(description="the number of ratios whose intervals hold simultaneously")
+    confidence: float = Field(description="the confidence with which they do")
+    threshold: float = Field(description="the relative difference below which a change does not matter")
+    rate_unit: str = Field(description="the unit of the rates")
+    rows: tuple[ComparedSetting, ...] = Field(description="the settings that both sweeps have")
+    only_before: tuple[str, ...] = Field(description="the labels of settings that the later sweep lacks")
+    only_after: tuple[str, ...] = Field(description="the labels of settings that the earlier sweep lacks")

@@ -1,4 +1,4 @@
-"""The paths of a sweep's files. Every path of a sweep is made here, and none leaves the sweep's folder."""
+"""The paths of a sweep's files. All of them are built here, and none leaves the sweep's folder."""
 
 from __future__ import annotations
 
@@ -11,40 +11,35 @@ from typing import Protocol
 
 from accelsweep import registry
 from accelsweep.errors import InputError
-from accelsweep.records.plan import BLOCK_NAME, MergedName, name_together
+from accelsweep.records.plan import BLOCK_NAME, MergedName, joined_name
 from accelsweep.signals import parser_for
 
-# The names of files and folders that more than one module writes, reads or lists.
-
 SWEEPS_FOLDER, REPORTS_FOLDER = "sweeps", "reports"
-"""The folders of all sweeps and of all reports, in a working directory."""
+"""The folders of all sweeps and of all reports in a working directory."""
 
 MANIFEST_FILE, FINDINGS_FILE = "manifest.json", "findings.json"
 """The plan of a sweep, and the numbers of its report."""
 
 PUBLISHED_FILE = "published.json"
-"""The list of a sweep's copies in MLflow stores."""
+"""The sweep's copies in MLflow stores."""
 
 RUNS_FOLDER, ATTEMPTS_FOLDER = "runs", "attempts"
-"""The folder of a sweep's runs, and the one of a run's attempts."""
+"""The folders of a sweep's runs and of a run's attempts."""
 
 RECORD_FILE, STEPS_FILE, LOG_FILE = "record.json", "steps.parquet", "run.log"
-"""Files of a run: its record, its raw step times, the output of its processes."""
+"""A run's record, raw step times and output."""
 
 STARTED_FILE = "started.json"
-"""The mark of an attempt without an end."""
+"""Marks an attempt that has not ended."""
 
 PAGE, MARKDOWN = "index.html", "report.md"
 """A report as a page, and as Markdown."""
-
-
-# Names of sweeps, blocks and runs that may name a file: plans and commands come from elsewhere, too.
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 def check_sweep_name(name: str) -> str:
-    """Return `name` if it can name a folder, a Snakemake target and an MLflow experiment; raise InputError if not."""
+    """Return `name` if a folder, a Snakemake target and an MLflow experiment can have it, else raise InputError."""
     if not _NAME.fullmatch(name) or ".." in name:
         cleaned = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-.")[:80] or "my-sweep"
         raise InputError(
@@ -54,18 +49,18 @@ def check_sweep_name(name: str) -> str:
     return name
 
 
-def inside(name: str) -> str:
-    """Return the name of a block or run if it can name a file in its folder; raise InputError if a path could leave it.
+def check_file_name(name: str) -> str:
+    """Return the name of a block or run; raise InputError if a path with it could leave its folder.
 
-    Plans come from elsewhere, too.
+    Plans may come from elsewhere.
     """
     if not name or "/" in name or "\0" in name or name in (".", ".."):
-        raise InputError(f"the plan holds the name {name!r}, which no block or run can have; the plan was altered")
+        raise InputError(f"the plan contains the name {name!r}, which no block or run can have: it was altered")
     return name
 
 
 def sweep_name_in(text: str) -> str:
-    """Return the sweep's name, given NAME or the path of its folder, sweeps/NAME."""
+    """Return the sweep's name, given NAME or the path sweeps/NAME."""
     return PurePath(text).name
 
 
@@ -74,13 +69,13 @@ _BLOCK_FILE = re.compile(rf"{BLOCK_NAME}\.json")
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """The folder `sweeps/NAME` below the working directory `home`, with a method for each file in it."""
+    """The folder `sweeps/NAME` in the working directory `home`, with a method for each file in it."""
 
     home: Path
     name: str
 
     def __post_init__(self) -> None:
-        """Refuse names that could leave the folder."""
+        """Reject names that could leave the folder."""
         check_sweep_name(self.name)
 
     @classmethod
@@ -93,7 +88,7 @@ class SweepFolder:
 
     @classmethod
     def of_block(cls, block_file: Path) -> SweepFolder:
-        """Return the sweep that the file of a block belongs to; raise InputError if `block_file` is no such file."""
+        """Return the sweep of a block's file; raise InputError if `block_file` is not one."""
         path = block_file.absolute()
         with contextlib.suppress(InputError):
             folder = cls.of(path.parent.parent)
@@ -116,63 +111,63 @@ class SweepFolder:
         return self.root / "revisions" / f"{revision}.json"
 
     def revisions(self) -> list[int]:
-        """The numbers of the earlier revisions that were kept."""
+        """The numbers of earlier revisions."""
         return sorted(int(path.stem) for path in self.root.glob("revisions/*.json") if path.stem.isdigit())
 
     def block(self, name: str) -> Path:
         """A block's immutable file."""
-        return self.root / "blocks" / f"{inside(name)}.json"
+        return self.root / "blocks" / f"{check_file_name(name)}.json"
 
     def blocks(self) -> list[Path]:
-        """The files of all blocks, those of earlier plans too."""
+        """The files of all blocks, including those of earlier plans."""
         return sorted(path for path in self.root.glob("blocks/*.json") if _BLOCK_FILE.fullmatch(path.name))
 
     def block_names(self) -> set[str]:
-        """The names of all blocks, by any file of theirs: those of earlier plans, and of damaged ones, too."""
+        """The names of all blocks by any of their files, including those of earlier plans and damaged ones."""
         return {path.name.partition(".")[0] for path in self.root.glob("blocks/b*.json*")}
 
     def done(self, block: str) -> Path:
-        """The file that Snakemake waits for: the list of a finished block's records."""
-        return self.root / "blocks" / f"{inside(block)}.done.json"
+        """The file that Snakemake waits for: a finished block's records."""
+        return self.root / "blocks" / f"{check_file_name(block)}.done.json"
 
-    def hold(self, block: str) -> Path:
-        """The present holder of the block."""
-        return self.root / "blocks" / f"{inside(block)}.claim.json"
+    def lock(self, block: str) -> Path:
+        """The lock on the block."""
+        return self.root / "blocks" / f"{check_file_name(block)}.claim.json"
 
-    def holds(self) -> list[Path]:
-        """The holds of all blocks, present and old ones."""
+    def locks(self) -> list[Path]:
+        """The locks on all blocks, including stale ones."""
         return sorted(self.root.glob("blocks/*.claim.json"))
 
     def halt(self, block: str) -> Path:
-        """The reason why the block's last supervisor ended early; absent where it did not."""
-        return self.root / "blocks" / f"{inside(block)}.halt.json"
+        """The reason why the block's last executor ended early, if it did."""
+        return self.root / "blocks" / f"{check_file_name(block)}.halt.json"
 
     def halts(self) -> list[Path]:
         """The halts of all blocks."""
         return sorted(self.root.glob("blocks/*.halt.json"))
 
     def ceilings(self, block: str) -> Path:
-        """The matmul ceilings that a block's runs measured, once for all of them."""
-        return self.root / "ceilings" / f"{inside(block)}.json"
+        """The matmul ceilings that the block's runs measured, once for all of them."""
+        return self.root / "ceilings" / f"{check_file_name(block)}.json"
 
     def run(self, name: str) -> Path:
-        """A run's folder: record.json, steps.parquet, run.log, and `attempts/` with earlier ones."""
-        return self.root / RUNS_FOLDER / inside(name)
+        """A run's folder: record.json, steps.parquet, run.log, and earlier ones in `attempts/`."""
+        return self.root / RUNS_FOLDER / check_file_name(name)
 
     def record(self, run: str) -> Path:
         """A run's record."""
         return self.run(run) / RECORD_FILE
 
     def damaged_records(self, run: str) -> list[Path]:
-        """The run's records that were set aside, oldest name first."""
+        """The run's damaged records that were set aside, oldest first."""
         return sorted(self.run(run).glob(f"{RECORD_FILE}.damaged-*"))
 
     def open_attempts(self) -> set[Path]:
-        """The marks of the attempts that go on, or that took their supervisor down: `records.run_files` writes them."""
+        """The marks of attempts that are running or killed their executor (`run_files.Started`)."""
         return set(self.root.glob(f"{RUNS_FOLDER}/*/{ATTEMPTS_FOLDER}/*/{STARTED_FILE}"))
 
-    def records_on_top(self) -> list[Path]:
-        """The latest record of every run that left one, wanted by the present plan or not."""
+    def latest_records(self) -> list[Path]:
+        """The latest record of every run, wanted by the current plan or not."""
         return sorted(self.root.glob(f"{RUNS_FOLDER}/*/{RECORD_FILE}"))
 
     def steps(self, run: str) -> Path:
@@ -181,16 +176,16 @@ class SweepFolder:
 
     @property
     def versions(self) -> Path:
-        """The trees of the versions that a sweep compares, each beside the file that describes it."""
+        """The source trees of the versions that a sweep compares, and the files that describe them."""
         return self.root / "versions"
 
     def version(self, name: str) -> Path:
-        """The tree of a version, which is named by its id."""
-        return self.versions / inside(name)
+        """The source tree of the version with the id `name`."""
+        return self.versions / check_file_name(name)
 
     def version_file(self, name: str) -> Path:
-        """The facts about a version's tree."""
-        return self.versions / f"{inside(name)}.json"
+        """The description of a version's tree."""
+        return self.versions / f"{check_file_name(name)}.json"
 
     @property
     def records(self) -> Path:
@@ -204,44 +199,39 @@ class SweepFolder:
 
     @property
     def published(self) -> Path:
-        """The copies of the sweep in MLflow stores, so that no store need be asked when nothing changed."""
+        """The sweep's copies in MLflow stores, so that no store is queried if nothing changed."""
         return self.root / PUBLISHED_FILE
 
     @property
     def copied(self) -> Path:
-        """The file that Snakemake waits for: the records were copied to MLflow."""
+        """The file that Snakemake waits for: the records were published to MLflow."""
         return self.root / "published.done"
 
     @property
     def mark(self) -> Path:
-        """The sweep's random mark, by which stores that several people share tell it from others of its name."""
+        """The sweep's random id, which distinguishes it from others of its name in shared stores."""
         return self.root / "mark.json"
 
     def feature_files(self, *, published: bool = False) -> list[Path]:
-        """Return the files that features left in the folder, or those that go to MLflow with the report."""
+        """Return the files that features left in the folder, or only those that are published with the report."""
         wanted = (file for file in registry.files() if file.published or not published)
         paths = sorted(path for file in wanted for path in self.root.glob(file.pattern))
         return [path for path in paths if path.is_file() and not path.parent.name.startswith(".")]
 
     @property
     def prepared(self) -> Path:
-        """The data modules that have prepared their data."""
+        """The digests of data modules whose data is prepared."""
         return self.root / "prepared.json"
 
     @property
     def stop(self) -> Path:
-        """While this file exists, supervisors start no further run (a spent time budget)."""
+        """While this file exists, executors start no further run (the time budget is spent)."""
         return self.root / "stop"
 
     @property
     def standing(self) -> Path:
-        """The digest of what Snakemake made, when it had made everything (`driver.up_to_date`)."""
+        """The digest of a complete sweep, and the checksums of its report's files (`driver.up_to_date`)."""
         return self.root / "standing.json"
-
-    @property
-    def drawn(self) -> Path:
-        """The checksums of the report's files, when all had been made (`driver.up_to_date`)."""
-        return self.root / "drawn.json"
 
     @property
     def snakemake_log(self) -> Path:
@@ -250,20 +240,20 @@ class SweepFolder:
 
     @property
     def jobs_changed(self) -> Path:
-        """Touched by the driver whenever its cluster's queue has changed, so that Snakemake asks about its jobs."""
+        """Touched by the driver when the cluster's queue changes, so that Snakemake checks its jobs."""
         return self.root / "jobs-changed"
 
     def log(self, block: str) -> Path:
-        """The output of a block's supervisors."""
-        return self.root / "logs" / f"{inside(block)}.log"
+        """The output of a block's executors."""
+        return self.root / "logs" / f"{check_file_name(block)}.log"
 
-    def of_head(self, what: str) -> Path:
-        """A file of the driver: `claim` is its hold; features have others."""
+    def driver_file(self, what: str) -> Path:
+        """A file of the driver: `claim` is its lock; features have others."""
         return self.root / f"head.{what}.json"
 
     @property
     def fork_server_log(self) -> Path:
-        """The output of the process that supervisors are forked from, during the last invocation."""
+        """The output of the process that executors are forked from, during the last invocation."""
         return self.root / "logs" / "fork_server.log"
 
     @property
@@ -283,12 +273,12 @@ class SweepFolder:
 
 
 def known_sweeps(home: Path) -> list[str]:
-    """Return the names of all planned sweeps below `home`, in alphabetical order."""
+    """Return the names of all planned sweeps in `home`, sorted."""
     return sorted(path.parent.name for path in (home / SWEEPS_FOLDER).glob(f"*/{MANIFEST_FILE}"))
 
 
 def existing_sweep(home: Path, name: str) -> SweepFolder:
-    """Return the folder of a planned sweep; raise InputError that lists the known ones if there is no such sweep."""
+    """Return the folder of a planned sweep; raise InputError with the known ones if there is no such sweep."""
     folder = SweepFolder(home, name)
     if not folder.manifest.exists():
         known = known_sweeps(home)
@@ -297,11 +287,11 @@ def existing_sweep(home: Path, name: str) -> SweepFolder:
     return folder
 
 
-# The place of a report's inputs and outputs: for one sweep, whose folder has them all, or for several merged ones.
+# Where a report's inputs and outputs are: in one sweep's folder, or in several for a merged report.
 
 
 class RunsPlace(Protocol):
-    """The place of the files of a report's runs; a `SweepFolder` is one."""
+    """Locates the files of a report's runs; implemented by `SweepFolder`."""
 
     def steps(self, run: str) -> Path:
         """Return the raw step times of the run with this name in the findings."""
@@ -311,7 +301,7 @@ class RunsPlace(Protocol):
 
 
 class ReportPlace(RunsPlace, Protocol):
-    """The inputs and the output of a report; a `SweepFolder` is one."""
+    """Locates a report's inputs and output; implemented by `SweepFolder`."""
 
     @property
     def findings(self) -> Path:
@@ -324,7 +314,7 @@ class ReportPlace(RunsPlace, Protocol):
 
 @dataclass(frozen=True)
 class MergedPlace:
-    """The report of several sweeps in `reports/A+B`; its findings lie beside the page, its runs are named SWEEP/RUN."""
+    """A merged report in `reports/A+B`, with its findings next to the page. Its runs are named SWEEP/RUN."""
 
     home: Path
     sweeps: tuple[str, ...]
@@ -332,7 +322,7 @@ class MergedPlace:
     @property
     def name(self) -> str:
         """The sweeps' names in their order, joined by `+`."""
-        return name_together(self.sweeps)
+        return joined_name(self.sweeps)
 
     @property
     def report(self) -> Path:
@@ -355,7 +345,7 @@ class MergedPlace:
         return SweepFolder(self.home, sweep).record(name)
 
 
-# The sweep that a call of `python -m accelsweep.MODULE` names, in one way.
+# The argument of `python -m accelsweep.MODULE` that names a sweep.
 
 
 def sweep_parser(module: str, description: str | None) -> argparse.ArgumentParser:
@@ -366,6 +356,6 @@ def sweep_parser(module: str, description: str | None) -> argparse.ArgumentParse
 
 
 def planned_sweep(path: Path) -> SweepFolder:
-    """Return the planned sweep whose folder is `path`; raise InputError where there is none."""
+    """Return the planned sweep whose folder is `path`; raise InputError if there is none."""
     folder = SweepFolder.of(path)
     return existing_sweep(folder.home, folder.name)

@@ -1,12 +1,12 @@
-"""The results of planning: runs, blocks and the manifest that lists them."""
+"""The results of planning: blocks and the manifest that lists them, and the locks on blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, field_validator
 
 from accelsweep import registry
 from accelsweep.config.schema import Config
@@ -22,7 +22,7 @@ from accelsweep.schedulers.protocol import Resources
 class Block(Document):
     """Runs that share one allocation, in the random order in which they are measured. Immutable, named by content.
 
-    `configs` maps each setting's name to its frozen scientific config, so that a run needs this file and nothing else.
+    `configs` maps each setting's name to its frozen scientific config, so that a run needs nothing but this file.
     """
 
     kind: ClassVar[str] = "block"
@@ -36,13 +36,13 @@ class Block(Document):
     resources: Resources
 
     def body(self) -> dict[str, Any]:
-        """Return the contents as plain data. The configs are plain as they are, and large: none of them is copied."""
+        """Return the body as plain data. The configs are plain already, and too large to copy."""
         configs = {name: config.raw for name, config in self.configs.items()}
         return {**self.model_dump(mode="json", exclude={"configs"}), "configs": configs}
 
 
 class Done(Document):
-    """A finished block: for each run that was wanted, the SHA-256 of its record file."""
+    """A finished block: the SHA-256 of the record file of each wanted run."""
 
     kind: ClassVar[str] = "done"
 
@@ -50,24 +50,24 @@ class Done(Document):
     records: dict[str, str]
 
 
-class Hold(Document):
-    """The holder of a block, and the run that it measures. The supervisor keeps it up to date for `status`."""
+class LockOwner(Document):
+    """The process that holds the lock on a block, or on the sweep as its driver, and the run that it measures."""
 
     kind: ClassVar[str] = "claim"
 
-    block: str
-    host: str
-    pid: int
-    process_started: float
-    job: str | None = None
-    restarts: int = 0
-    since: str
-    run: str | None = None
-    run_since: str | None = None
+    block: str = Field(description="the block's name, `head` for the driver")
+    host: str = Field(description="the machine's name")
+    pid: int = Field(description="the process' id there")
+    process_started: float = Field(description="when the process started, in Unix seconds")
+    job: str | None = Field(None, description="its job on the cluster")
+    restarts: int = Field(0, description="how often the cluster has requeued that job")
+    since: str = Field(description="when it acquired the lock")
+    run: str | None = Field(None, description="the run that it measures")
+    run_since: str | None = Field(None, description="when that run started")
 
 
 class PlannedSetting(Frozen):
-    """A setting as the manifest lists it: without its config, which stands in the blocks."""
+    """A setting as the manifest lists it; its config is in the blocks."""
 
     name: str
     axes: dict[str, Any]
@@ -75,7 +75,7 @@ class PlannedSetting(Frozen):
 
 
 class PlannedBlock(Frozen):
-    """A block as the manifest lists it. `runs` are those of its runs that this revision of the plan wants."""
+    """A block as the manifest lists it, with those of its runs that this revision of the plan wants."""
 
     name: str
     runs: tuple[str, ...]
@@ -83,18 +83,17 @@ class PlannedBlock(Frozen):
 
 
 class Excluded(Frozen):
-    """A combination that an `exclude:` rule dropped, with the rule's reason."""
+    """A combination that an `exclude:` rule drops, with the rule's reason."""
 
     axes: dict[str, Any]
     because: str
 
 
 class FoundBatch(Frozen):
-    """The batch per rank in the place of `batch_size: auto`, for all settings that share a search.
+    """The batch per rank that replaces `batch_size: auto`, for all settings that share a search.
 
-    `search` names the search among those of `sweep`, and `record_sha256` is the digest of its record. It found
-    `largest`, with the share `headroom` of the free memory kept free. `batch_size` is less where the data has fewer
-    rows.
+    `search` names the search among those of `sweep`, `record_sha256` is the digest of its record. It found `largest`,
+    with the share `headroom` of the free memory kept free; `batch_size` is smaller if the data has fewer rows.
     """
 
     search: str
@@ -106,14 +105,14 @@ class FoundBatch(Frozen):
 
 
 class PlanPart(Frozen):
-    """What a feature's command adds to a plan (`registry.Feature.plan_part`): its options, and how it goes on."""
+    """What a feature's command adds to a plan (`registry.Feature.plan_part`): its options, and how to resume it."""
 
     command: ClassVar[str]
-    """The command that makes the sweep go on, in place of `run`; its sweeps are called COMMAND-NAME by default."""
+    """The command that resumes the sweep, instead of `run`; its sweeps are called COMMAND-NAME by default."""
 
     @property
     def words(self) -> list[str]:
-        """The options of the command, as they are typed."""
+        """The options of the command as typed."""
         raise NotImplementedError
 
     @property
@@ -122,17 +121,14 @@ class PlanPart(Frozen):
         raise NotImplementedError
 
 
-def _read_parts(written: Any) -> Any:
-    models = {feature.name: feature.plan_part for feature in registry.features() if feature.plan_part}
+def parse_parts(parts: Mapping[str, Any], base: type, models: Mapping[str, str]) -> dict[str, Any]:
+    """Validate features' parts of a document with the features' models; drop those of missing features."""
     return {
-        name: part if isinstance(part, PlanPart) else registry.load(models[name]).model_validate(part)
-        for name, part in written.items()
-        if isinstance(part, PlanPart) or name in models
+        name: part if isinstance(part, base) else registry.load(models[name]).model_validate(part)
+        for name, part in parts.items()
+        if isinstance(part, base) or name in models
     }
 
-
-Parts = Annotated[dict[str, SerializeAsAny[PlanPart]], BeforeValidator(_read_parts)]
-"""The parts of features by their names, each read with the model of its feature."""
 
 _Part = TypeVar("_Part", bound=PlanPart)
 
@@ -140,12 +136,11 @@ _Part = TypeVar("_Part", bound=PlanPart)
 class Manifest(Document):
     """One revision of a sweep's plan, with everything that a job, a reader or a later revision needs from it.
 
-    `settings` are in grid order and include the unsupported ones; `blocks` are in the order in which they were planned.
-    `sources` maps each user package to the digest of its source files when the plan was made. `compared` are the
-    versions of a sweep that has that axis, the one that the others are compared with first. `profile` is that of
-    Snakemake, as the user gave it last, where it is not `local`. `found_batches` are those of all revisions, so that a
-    setting keeps its own. `searches_for` is the sweep whose first phase this one is. `parts` are those of
-    features, by the feature's name.
+    `settings` are in grid order and include unsupported ones; `blocks` are in the order in which they were planned.
+    `sources` maps each user package to the digest of its source files at planning. `compared` are the versions on the
+    version axis, the one that the others are compared with first. `profile` is Snakemake's as last given, None for
+    `local`. `found_batches` are those of all revisions, so that a setting keeps its own. `searches_for` is the sweep
+    whose batch-size search this one is. `parts` maps features to their parts.
     """
 
     kind: ClassVar[str] = "manifest"
@@ -167,68 +162,74 @@ class Manifest(Document):
     profile: str | None = None
     found_batches: tuple[FoundBatch, ...] = ()
     searches_for: str | None = None
-    parts: Parts = Field(default_factory=dict)
+    parts: dict[str, SerializeAsAny[PlanPart]] = Field(default_factory=dict)
+
+    @field_validator("parts", mode="before")
+    @classmethod
+    def _parse_parts(cls, value: Any) -> Any:
+        models = {feature.name: feature.plan_part for feature in registry.features() if feature.plan_part}
+        return parse_parts(value, PlanPart, models)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the plan at `path`, which is called as its folder is: that may have been renamed, copied or imported.
+        """Read the plan at `path`; its sweep is named after the folder, which may have been renamed or copied.
 
         Raises as `Document.read` does.
         """
-        found = super().read(path)
+        manifest = super().read(path)
         root = path.absolute().parent
-        if root.parent.name != "sweeps" or root.name == found.sweep:
-            return found
-        return found.model_copy(update={"sweep": root.name})
+        if root.parent.name != "sweeps" or root.name == manifest.sweep:
+            return manifest
+        return manifest.model_copy(update={"sweep": root.name})
 
     def part(self, model: type[_Part]) -> _Part | None:
-        """Return the part of this type, None where the plan has none."""
+        """Return the part of this type, or None."""
         return next((part for part in self.parts.values() if isinstance(part, model)), None)
 
     @property
     def partners(self) -> dict[str, str]:
-        """The baseline of each setting that has one: the setting in the first version, or that of the sweep."""
+        """The baseline of each setting that has one: itself in the first version, or the sweep's baseline."""
         if not self.compared:
             return {} if self.baseline is None else {setting.name: self.baseline for setting in self.settings}
-        alike = {setting.name: in_any_version(setting.axes) for setting in self.settings}
+        keys = {setting.name: axes_without_version(setting.axes) for setting in self.settings}
         first = self.compared[0].name
-        firsts = {alike[setting.name]: setting.name for setting in self.settings if setting.axes.get(VERSION) == first}
-        return {name: firsts[axes] for name, axes in alike.items() if axes in firsts}
+        firsts = {keys[setting.name]: setting.name for setting in self.settings if setting.axes.get(VERSION) == first}
+        return {name: firsts[key] for name, key in keys.items() if key in firsts}
 
     @property
     def baselines(self) -> frozenset[str]:
-        """The settings that others are compared with: one of the sweep, or one for each setting of several versions."""
+        """The settings that others are compared with: the sweep's, or with versions those of the first one."""
         return frozenset(self.partners.values())
 
     @property
-    def submitted_with(self) -> list[str]:
-        """The words that name the profile, in a command that makes this sweep go on."""
+    def profile_arguments(self) -> list[str]:
+        """The profile option of a command that resumes this sweep."""
         profile = self.profile or (self.site.scheduler if self.site.scheduler != "local" else None)
         return ["--profile", profile] if profile else []
 
     def wanted_runs(self) -> list[str]:
-        """Return the names of all runs that this revision wants, in block order."""
+        """Return the names of the runs that this revision wants, in block order."""
         return [run for block in self.blocks for run in block.runs]
 
 
-def in_any_version(axes: Mapping[str, Any]) -> str:
-    """Return the values of a setting's axes, its version apart: the same for the setting in each version."""
+def axes_without_version(axes: Mapping[str, Any]) -> str:
+    """Return a setting's axes without its version, as a key that is equal for the setting in each version."""
     return canonical_json(without_version(axes))
 
 
-# The names that a plan gives, and what they become where several sweeps are merged.
+# Names of blocks, and of runs and sweeps that are merged.
 
 BLOCK_NAME = "b[0-9a-f]{12}"
-"""Every block's name, which a digest of its contents follows."""
+"""Pattern of block names: `b` and a digest of the block's contents."""
 
-LONGEST = 120
-"""A folder of more characters than this would not fit every file system."""
+MAX_NAME_LENGTH = 120
+"""Longer folder names do not fit every file system."""
 
 
 class MergedName(NamedTuple):
-    """The name of a run or a block beside those of other sweeps: `SWEEP/NAME`, so that nothing pairs across sweeps.
+    """The name of a run or a block in merged findings: `SWEEP/NAME`, so that nothing pairs across sweeps.
 
-    `sweep` is empty in the names of a sweep that stands alone. Neither part can hold a `/`.
+    `sweep` is empty in the findings of a single sweep. Neither part can contain a `/`.
     """
 
     sweep: str
@@ -236,21 +237,21 @@ class MergedName(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> MergedName:
-        """Return the parts of a name in the findings of one sweep or of several."""
+        """Parse a name in the findings of one sweep or of several."""
         sweep, _, name = text.rpartition("/")
         return cls(sweep, name)
 
     def __str__(self) -> str:
-        """Return the name as findings have it."""
+        """Return the name as in findings."""
         return f"{self.sweep}/{self.name}" if self.sweep else self.name
 
 
-def name_together(sweeps: Sequence[str]) -> str:
-    """Return the name of several sweeps, `A+B`; no sweep's own name can hold a `+`.
+def joined_name(sweeps: Sequence[str]) -> str:
+    """Return the name of several sweeps, `A+B`; a single sweep's name cannot contain a `+`.
 
-    Of a longer name than `LONGEST` it is the first sweep, how many more there are, and a digest of all.
+    A name that would be too long is shortened to the first sweep, the number of others, and a digest of all.
     """
     name = "+".join(sweeps)
-    if len(name) <= LONGEST:
+    if len(name) <= MAX_NAME_LENGTH:
         return name
     return f"{sweeps[0]}+{len(sweeps) - 1}-more-{sha256_text(name)[:8]}"

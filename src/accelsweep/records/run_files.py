@@ -1,14 +1,12 @@
-"""A run's folder: the latest record on top, every attempt below `attempts/N/`, nothing half done.
+"""Readers of records, steps and blocks, and a run's folder: the latest record on top, attempts in `attempts/N/`.
 
-An attempt works in its own folder. While it may still take its supervisor down, `started.json` stands there; a clean
-stop or a record removes it. When the attempt's record is complete, an earlier one is moved down to its own attempt's
-folder. Then the new files are moved up, the record last. Each step can be repeated, so that a kill between any two of
-them loses nothing.
+An attempt works in its own folder, which holds `started.json` until the attempt ends without killing its executor. Once
+its record is complete, an earlier record is moved down to its own attempt's folder, and the new files are moved up, the
+record last. Every step can be repeated, so that a kill between any two of them loses nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from accelsweep.config.setting import shared_devices
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.files import read_regular, remove, set_aside
 from accelsweep.json_documents import Document, first_error
@@ -30,19 +29,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# The ways to read records: strictly, or leniently where a missing or damaged one is no news.
+# Records: read strictly, or leniently where a missing or damaged one does not matter.
 
 
 def read_record(folder: SweepFolder, run: str) -> Record:
     """Return the record of the run named `run`.
 
-    Raises DamagedFile, also for the record of another run or setting; FileNotFoundError where there is none.
+    Raises DamagedFile, also for the record of another run or setting; FileNotFoundError if there is none.
     """
     return read_record_at(folder.record(run), run)
 
 
 def record_or_none(folder: SweepFolder, run: str) -> Record | None:
-    """Return the record of the run named `run`, or None where there is none that can be used."""
+    """Return the record of the run named `run`, or None if there is no usable one."""
     with suppress(DamagedFile, FileNotFoundError):
         return read_record(folder, run)
     return None
@@ -54,12 +53,12 @@ def readable_records(folder: SweepFolder, runs: Iterable[str]) -> Iterator[Recor
 
 
 def read_record_at(path: Path, run: str) -> Record:
-    """Return the record at `path`, which may be that of an earlier attempt. Raises as `read_record` does."""
-    return own_record(Record.read(path), path, run)
+    """Return the run's record at `path`, possibly of an earlier attempt. Raises as `read_record` does."""
+    return check_record(Record.read(path), path, run)
 
 
-def own_record(record: Record, path: Path, run: str) -> Record:
-    """Return `record`, which was read from `path`; raise DamagedFile if it is not of the run named `run`."""
+def check_record(record: Record, path: Path, run: str) -> Record:
+    """Return `record`, read from `path`; raise DamagedFile if it is not a record of the run named `run`."""
     if record.run != run:
         raise DamagedFile(path, f"it is the record of another run, {record.run!r}")
     if record.setting != Run.parse(run).setting:
@@ -68,10 +67,10 @@ def own_record(record: Record, path: Path, run: str) -> Record:
 
 
 def read_steps(steps: Path, record: Path, run: str, columns: list[str] | None = None) -> pa.Table:
-    """Return the table at `steps` of the run named `run`, whose record is at `record`: these `columns`, or all.
+    """Return the raw steps at `steps` of the run named `run`, with these `columns` or all.
 
-    Nothing seals the table where there is no record. Raises DamagedFile where the record or the table is damaged;
-    FileNotFoundError where there is no table.
+    The record at `record` has their checksum; without it, they are not checked. Raises DamagedFile if the record or the
+    table is damaged; FileNotFoundError if there is no table.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -82,30 +81,32 @@ def read_steps(steps: Path, record: Path, run: str, columns: list[str] | None = 
         return pq.read_table(steps, columns=columns)
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, OSError, KeyError) as error:  # pyarrow calls a page that it cannot unpack an OSError
-        raise DamagedFile(steps, f"it is no table of steps ({error})") from None
+    except (pa.ArrowException, OSError, KeyError) as error:  # pyarrow raises OSError for a corrupt page
+        raise DamagedFile(steps, f"it is not a table of steps ({error})") from None
 
 
 _RANK_RESULT = TypeAdapter(RankResult)
 
 
 def read_rank_result(path: Path) -> RankResult:
-    """Return the validated result of a rank. Raises DamagedFile, or FileNotFoundError where there is none."""
+    """Return the validated result of a rank. Raises DamagedFile, or FileNotFoundError if there is none."""
     try:
         return _RANK_RESULT.validate_json(read_regular(path))
     except ValidationError as error:
-        raise DamagedFile(path, f"it is no result of a rank: {first_error(error)}") from None
+        raise DamagedFile(path, f"it is not a rank's result: {first_error(error)}") from None
 
 
-_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record seals the others
+# The folder of a run.
+
+_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record has the others' checksum
 
 _REOPENED = "reopened"
 
 
 class Started(Document):
-    """The mark of an attempt whose end is not known yet: its supervisor, its host, and its start.
+    """Marks an attempt whose end is unknown, with its executor, host and start.
 
-    `job_log` is the file in which Slurm reports the end of its job.
+    `job_log` is the file in which Slurm reports the end of the executor's job.
     """
 
     kind: ClassVar[str] = "started"
@@ -130,19 +131,19 @@ class RunFolder:
         return self.path / ATTEMPTS_FOLDER / str(number)
 
     def record_file(self, number: int) -> Path:
-        """Return the place of the record of attempt `number`."""
+        """Return the path of the attempt's record."""
         return self.attempt(number) / RECORD_FILE
 
     def steps_file(self, number: int) -> Path:
-        """Return the place of its raw step times."""
+        """Return the path of the attempt's raw step times."""
         return self.attempt(number) / STEPS_FILE
 
     def log_file(self, number: int) -> Path:
-        """Return the place of its log."""
+        """Return the path of the attempt's log."""
         return self.attempt(number) / LOG_FILE
 
     def latest(self) -> int:
-        """Return the number of the latest attempt, 0 if there was none."""
+        """Return the number of the latest attempt, or 0."""
         folder = self.path / ATTEMPTS_FOLDER
         return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=0)
 
@@ -164,17 +165,17 @@ class RunFolder:
                 self._read(path)
             except DamagedFile as error:
                 aside = set_aside(error.path)
-                damaged.append(DamagedFile(error.path, f"{error.why}; set aside as {aside.name}"))
+                damaged.append(DamagedFile(error.path, f"{error.reason}; set aside as {aside.name}"))
         latest = self.attempt(self.latest())
-        whole = (latest / RECORD_FILE).exists() and not (latest / _REOPENED).exists()
-        if whole and self.latest() > self._recorded():
+        complete = (latest / RECORD_FILE).exists() and not (latest / _REOPENED).exists()
+        if complete and self.latest() > self._recorded():
             self.promote(self.latest())
         return damaged
 
     def begin(self, host: str, started_at: str, job_log: str | None = None) -> int:
-        """Make the marked folder of a new attempt and return its number. Files that lost their record make room.
+        """Create and mark the folder of a new attempt; return its number. Files without a record are moved down.
 
-        `job_log` is the log of the Slurm job that the attempt runs in.
+        `job_log` is the log of the attempt's Slurm job.
         """
         number = max(self.latest(), self._recorded()) + 1
         if self.record() is None:
@@ -187,37 +188,37 @@ class RunFolder:
         mark.write(folder / STARTED_FILE)
         return number
 
-    def unmark(self, number: int) -> None:
-        """Say that attempt `number` did not take its supervisor down."""
+    def close(self, number: int) -> None:
+        """Note that attempt `number` ended without killing its executor."""
         remove(self.attempt(number) / STARTED_FILE)
 
     def discard_half_written(self, number: int) -> None:
-        """Remove files that ranks of attempt `number` were killed while writing; call it when none of them lives."""
+        """Remove files that ranks of attempt `number` were writing when they were killed; call it when all are dead."""
         for part in self.attempt(number).glob(".*.part"):
             part.unlink(missing_ok=True)
 
     def is_open(self, number: int) -> bool:
-        """Return whether attempt `number` goes on, or took its supervisor down."""
+        """Return whether attempt `number` is running or killed its executor."""
         return (self.attempt(number) / STARTED_FILE).exists()
 
-    def took_down(self) -> list[int]:
-        """Return the attempts, later than the record, whose supervisor died before it could say how they ended."""
+    def fatal_attempts(self) -> list[int]:
+        """Return the attempts after the record whose executor died before it could record their end."""
         numbers = range(self._recorded() + 1, self.latest() + 1)
         return [number for number in numbers if self.is_open(number)]
 
     def job_log(self, number: int) -> str | None:
-        """Return the log of the Slurm job in which attempt `number` took its supervisor down, if it is known."""
-        with contextlib.suppress(FileNotFoundError, DamagedFile):
+        """Return the log of the Slurm job in which attempt `number` killed its executor, if known."""
+        with suppress(FileNotFoundError, DamagedFile):
             return Started.read(self.attempt(number) / STARTED_FILE).job_log
         return None
 
     def reopen(self) -> bool:
-        """Keep the record as an earlier attempt and forgive all falls, so that the run is measured again.
+        """Keep the record as an earlier attempt and forget fatal attempts, so that the run is measured again.
 
-        Returns whether there was a record. The mark comes first: an attempt that has it is never moved up again.
+        Returns whether there was a record. The attempt is marked first: marked attempts are never moved up again.
         """
         number = self._recorded()
-        self._forgive(self.latest())
+        self._close_all(self.latest())
         if number:
             self.attempt(number).mkdir(parents=True, exist_ok=True)
             (self.attempt(number) / _REOPENED).touch()
@@ -227,20 +228,18 @@ class RunFolder:
     def promote(self, number: int) -> None:
         """Make the finished attempt `number` the run's result, and keep the earlier one in its own attempt's folder.
 
-        The run has come to its end, so nothing counts any more that took its supervisor down before.
+        The run has ended, so earlier attempts that killed their executor no longer count.
         """
-        if (
-            0 < self._recorded() < number
-        ):  # files on top without a record are this attempt's own, moved up before a kill
+        if 0 < self._recorded() < number:  # files without a record are this attempt's, moved up before a kill
             self._move_down(self._recorded())
         for name in _RESULTS:
-            with contextlib.suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 (self.attempt(number) / name).replace(self.path / name)
-        self._forgive(number)
+        self._close_all(number)
 
-    def _forgive(self, last: int) -> None:
+    def _close_all(self, last: int) -> None:
         for number in range(1, last + 1):
-            self.unmark(number)
+            self.close(number)
 
     def _move_down(self, number: int) -> None:
         for name in _RESULTS:
@@ -253,13 +252,13 @@ class RunFolder:
         return 0 if record is None else record.attempt
 
 
-# The two ways to read the blocks of a plan: leniently, and strictly where one setting's block is wanted.
+# Blocks of a plan: read strictly for one setting, leniently for all.
 
 
 def block_of(folder: SweepFolder, manifest: Manifest, setting: str) -> Block:
     """Return the first block that holds `setting`, with its frozen config and the values on its axes.
 
-    Raises InputError where no block holds it. Raises DamagedFile where none does that can be read.
+    Raises InputError if no block holds it, DamagedFile if none of the readable ones does.
     """
     damage = None
     for planned in manifest.blocks:
@@ -272,12 +271,12 @@ def block_of(folder: SweepFolder, manifest: Manifest, setting: str) -> Block:
             return block
     if damage is None:
         raise InputError(f"no block of sweep {folder.name!r} holds setting {setting!r}")
-    why = f"{damage.why}; no other block holds setting {setting!r}. The same `accelsweep run` writes it anew"
+    why = f"{damage.reason}; no other block holds setting {setting!r}. The same `accelsweep run` writes it again"
     raise DamagedFile(damage.path, why)
 
 
 def block_or_none(folder: SweepFolder, name: str) -> Block | None:
-    """Return the block of this name, or None where there is none that can be used."""
+    """Return the block of this name, or None if there is no usable one."""
     with suppress(DamagedFile):
         return _read(folder, name)
     return None
@@ -289,14 +288,20 @@ def readable_blocks(folder: SweepFolder, manifest: Manifest) -> Iterator[Block]:
 
 
 def readable_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingConfig]:
-    """Return the config of each setting by name, from the blocks; what a damaged block alone holds is left out."""
-    found: dict[str, SettingConfig] = {}
+    """Return the configs of the settings by name; those that only damaged blocks hold are missing."""
+    configs: dict[str, SettingConfig] = {}
     runnable = {setting.name for setting in manifest.settings if setting.unsupported is None}
     for block in readable_blocks(folder, manifest):
-        found |= block.configs
-        if found.keys() >= runnable:
+        configs |= block.configs
+        if configs.keys() >= runnable:
             break
-    return found
+    return configs
+
+
+def shared_devices_of(folder: SweepFolder, manifest: Manifest) -> str:
+    """Return `shared_devices` of the sweep, by its first readable block; "" without one."""
+    block = next(readable_blocks(folder, manifest), None)
+    return "" if block is None else shared_devices(manifest.axes, block.configs.values())
 
 
 def _read(folder: SweepFolder, name: str) -> Block:

@@ -1,13 +1,13 @@
-"""The record of a run. Frozen, versioned, written once, atomically, validated on read."""
+"""The record of a run: immutable, versioned, written once, validated on read."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field, SerializerFunctionWrapHandler, WrapSerializer, model_validator
+from pydantic import model_validator
 
 from accelsweep.config.schema import Config
 from accelsweep.devices.memory_limits import MemoryLimit
@@ -19,11 +19,11 @@ from accelsweep.results import Breakdown, Doubt, Effective, Fingerprint, Outcome
 from accelsweep.run_environment import Checkout, Surroundings
 
 SEARCH_CONFIDENCE = 0.95
-"""Of the intervals of a search, each by itself."""
+"""The confidence of each interval of a batch-size search."""
 
 
-class Try(Frozen):
-    """One batch size that was tried. `peak_bytes` is that of the fullest rank; None where too large, or not known."""
+class Trial(Frozen):
+    """One batch size that was tried. `peak_bytes` is that of the fullest rank; None if too large or unknown."""
 
     batch_size: int
     fits: bool
@@ -33,7 +33,7 @@ class Try(Frozen):
 
 
 class Coefficient(Frozen):
-    """A coefficient of the line through the peaks, in bytes; without a value, or an interval, it has a reason."""
+    """A coefficient of the line through the peaks, in bytes; `reason` explains a missing value or interval."""
 
     value: float | None
     low: float | None = None
@@ -42,10 +42,10 @@ class Coefficient(Frozen):
 
 
 class Frontier(Frozen):
-    """The result of a search. `largest` fits, `too_large` does not; it is None where `measure.max_batch` fits too.
+    """The result of a batch-size search. `largest` fits, `too_large` does not; None if `measure.max_batch` fits too.
 
-    `headroom` is the share of the free memory that was kept free. It left `limit_bytes` to each rank, by the tightest
-    `limit`. `rows` are those of the training set on all ranks, None where it has no length.
+    `headroom` is the share of the free memory that was kept free, which left `limit_bytes` to each rank by the tightest
+    `limit`. `rows` are those of the training set on all ranks, None if it has no length.
     """
 
     largest: int
@@ -53,14 +53,14 @@ class Frontier(Frozen):
     limit: MemoryLimit
     limit_bytes: int | None
     headroom: float
-    tries: tuple[Try, ...]
+    tries: tuple[Trial, ...]
     bytes_per_sample: Coefficient
     fixed_bytes: Coefficient
     rows: int | None = None
 
 
 class NetworkFamily(StrEnum):
-    """A kind of network, named by the modules that do most of its work."""
+    """A kind of network, named after the modules that do most of its work."""
 
     convolution = "convolutions"
     depthwise = "depthwise convolutions"
@@ -71,28 +71,17 @@ class NetworkFamily(StrEnum):
 
 
 def now() -> str:
-    """Return the present time in UTC, ISO 8601, to the millisecond."""
+    """Return the current time in UTC, ISO 8601, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _without_empty_links(fingerprint: Fingerprint, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-    written: dict[str, Any] = handler(fingerprint)
-    if not written["links"]:
-        del written["links"]
-    return written
-
-
-RecordedFingerprint = Annotated[Fingerprint, WrapSerializer(_without_empty_links)]
 
 
 class Record(Document):
     """All data of one run.
 
-    `metrics` maps names that carry unit and scope (`samples_per_second`, `host_pss_bytes`) to their values or reasons.
+    `metrics` maps names with unit and scope (`samples_per_second`, `host_pss_bytes`) to values or reasons.
     `environment` holds the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is None
-    where no probe pass ran; `steps_sha256` is that of `steps.parquet`, None without one and in old records. `traits`
-    are the counts of a forward pass, or the reason why there are none; None in old records. `frontier` is what a search
-    for the largest batch found, None in any other run.
+    without a probe pass; `steps_sha256` is that of `steps.parquet`, None without one. `traits` are the counts of a
+    forward pass, or the reason why there are none. `frontier` is the result of a batch-size search, None in other runs.
     """
 
     kind: ClassVar[str] = "record"
@@ -114,14 +103,14 @@ class Record(Document):
     wall_seconds: float
     effective: Effective | None
     metrics: dict[str, Metric]
-    fingerprint: RecordedFingerprint
+    fingerprint: Fingerprint
     environment: dict[str, dict[str, Any]]
     git: dict[str, Any]
     doubts: tuple[Doubt, ...]
     breakdown: Breakdown | None = None
     steps_sha256: str | None = None
-    traits: Traits | str | None = Field(default=None, exclude_if=lambda traits: traits is None)
-    frontier: Frontier | None = Field(default=None, exclude_if=lambda frontier: frontier is None)
+    traits: Traits | str | None = None
+    frontier: Frontier | None = None
 
     @model_validator(mode="after")
     def _reason_for_every_failure(self) -> Record:
@@ -133,29 +122,29 @@ class Record(Document):
 
     @property
     def surroundings(self) -> Surroundings:
-        """The `environment`, read by attribute."""
+        """`environment` with typed attributes."""
         return Surroundings(self.environment)
 
     @property
     def checkout(self) -> Checkout:
-        """The `git`, read by attribute."""
+        """`git` with typed attributes."""
         return Checkout.of(self.git)
 
 
 def steps_damage(record: Record, steps: Path) -> DamagedFile | None:
-    """Return the damage of the file of raw steps that `record` seals, or None if the file is unchanged."""
+    """Check the raw steps at `steps` against the checksum in `record`; return the damage, or None."""
     if record.steps_sha256 is None:
         return None
     try:
-        whole = sha256_file(steps) == record.steps_sha256
+        intact = sha256_file(steps) == record.steps_sha256
     except FileNotFoundError:
         return DamagedFile(steps, "it is missing")
     except DamagedFile as error:
         return error
-    return None if whole else DamagedFile(steps, "its contents do not match the checksum in its record")
+    return None if intact else DamagedFile(steps, "its contents do not match the checksum in its record")
 
 
-WORDS = {
+DOUBT_DESCRIPTIONS = {
     "bad_teardown": "a run did not end well",
     "baseline_drift": "the baseline drifted",
     "build_differs": "builds differ",
@@ -192,9 +181,9 @@ WORDS = {
     "unlike_nodes": "compared across unlike nodes",
     "unsteady_window": "speed changed while timing",
 }
-"""Code -> words, for each doubt that accelsweep raises."""
+"""Code -> description of each doubt that accelsweep raises."""
 
 
-def doubt_in_words(doubt: Doubt) -> str:
-    """Return a doubt in a few words; one that this version does not know is its code with blanks."""
-    return WORDS.get(doubt.code, doubt.code.replace("_", " "))
+def doubt_description(doubt: Doubt) -> str:
+    """Return a doubt in a few words; for an unknown code, the code itself with spaces."""
+    return DOUBT_DESCRIPTIONS.get(doubt.code, doubt.code.replace("_", " "))

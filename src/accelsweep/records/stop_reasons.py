@@ -1,9 +1,8 @@
-"""Reasons why a block ended without its runs: every way in which that can happen, with the words for the user.
+"""Why a block ended without some of its runs: every possible reason, with its message for the user.
 
-A supervisor that ends early leaves a halt beside its block, `blocks/BLOCK.halt.json`, whatever the reason. The head
-leaves one where an engine let no supervisor begin. The next supervisor of the block takes it away. `run`, `status`,
-`runs` and the report tell it, so that nobody has to read a log. Sweeps of earlier versions have no such files and read
-as before.
+An executor that ends early leaves a halt file, `blocks/BLOCK.halt.json`; so does the driver if a scheduler let no
+executor start. The block's next executor removes it. `run`, `status`, `runs` and the report show the reason, so that
+nobody has to read a log.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import ClassVar, Literal
 from accelsweep.errors import DamagedFile
 from accelsweep.files import remove
 from accelsweep.json_documents import Document
-from accelsweep.records.file_lock import living, read_hold
+from accelsweep.records.file_lock import is_live, read_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import BLOCK_NAME, Manifest
 
@@ -26,10 +25,10 @@ _NUMBER = re.compile(rf"\b{BLOCK_NAME}\b|[0-9]+")
 """A number, or the name of a block."""
 
 
-class Why(StrEnum):
-    """The ways, as templates of the words.
+class StopReason(StrEnum):
+    """Message templates.
 
-    Errors of ours bring their own: a damaged plan, a block that the plan has no more, a hold or a lock that is lost.
+    Errors of ours bring their own messages: a damaged plan, a block that the plan no longer has, a lost lock.
     """
 
     no_room = (
@@ -41,97 +40,99 @@ class Why(StrEnum):
         "remove files there, or lower it"
     )
     disk_refused = "{where}: {error}; make the folder writable or make room on its disk"
-    budget_spent = "the time budget was spent before it began ({stop} stands)"
+    budget_spent = "the time budget was spent before it began ({stop} exists)"
     block_spent = "the {seconds:g} s of its block (limits.block_seconds) were spent before it began"
     stopped = "the executor of its block was stopped by {signal}"
     failed = "the executor of its block failed ({error}); {log} has more"
     died = (
-        "the executor of its block, process {pid} on {host}, ended without a word{during}: it was killed, or the "
-        "machine was"
+        "the executor of its block, process {pid} on {host}, died without a message{during}: it was killed, or the "
+        "machine went down"
     )
     brought_down = (
-        "runs of the first two settings ended their executors without a word ({runs}), and nothing was measured: the "
-        "cause may be in the code that they run, or too little memory. Mend it, or measure the rest with --keep-going"
+        "runs of the first two settings killed their executors without a message ({runs}), and nothing was measured: "
+        "the cause may be in the code that they run, or too little memory. Fix it, or measure the rest with "
+        "--keep-going"
     )
     alike = (
-        "the first two settings ended with the same exception, {error}; mend it, or measure the rest with --keep-going"
+        "the first two settings ended with the same exception, {error}; fix it, or measure the rest with --keep-going"
     )
     refused = "{engine} refused its job ({words}); change what the site file asks for"
     job_ended = "its job {number} ended as {state} ({words}); {log} has more"
-    hopeless = "its job {number} could never start, for which {engine} says {reason}: change {keys}"
+    hopeless = "its job {number} can never start, for which {engine} says {reason}: change {keys}"
     waited = "its job waited for more than limits.queue_minutes ({minutes:g}) in {engine}'s queue, which says: {reason}"
-    gone = "its record is gone: its block had ended with it, and something else deleted it since"
+    gone = "its record is gone: its block was complete, and something else deleted the record since"
     never_began = "it has not run yet"
 
 
 class Halt(Document):
     """The reason why a block ended before each of its runs had a record, and the remedy.
 
-    `again` tells when its runs are worth another job: `now`, in this command; `later`, in the next one; or `changed`,
-    when what `why` names is changed.
+    `retry` says when its runs are worth another job: `now`, by this command; `later`, by the next one; or only after
+    what `reason` names has `changed`.
     """
 
     kind: ClassVar[str] = "halt"
 
     block: str
-    why: str
-    again: Literal["now", "later", "changed"] = "now"
+    reason: str
+    retry: Literal["now", "later", "changed"] = "now"
 
 
-def why_not_run(folder: SweepFolder, block: str) -> str:
-    """Return why runs of a block have no record: what kept it from them, or that nobody has begun it or it goes on."""
-    path = folder.hold(block)
-    hold = read_hold(path)
-    if hold is not None and living(hold, path):
-        return Why.never_began
-    if (halt := halt_of(folder, block)) is not None:
-        return halt.why
-    if hold is None:  # a command that opens a block again removes its done file
-        return Why.gone if folder.done(block).is_file() else Why.never_began
-    during = f" while {hold.run} was going on" if hold.run else ""
-    return Why.died.format(pid=hold.pid, host=hold.host, during=during)
+def not_run_reason(folder: SweepFolder, block: str) -> str:
+    """Return why runs of a block have no record: what stopped it, or that it has not started or is running."""
+    path = folder.lock(block)
+    owner = read_lock(path)
+    if owner is not None and is_live(owner, path):
+        return StopReason.never_began
+    if (halt := read_halt(folder, block)) is not None:
+        return halt.reason
+    if owner is None:  # a command that reopens a block removes its done file
+        return StopReason.gone if folder.done(block).is_file() else StopReason.never_began
+    during = f" while {owner.run} was running" if owner.run else ""
+    return StopReason.died.format(pid=owner.pid, host=owner.host, during=during)
 
 
-def why_and_what_next(folder: SweepFolder, block: str, again: str) -> str:
-    """Return why runs of a block have no record, and how they are measured `again`, unless that wants a change."""
-    why, halt = why_not_run(folder, block), halt_of(folder, block)
-    return why if halt is not None and halt.why == why and halt.again == "changed" else f"{why}; {again}"
+def not_run_reason_with_remedy(folder: SweepFolder, block: str, remedy: str) -> str:
+    """Return why runs of a block have no record, and the `remedy` unless the reason itself requires a change."""
+    reason, halt = not_run_reason(folder, block), read_halt(folder, block)
+    requires_change = halt is not None and halt.reason == reason and halt.retry == "changed"
+    return reason if requires_change else f"{reason}; {remedy}"
 
 
-def reasons_not_run(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int]:
-    """Return how many wanted runs have no record for which reason; those that nobody kept from it are left out.
+def count_not_run_reasons(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int]:
+    """Return the number of wanted runs without a record by reason, except those that merely have not started.
 
-    Reasons that differ in numbers alone are one reason: the room on a disk, and who died, differ from block to block.
+    Reasons that differ only in numbers count as one: free space and process ids differ from block to block.
     """
     counts: Counter[str] = Counter()
-    told: dict[str, str] = {}
+    first: dict[str, str] = {}
     for block in manifest.blocks:
-        absent = sum(not folder.record(run).exists() for run in block.runs)
-        if absent and (why := why_not_run(folder, block.name)) != Why.never_began:
-            counts[told.setdefault(without_numbers(why), why)] += absent
+        missing = sum(not folder.record(run).exists() for run in block.runs)
+        if missing and (reason := not_run_reason(folder, block.name)) != StopReason.never_began:
+            counts[first.setdefault(without_numbers(reason), reason)] += missing
     return counts
 
 
 def without_numbers(reason: str) -> str:
-    """Return a reason without its numbers and names of blocks, in which reasons for the same cause differ."""
+    """Return a reason without numbers and block names, so that reasons with the same cause are equal."""
     return _NUMBER.sub("", reason)
 
 
-def halt_of(folder: SweepFolder, block: str) -> Halt | None:
-    """Return what keeps a block from its runs; None where nothing does, or the file is damaged."""
+def read_halt(folder: SweepFolder, block: str) -> Halt | None:
+    """Return the block's halt, or None if there is no readable one."""
     with contextlib.suppress(FileNotFoundError, DamagedFile):
         return Halt.read(folder.halt(block))
     return None
 
 
-def wants_a_change(folder: SweepFolder, manifest: Manifest) -> bool:
-    """Return whether runs are absent, and none of them is worth another job before something is changed."""
-    left = [block.name for block in manifest.blocks if not all(folder.record(run).exists() for run in block.runs)]
-    halts = [halt_of(folder, block) for block in left]
-    return bool(left) and all(halt is not None and halt.again == "changed" for halt in halts)
+def needs_change(folder: SweepFolder, manifest: Manifest) -> bool:
+    """Return whether runs are missing, and none of them is worth another job before something is changed."""
+    incomplete = [block.name for block in manifest.blocks if not all(folder.record(run).exists() for run in block.runs)]
+    halts = [read_halt(folder, block) for block in incomplete]
+    return bool(incomplete) and all(halt is not None and halt.retry == "changed" for halt in halts)
 
 
-def forget_halts(folder: SweepFolder) -> None:
-    """Take the halts of an earlier command away, whose reasons may be no more."""
+def remove_halts(folder: SweepFolder) -> None:
+    """Remove the halts of an earlier command, whose reasons may no longer hold."""
     for path in folder.halts():
         remove(path)

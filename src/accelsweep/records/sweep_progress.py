@@ -1,124 +1,132 @@
-"""The state of a sweep, from its files alone: planned, done by outcome, running (host and start), remaining.
-
-Safe to call at any time and from any machine that sees the files: nothing is changed, nothing is waited for.
-"""
+"""The progress of a sweep, from its files alone. Safe to call at any time, from any machine that sees the files."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from pydantic import Field
+
+from accelsweep.config.setting import label
 from accelsweep.errors import DamagedFile
 from accelsweep.heartbeat import PROGRESS_FILE, HeartbeatReader, read_progress
-from accelsweep.records.file_lock import living, read_hold
+from accelsweep.json_documents import Frozen
+from accelsweep.records.file_lock import is_live, read_lock
 from accelsweep.records.layout import LOG_FILE, SweepFolder
-from accelsweep.records.plan import Hold, Manifest
+from accelsweep.records.plan import LockOwner, Manifest
 from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Record
-from accelsweep.records.stop_reasons import reasons_not_run
+from accelsweep.records.stop_reasons import count_not_run_reasons
 from accelsweep.results import Doubt, Outcome
+from accelsweep.run_config import Run
+
+_LAST_DOUBTS = 5
 
 
 def steps_done(folder: SweepFolder, run: str) -> int | None:
-    """Return the number of steps that the present attempt at `run` has done; None where none has begun to count."""
-    place = RunFolder(folder.run(run), run)
-    number = place.latest()
-    return read_progress(place.attempt(number) / PROGRESS_FILE) if place.is_open(number) else None
+    """Return the number of steps that the current attempt at `run` has done; None before it starts counting."""
+    run_folder = RunFolder(folder.run(run), run)
+    number = run_folder.latest()
+    return read_progress(run_folder.attempt(number) / PROGRESS_FILE) if run_folder.is_open(number) else None
 
 
-def signs_of(folder: SweepFolder, run: str) -> tuple[int, ...]:
-    """Return numbers of which one changes whenever the present attempt at `run` moves.
+def progress_signature(folder: SweepFolder, run: str) -> tuple[int, ...]:
+    """Return numbers of which one changes whenever the current attempt at `run` makes progress.
 
-    They are the attempt's, the steps in the window and in the present phase, and the bytes in its log. Steps that
-    another machine has mapped into its memory may not be seen here.
+    They are the attempt's number, its steps in the window and in the current phase, and the size of its log. Steps
+    that another machine has mapped into its memory may not be visible here.
     """
-    place = RunFolder(folder.run(run), run)
-    number = place.latest()
-    attempt = place.attempt(number)
+    run_folder = RunFolder(folder.run(run), run)
+    number = run_folder.latest()
+    attempt = run_folder.attempt(number)
     try:
         log_bytes = (attempt / LOG_FILE).stat().st_size
     except OSError:
         log_bytes = 0
-    return (
-        number,
-        read_progress(attempt / PROGRESS_FILE) or 0,
-        HeartbeatReader(attempt / "heartbeat-0").steps,
-        log_bytes,
-    )
+    steps = read_progress(attempt / PROGRESS_FILE) or 0
+    return number, steps, HeartbeatReader(attempt / "heartbeat-0").steps, log_bytes
 
 
-@dataclass(frozen=True)
-class WorkedBlock:
-    """A block with a supervisor at work, or with one that ended without giving its hold back."""
+class LockedBlock(LockOwner):
+    """A block with an executor, or with one that died without releasing its lock."""
 
-    hold: Hold
-    alive: bool
-    step: int | None
-
-
-@dataclass(frozen=True)
-class Status:
-    """A sweep at one moment. `seconds_left` is a rough guess from the runs that took time, None before one ended.
-
-    `records` are those of the wanted runs, in plan order; `doubts` are the last few, each with its run's name. `kept`
-    counts the runs without a record by what kept them from it.
-    """
-
-    sweep: str
-    planned: int
-    outcomes: Mapping[Outcome, int]
-    running: tuple[WorkedBlock, ...]
-    remaining: int
-    seconds_left: float | None
-    records: tuple[Record, ...]
-    doubts: tuple[tuple[str, Doubt], ...]
-    damaged: tuple[DamagedFile, ...]
-    kept: Mapping[str, int]
+    alive: bool = Field(description="whether the executor is alive")
+    label: str | None = Field(description="the setting of its run in words")
+    step: int | None = Field(description="the steps that the run has done")
 
 
-def status(folder: SweepFolder, *, last_doubts: int = 5) -> Status:
-    """Return the state of the sweep. Raises DamagedFile or FileNotFoundError if its manifest cannot be read."""
-    manifest = Manifest.read(folder.manifest)
+class RunDoubt(Frozen):
+    """A doubt about one run."""
+
+    run: str = Field(description="the run's name")
+    label: str = Field(description="its setting in words")
+    repeat: int = Field(description="its number among the runs of its setting, from 0")
+    doubt: Doubt = Field(description="the doubt")
+
+
+class SweepStatus(Frozen):
+    """The state of a sweep's runs."""
+
+    sweep: str = Field(description="the sweep's name")
+    revision: int = Field(description="the number of its plan")
+    planned: int = Field(description="the runs that the plan wants")
+    settled: int = Field(description="those of them that have an answer")
+    remaining: int = Field(description="the others")
+    outcomes: dict[Outcome, int] = Field(description="the number of runs by outcome")
+    seconds_left: float | None = Field(description="about how long the remaining runs take, null if unknown")
+    running: tuple[LockedBlock, ...] = Field(description="the blocks that are being measured")
+    kept: dict[str, int] = Field(description="why runs have no record, and how many")
+    doubts: tuple[RunDoubt, ...] = Field(description="the last few doubts")
+    damaged: tuple[str, ...] = Field(description="records that cannot be read, and why")
+
+
+def status(folder: SweepFolder, manifest: Manifest) -> SweepStatus:
+    """Return the state of the sweep with this plan."""
     records, damaged = [], []
     for run in manifest.wanted_runs():
         try:
             record = RunFolder(folder.run(run), run).record()
         except DamagedFile as error:
-            damaged.append(error)
+            damaged.append(str(error))
             continue
         if record is not None:
             records.append(record)
-    outcomes = Counter(record.outcome for record in records)
-    remaining = len(manifest.wanted_runs()) - sum(record.outcome.settled for record in records)
+    planned, settled = len(manifest.wanted_runs()), sum(record.outcome.settled for record in records)
+    labels = {setting.name: label(setting.axes) for setting in manifest.settings}
     latest = sorted(records, key=lambda record: record.finished_at, reverse=True)
-    doubts = [(record.run, doubt) for record in latest for doubt in record.doubts]
-    return Status(
+    doubts = [
+        RunDoubt(run=record.run, label=labels.get(record.setting, record.setting), repeat=record.repeat, doubt=doubt)
+        for record in latest
+        for doubt in record.doubts
+    ]
+    return SweepStatus(
         sweep=folder.name,
-        planned=len(manifest.wanted_runs()),
-        outcomes=outcomes,
-        running=tuple(_running(folder, manifest)),
-        remaining=remaining,
-        seconds_left=_seconds_left(records, remaining),
-        records=tuple(records),
-        doubts=tuple(doubts[:last_doubts]),
+        revision=manifest.revision,
+        planned=planned,
+        settled=settled,
+        remaining=planned - settled,
+        outcomes=dict(sorted(Counter(record.outcome for record in records).items())),
+        seconds_left=_seconds_left(records, planned - settled),
+        running=tuple(_locked_blocks(folder, manifest, labels)),
+        kept=dict(count_not_run_reasons(folder, manifest)),
+        doubts=tuple(doubts[:_LAST_DOUBTS]),
         damaged=tuple(damaged),
-        kept=reasons_not_run(folder, manifest),
     )
 
 
 def _seconds_left(records: Sequence[Record], remaining: int) -> float | None:
-    took = [
-        record.wall_seconds for record in records if record.outcome is not Outcome.unsupported
-    ]  # those take no time
-    return remaining * statistics.fmean(took) if took else None
+    seconds = [record.wall_seconds for record in records if record.outcome is not Outcome.unsupported]
+    return remaining * statistics.fmean(seconds) if seconds and remaining else None
 
 
-def _running(folder: SweepFolder, manifest: Manifest) -> Iterator[WorkedBlock]:
+def _locked_blocks(folder: SweepFolder, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[LockedBlock]:
     for block in manifest.blocks:
-        path = folder.hold(block.name)
-        hold = read_hold(path)
-        if hold is not None:
-            step = steps_done(folder, hold.run) if hold.run else None
-            yield WorkedBlock(hold, living(hold, path), step)
+        path = folder.lock(block.name)
+        if (owner := read_lock(path)) is not None:
+            yield LockedBlock(
+                **dict(owner),
+                alive=is_live(owner, path),
+                label=labels.get(Run.parse(owner.run).setting, owner.run) if owner.run else None,
+                step=steps_done(folder, owner.run) if owner.run else None,
+            )

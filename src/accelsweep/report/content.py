@@ -13,7 +13,7 @@ from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Certainty, Choice, Findings, Recommendation, SettingFinding
 from accelsweep.records.layout import RunsPlace
-from accelsweep.records.run_record import doubt_in_words
+from accelsweep.records.run_record import doubt_description
 from accelsweep.report import units as fmt
 from accelsweep.report.captions import CAPTIONS, TABLE_FIGURES
 from accelsweep.report.figures.breakdown import breakdown_figure
@@ -199,7 +199,7 @@ def _tile(name: str, value: Estimate | None, baseline: Estimate | None, *more: s
 
 def _memory_tile(setting: SettingFinding, other: SettingFinding | None) -> Tile:
     entry = metric_entry(setting, MEMORY_METRICS)
-    details = [setting.memory_words if entry.order is not None else entry.detail]
+    details = [setting.memory_description if entry.order is not None else entry.detail]
     if other is not None and (baseline := metric_entry(other, MEMORY_METRICS)).order is not None:
         details.append(f"baseline {baseline.text}")
     return Tile("Memory", entry.text, ", ".join(filter(None, details)))
@@ -234,7 +234,7 @@ def main_doubt(advice: Recommendation, doubts: Sequence[Doubt]) -> MainDoubt | N
     if doubts:
         main = next((doubt for doubt in doubts if doubt.disturbing), doubts[0])
         affected = re.match(r"(\d+ of \d+ runs): ", main.message)
-        text = capitalized(doubt_in_words(main)) + (f" in {affected[1]}" if affected else "")
+        text = capitalized(doubt_description(main)) + (f" in {affected[1]}" if affected else "")
         return MainDoubt(text, main.code, main.remedy, minutes)
     if advice.certainty is Certainty.sure or not minutes:
         return None

@@ -24,7 +24,7 @@ from markupsafe import Markup
 
 from accelsweep.errors import AccelsweepError
 from accelsweep.files import lease_folder, write_bytes_atomically
-from accelsweep.records.run_record import doubt_in_words
+from accelsweep.records.run_record import doubt_description
 from accelsweep.report.content import Content, method_of
 from accelsweep.report.figures.figure import DataRow, Figure
 from accelsweep.report.table_model import Entry, ReportTable
@@ -131,7 +131,7 @@ def _environment(folder: Path) -> jinja2.Environment:
     environment.filters |= {
         "sentence": sentence,
         "in_about": in_about,
-        "in_words": doubt_in_words,
+        "in_words": doubt_description,
         "capital": capitalized,
     }
     return environment

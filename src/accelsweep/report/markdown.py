@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from accelsweep.records.run_record import doubt_in_words
+from accelsweep.records.run_record import doubt_description
 from accelsweep.report.content import Content, MainDoubt, method_of
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.table_model import Detail, ReportTable
@@ -65,7 +65,7 @@ def _first_screen(content: Content) -> list[str]:
     if content.doubts:
         parts.append("### Reasons to doubt this")
         parts += _list(
-            f"{doubt_in_words(doubt)} ({doubt.code}): {sentence(doubt.message)} {sentence(doubt.remedy)}"
+            f"{doubt_description(doubt)} ({doubt.code}): {sentence(doubt.message)} {sentence(doubt.remedy)}"
             for doubt in content.doubts
         )
     if advice.settle:

@@ -14,7 +14,7 @@ import vl_convert
 
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.files import set_aside_non_file
-from accelsweep.records.file_times import bring_all_back
+from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MARKDOWN, PAGE, ReportPlace, SweepFolder, sweep_parser
 from accelsweep.report.captions import CAPTIONS
@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
     def write() -> None:
         folder = SweepFolder.of(root)
         print(write_report(folder))  # noqa: T201 - a command's answer
-        bring_all_back(folder)
+        clamp_sweep_times(folder)
 
     return exit_code_of(write)
 

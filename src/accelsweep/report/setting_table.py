@@ -13,7 +13,7 @@ from accelsweep import registry
 from accelsweep.metrics import MEMORY_METRICS, Meaning, metrics
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings, SettingFinding
-from accelsweep.records.run_record import doubt_in_words
+from accelsweep.records.run_record import doubt_description
 from accelsweep.registry import Feature
 from accelsweep.report import units as fmt
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
@@ -88,7 +88,7 @@ def settings_table(findings: Findings) -> ReportTable:
 
 def _row(findings: Findings, setting: SettingFinding) -> tuple[Entry, ...]:
     repeats = "" if setting.measured == setting.planned else f"{setting.measured} of {setting.planned} repeats"
-    doubts = "; ".join(doubt_in_words(doubt) for doubt in setting.doubts)
+    doubts = "; ".join(doubt_description(doubt) for doubt in setting.doubts)
     return (
         Entry(setting.label, repeats, tone="baseline" if setting.setting == findings.baseline else ""),
         _estimate_entry(setting.rate),
@@ -192,7 +192,8 @@ def _details(setting: SettingFinding, common_scopes: Collection[str], known: Col
             continue
         detail = entry.detail.removesuffix(_scope(setting, names)).strip() if title in common_scopes else entry.detail
         text = fmt.share(entry.order) if title == "MFU" else entry.text
-        yield Detail(title, ", ".join(filter(None, (text, detail, setting.memory_words if title == "Memory" else ""))))
+        share = setting.memory_description if title == "Memory" else ""
+        yield Detail(title, ", ".join(filter(None, (text, detail, share))))
     if setting.bottleneck is not None:
         yield Detail("Bottleneck", f"{setting.bottleneck.verdict}: {setting.bottleneck.evidence}")
     if setting.verdict is Verdict.baseline:
@@ -206,7 +207,7 @@ def _details(setting: SettingFinding, common_scopes: Collection[str], known: Col
         yield Detail("Quality against the baseline", fmt.estimate_text(difference))
     yield from (Detail("Not measured", reason) for reason in setting.reasons)
     for doubt in setting.doubts:
-        text = f"{doubt_in_words(doubt)} ({doubt.code}): {doubt.message.rstrip('.')}. {fmt.sentence(doubt.remedy)}"
+        text = f"{doubt_description(doubt)} ({doubt.code}): {doubt.message.rstrip('.')}. {fmt.sentence(doubt.remedy)}"
         yield Detail("Doubt", text)
     yield Detail(
         "Repeats", f"{setting.measured} of {setting.planned} measured; the setting is {setting.setting} in files"

@@ -26,7 +26,7 @@ import psutil
 import typer
 
 from accelsweep.errors import AccelsweepError
-from accelsweep.records.file_times import bring_all_back
+from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.redaction import masked
 from accelsweep.signals import exit_code_of
@@ -135,9 +135,9 @@ def follow(
         signal.signal(number, lambda *_: stop.set())
     has_ended = _process_watch(until_pid)
     if _has_all(folder, tracking_uri):
-        while not (stop.is_set() or has_ended() or folder.holds()):
+        while not (stop.is_set() or has_ended() or folder.locks()):
             stop.wait(_POLL_SECONDS)
-        if not folder.holds() and _has_all(folder, tracking_uri):
+        if not folder.locks() and _has_all(folder, tracking_uri):
             return None
     publisher = LivePublisher(folder, resolve_uri(folder.home, tracking_uri), echo)
     try:
@@ -188,7 +188,7 @@ def _publish(options: argparse.Namespace) -> None:
     if options.follow:
         result = follow(folder, uri, until_pid=options.until_pid, echo=typer.echo)
     else:
-        bring_all_back(folder)
+        clamp_sweep_times(folder)
         result = None if verified_up_to_date(folder, uri) else publish(folder, uri, echo=typer.echo)
     typer.echo(result or f"{folder.name}: MLflow has everything already")
 

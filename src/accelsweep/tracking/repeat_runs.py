@@ -255,6 +255,6 @@ def _record_tags(record: Record, finished: FinishedRun, damage: DamagedFile | No
 
 def _run_note(record: Record, damage: DamagedFile | None) -> str:
     lines = [f"**{record.outcome}**" + (f": {record.reason}" if record.reason else "")]
-    lines += ["", f"The raw steps were left out: {damage.path.name}: {damage.why}."] if damage else []
+    lines += ["", f"The raw steps were left out: {damage.path.name}: {damage.reason}."] if damage else []
     missing = {name: metric.reason for name, metric in record.metrics.items() if metric.value is None}
     return "\n".join(lines + note_sections(record.doubts, missing))

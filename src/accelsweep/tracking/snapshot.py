@@ -10,7 +10,7 @@ from typing import Any
 from accelsweep.errors import DamagedFile
 from accelsweep.files import sha256_file
 from accelsweep.plain_json import canonical_json, sha256_text
-from accelsweep.records.file_lock import living_hold
+from accelsweep.records.file_lock import live_lock
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
@@ -110,7 +110,7 @@ def take_snapshot(folder: SweepFolder, previous: Snapshot | None = None, *, live
                 finished[run] = item
         except DamagedFile as error:
             damaged.append(str(error))
-    holds = [hold for block in manifest.blocks if (hold := living_hold(folder.hold(block.name)))]
+    holds = [hold for block in manifest.blocks if (hold := live_lock(folder.lock(block.name)))]
     unfinished = set(planned_runs) - finished.keys()
     return Snapshot(
         folder=folder,

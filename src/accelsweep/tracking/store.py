@@ -23,7 +23,7 @@ from pydantic import Field
 from accelsweep.errors import InputError
 from accelsweep.files import create_exclusively, is_non_file
 from accelsweep.json_documents import Document
-from accelsweep.records.cleanup import NEW_DATABASE, sweep_up_databases
+from accelsweep.records.cleanup import NEW_DATABASE, remove_stale_databases
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
 from accelsweep.tracking.mlflow_run import CREATED_TAG, KEY_TAG, NOTE_TAG, PARENT_TAG, PUBLISHED_TAG, SOURCE_TAG
@@ -254,7 +254,7 @@ def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
     path = sqlite_path(uri)
     if path is None:
         return
-    sweep_up_databases(path)
+    remove_stale_databases(path)
     if is_non_file(path):  # opening a FIFO would block
         raise StoreDamaged(path, "it is not a regular file", sweep)
     if path.exists():

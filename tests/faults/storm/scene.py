@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.records.file_lock import living_hold
+from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Hold
+from accelsweep.records.plan import LockOwner
 
 _WAITS_SECONDS = {
     "while it plans": 2.0,
@@ -116,8 +116,8 @@ class Scene:
             if fits:
                 yield process
 
-    def _holds(self) -> Iterator[Hold]:
-        return filter(None, map(living_hold, self.folder.holds()))
+    def _holds(self) -> Iterator[LockOwner]:
+        return filter(None, map(live_lock, self.folder.locks()))
 
     def submitted(self) -> bool:
         """Return whether this command's Snakemake has submitted a job to Slurm."""

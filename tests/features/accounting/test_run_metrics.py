@@ -9,7 +9,7 @@ from queued_sweep import NO_COUNTER, account_for, on_slurm
 
 from accelsweep.analysis.analyse_sweep import analyse_folder
 from accelsweep.analysis.collect import read_runs
-from accelsweep.analysis.run_results import Reading, RunRow
+from accelsweep.analysis.run_results import RunRow
 from accelsweep.features.accounting.sacct import accounting_file
 from accelsweep.features.archives.check import checked
 from accelsweep.features.archives.pack import pack
@@ -82,16 +82,16 @@ def test_a_job_that_the_cluster_does_not_know_has_the_reason(queued: SweepFolder
     for row in unknown:
         assert {(row.metrics[name].value, row.metrics[name].reason) for name in JOB} == {(None, "job 22 is not known")}
     known = next(row for row in rows_of(queued) if row.recorded and row.repeat == 0)
-    assert known.metrics["job_energy_joules"] == Reading(
+    assert known.metrics["job_energy_joules"] == Metric(
         None, "J", NO_COUNTER, known.metrics["job_energy_joules"].scope, "slurm"
     )
 
 
 def test_accounts_change_no_record_and_no_other_number(queued: SweepFolder) -> None:
-    without, records = analyse_folder(queued), {path: path.read_bytes() for path in queued.records_on_top()}
+    without, records = analyse_folder(queued), {path: path.read_bytes() for path in queued.latest_records()}
     account_for(queued, 5.0, 50.0, 500.0)
     found = analyse_folder(queued)
-    assert {path: path.read_bytes() for path in queued.records_on_top()} == records
+    assert {path: path.read_bytes() for path in queued.latest_records()} == records
     own = [
         {name: one for name, one in setting.metrics.items() if name not in {*JOB, *RESULT}}
         for setting in found.settings

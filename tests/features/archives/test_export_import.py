@@ -20,7 +20,7 @@ from example_sweep import build_example_sweep
 from accelsweep.analysis.analyse_sweep import analyse_folder
 from accelsweep.analysis.collect import collect
 from accelsweep.cli.sweeps import compare_sweeps
-from accelsweep.driver.finalize import finish
+from accelsweep.driver.finalize import finalize
 from accelsweep.errors import AccelsweepError, InputError, NewerFile
 from accelsweep.features.archives import check
 from accelsweep.features.archives.check import RefusedArchive
@@ -29,7 +29,7 @@ from accelsweep.features.archives.pack import LISTING
 from accelsweep.plain_json import canonical_json
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, Hold, Manifest
+from accelsweep.records.plan import Block, LockOwner, Manifest
 from accelsweep.records.run_record import Record
 
 pytestmark = pytest.mark.heavy
@@ -42,7 +42,7 @@ DEVICE = (stat.S_IFCHR | 0o666) << 16
 def exported(tmp_path_factory):
     """The example sweep, one of whose records is damaged, and its archive; tests must not change either."""
     folder = build_example_sweep(tmp_path_factory.mktemp("exported"))
-    record = folder.records_on_top()[0]
+    record = folder.latest_records()[0]
     record.write_bytes(record.read_bytes()[:-100])
     return folder, export_sweep(folder.home, "example", None)
 
@@ -68,7 +68,7 @@ def test_findings_and_report_come_out_of_an_archive_byte_for_byte(exported, tmp_
     assert brought.findings.read_bytes() == folder.findings.read_bytes()
     assert files_below(brought.report) == files_below(folder.report)
     before = files_below(brought.root)
-    finish(brought)
+    finalize(brought)
     assert files_below(brought.root) == before, "the report command comes to the same"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reports", "sweeps"]
 
@@ -151,8 +151,8 @@ def test_an_export_replaces_no_file(exported, tmp_path):
 def test_a_sweep_that_is_being_run_is_not_packed(tmp_path):
     folder = build_example_sweep(tmp_path)
     block = Manifest.read(folder.manifest).blocks[0].name
-    hold = Hold(block=block, host="another", pid=1, process_started=0.0, since="now")
-    hold.write(folder.hold(block))
+    hold = LockOwner(block=block, host="another", pid=1, process_started=0.0, since="now")
+    hold.write(folder.lock(block))
     with pytest.raises(AccelsweepError, match="is being run by process 1 on another"):
         export_sweep(tmp_path, "example", None)
     assert not (tmp_path / "example.zip").exists()
@@ -167,14 +167,14 @@ def unusual(tmp_path_factory):
     home = tmp_path_factory.mktemp("unusual")
     folder = build_example_sweep(home / "here")
     held = Manifest.read(folder.manifest).blocks[2].name
-    hold = Hold(block=held, host="another", pid=1, process_started=0.0, since="now")
-    hold.write(folder.hold(held))
-    os.utime(folder.hold(held), (0, 0))
+    hold = LockOwner(block=held, host="another", pid=1, process_started=0.0, since="now")
+    hold.write(folder.lock(held))
+    os.utime(folder.lock(held), (0, 0))
     block = Block.read(first_block(folder)).model_dump(mode="json")
     for config in block["configs"].values():
         config["data"]["store"] = "postgresql://me:hunter2@host/db"
     Block.model_validate(block).write(first_block(folder))
-    run = next(path.parent.name for path in folder.records_on_top() if folder.steps(path.parent.name).exists())
+    run = next(path.parent.name for path in folder.latest_records() if folder.steps(path.parent.name).exists())
     folder.steps(run).write_bytes(b"PAR1 and no more")
     archive = export_sweep(folder.home, "example", None)
     (home / "there").mkdir()
@@ -187,9 +187,9 @@ def first_block(folder):
 
 def test_why_a_run_has_no_record_does_not_depend_on_the_machine_that_asks(unusual):
     folder, _, brought = unusual
-    assert "process 1 on another, ended without a word" in folder.findings.read_text()
+    assert "process 1 on another, died without a message" in folder.findings.read_text()
     assert brought.findings.read_bytes() == folder.findings.read_bytes()
-    assert brought.holds() == []
+    assert brought.locks() == []
 
 
 def test_a_secret_in_an_address_is_in_no_file_of_an_archive(unusual):
@@ -206,7 +206,7 @@ def test_steps_that_are_no_table_are_left_out_here_as_where_they_were_packed(unu
 
 def test_an_archive_holds_no_log_no_hold_and_no_earlier_attempt(exported):
     folder, archive = exported
-    run = folder.records_on_top()[0].parent
+    run = folder.latest_records()[0].parent
     assert {"sweep/manifest.json", "sweep/findings.json", "report/index.html"} <= set(contents_of(archive).files)
     assert (run / "run.log").exists()
     assert not [name for name in members(archive) if name.endswith((".log", ".claim.json")) or "attempts" in name]
@@ -357,7 +357,7 @@ HARMFUL = {
     _record_of_another_run: "it is the record of another run",
     _record_of_no_time: "'yesterday' is no time in ISO 8601",
     _block_of_another_name: "it is of another block",
-    _plan_that_leaves_the_folder: "the plan holds the name '../../../victim-r0'",
+    _plan_that_leaves_the_folder: "the plan contains the name '../../../victim-r0'",
     _no_plan: "it holds no sweeps/example/manifest.json",
     _name_that_leaves_the_folder: "name",
 }
@@ -435,7 +435,7 @@ def test_what_is_no_file_is_no_archive(tmp_path, what):
         path.mkdir()
     elif what == "pipe":
         os.mkfifo(path)
-    with pytest.raises(InputError, match="there is no file" if what == "nothing" else "something else stands"):
+    with pytest.raises(InputError, match="there is no file" if what == "nothing" else "something else is in its place"):
         import_archive(tmp_path, path, None)
 
 
@@ -446,7 +446,7 @@ def test_opening_an_archive_runs_none_of_the_code_that_it_names(exported, tmp_pa
     folder, _ = exported
     shutil.copytree(folder.root, tmp_path / "sweeps" / "example")
     theirs = SweepFolder(tmp_path, "example")
-    for path in theirs.records_on_top():
+    for path in theirs.latest_records():
         record = Record.read(path).model_dump(mode="json")
         record["config"] |= {
             "model": {"_target_": "evil.Model"},
@@ -464,5 +464,5 @@ def test_opening_an_archive_runs_none_of_the_code_that_it_names(exported, tmp_pa
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=home, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    assert b"evil.Model" in canonical_json(Record.read(theirs.records_on_top()[0]).config.raw).encode()
+    assert b"evil.Model" in canonical_json(Record.read(theirs.latest_records()[0]).config.raw).encode()
     assert sorted(path.name for path in home.iterdir()) == ["evil.py", "reports", "sweeps"]

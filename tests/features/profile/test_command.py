@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from accelsweep.cli.runs import full_name
+from accelsweep.cli.runs import resolve_setting
 from accelsweep.errors import InputError, NewerFile
 from accelsweep.features.profile.command import profile_settings
 from accelsweep.features.profile.model import SettingProfile, profiles_folder
@@ -32,7 +32,7 @@ def test_a_setting_is_named_by_its_words_its_values_or_its_beginning(example_swe
         if setting.axes == {"devices": 1, "batch_size": 32, "precision": "32-true"}
     ]
     for typed in (setting.name, setting.name[:6], BASELINE, "precision=32-true batch_size=32 devices=1"):
-        assert full_name(example_sweep, typed) == setting.name
+        assert resolve_setting(example_sweep, typed) == setting.name
 
 
 def test_a_wrong_setting_is_refused_with_the_nearest_one(example_sweep):
@@ -55,7 +55,7 @@ def test_a_setting_without_a_measured_run_is_refused(example_sweep):
 
 @pytest.mark.parametrize("changes", [{"task": "kernels"}, {"task": "inference", "serving": {"generator": "loadgen"}}])
 def test_a_task_without_steps_of_a_model_is_refused(example_sweep, changes):
-    setting = full_name(example_sweep, BASELINE)
+    setting = resolve_setting(example_sweep, BASELINE)
     for planned in Manifest.read(example_sweep.manifest).blocks:
         path = example_sweep.block(planned.name)
         raw = Block.read(path).model_dump(mode="json")

@@ -17,11 +17,12 @@ from accelsweep.cli.options import AsJson, DryRun, FailIf, complete_override
 from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.config.versions import Version
 from accelsweep.driver.console import say
-from accelsweep.driver.json_output import Answer, AnswerPart
-from accelsweep.driver.plan_preview import made_plan, show_plan
+from accelsweep.driver.json_output import Answer
+from accelsweep.driver.plan_preview import plan_to_show, show_plan
 from accelsweep.driver.request import Extension, Request
-from accelsweep.driver.run_sweep import carried_out, found_by
+from accelsweep.driver.run_sweep import new_findings, run_sweep
 from accelsweep.errors import InputError, nearest
+from accelsweep.json_documents import Frozen
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
@@ -50,18 +51,7 @@ TwoVersions = Annotated[
 ]
 
 
-# The answer of `accelsweep ab`.
-
-
-class ComparedVersion(AnswerPart):
-    """A version, the one that the others are compared with first."""
-
-    name: str = Field(description="the name as it was typed")
-    kind: str = Field(description="what the digest is of: `commit`, `files` or `environment`")
-    digest: str = Field(description="the commit's hash, or the digest of the files or of the environment's packages")
-
-
-class VersionedSetting(AnswerPart):
+class VersionedSetting(Frozen):
     """A setting in a later version, beside the same setting in the first one."""
 
     setting: str = Field(description="the setting's name in files")
@@ -86,7 +76,7 @@ class AbAnswer(Answer):
 
     sweep: str = Field(description="the sweep's name")
     headline: str = Field(description="the report's headline")
-    versions: tuple[ComparedVersion, ...] = Field(description="what was compared")
+    versions: tuple[Version, ...] = Field(description="what was compared")
     family: int = Field(description="the number of ratios whose intervals hold together")
     confidence: float = Field(description="the confidence with which they do")
     threshold: float = Field(description="the relative difference below which a change does not matter")
@@ -198,7 +188,7 @@ class VersionsRequest(Extension):
     preview: bool = False
 
     @property
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """The versions and the gate, as they are typed."""
         pythons = [word for path in self.pythons for word in ("--python", path)]
         return [*self.names, *pythons, *(["--fail-if", self.fail_if] if self.fail_if is not None else [])]
@@ -258,8 +248,8 @@ def measured_versions(home: Path, request: Request) -> tuple[int, VersionsFound 
 
     asked = asked_versions(request)
     gate = asked.gate
-    ended = carried_out(home, asked.resolved(home, request))
-    if (found := found_by(home, ended)) is None:
+    ended = run_sweep(home, asked.resolved(home, request))
+    if (found := new_findings(home, ended)) is None:
         return ended.code, None
     findings, manifest = found
     if gate is None:
@@ -308,7 +298,7 @@ def preview_versions(home: Path, request: Request, *, as_json: bool = False, for
     check_format(form)
     asked = asked_versions(request).model_copy(update={"preview": True})
     request = asked.resolved(home, replace(request, extension=asked))
-    show_plan(home, made_plan(home, request), as_json=as_json)
+    show_plan(home, plan_to_show(home, request), as_json=as_json)
 
 
 def _answer(found: VersionsFound) -> AbAnswer:
@@ -320,7 +310,7 @@ def _answer(found: VersionsFound) -> AbAnswer:
     return AbAnswer(
         sweep=findings.sweep,
         headline=findings.recommendation.headline,
-        versions=tuple(map(ComparedVersion.model_validate, manifest.compared)),
+        versions=manifest.compared,
         family=findings.family,
         confidence=findings.confidence,
         threshold=findings.threshold,

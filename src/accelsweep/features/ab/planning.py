@@ -19,7 +19,7 @@ from accelsweep.planning import target_check
 from accelsweep.planning.checked_grid import CheckedGrid, VersionedGrid, checked_grid
 from accelsweep.planning.source_digests import ImportPath, brings, lies_below, path_of_version, source_digests, targets
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Excluded, in_any_version
+from accelsweep.records.plan import Excluded, axes_without_version
 from accelsweep.run_config import VERSION
 
 
@@ -108,9 +108,9 @@ def _differences(grids: Sequence[tuple[Version, CheckedGrid]]) -> list[str]:
 
 def _changed(first: CheckedGrid, other: CheckedGrid) -> Iterator[tuple[str, Any, Any]]:
     """Yield the keys whose values two versions configure differently, with both values."""
-    theirs = {in_any_version(setting.axes): setting.config.raw for setting in other.settings.values()}
+    theirs = {axes_without_version(setting.axes): setting.config.raw for setting in other.settings.values()}
     for setting in first.settings.values():
-        ours, now = setting.config.raw, theirs.get(in_any_version(setting.axes), {})
+        ours, now = setting.config.raw, theirs.get(axes_without_version(setting.axes), {})
         for key in dict.fromkeys([*dotted_keys(ours), *dotted_keys(now)]) if now else ():
             pair = tuple(None if (found := look_up(one, key)) is MISSING else found for one in (ours, now))
             if (
@@ -149,7 +149,7 @@ def _side_by_side(each: Sequence[Iterable[Setting]]) -> list[Setting]:
     found: dict[str, list[Setting]] = {}
     for settings in each:
         for setting in settings:
-            found.setdefault(in_any_version(setting.axes), []).append(setting)
+            found.setdefault(axes_without_version(setting.axes), []).append(setting)
     return [setting for settings in found.values() for setting in settings]
 
 

@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 from pydantic import model_validator
 
 from accelsweep.analysis.collect import utf8_safe
-from accelsweep.analysis.run_results import Reading, RunRow
+from accelsweep.analysis.run_results import RunRow
 from accelsweep.errors import AccelsweepError, DamagedFile
 from accelsweep.json_documents import Document, Frozen
+from accelsweep.metrics import Metric
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_records
@@ -254,28 +255,28 @@ def accounted(folder: SweepFolder, rows: Sequence[RunRow]) -> list[RunRow]:
     ]
 
 
-def _metrics(row: RunRow, job: JobAccount) -> Iterator[tuple[str, Reading]]:
+def _metrics(row: RunRow, job: JobAccount) -> Iterator[tuple[str, Metric]]:
     reason = None if job.reason is None else utf8_safe(job.reason)
     no_energy = reason or (None if job.energy_reason is None else utf8_safe(job.energy_reason))
-    yield "job_queue_seconds", Reading(job.queue_seconds, "s", reason, _JOB, PROVENANCE)
-    yield "job_elapsed_seconds", Reading(job.elapsed_seconds, "s", reason, _JOB, PROVENANCE)
-    yield "job_energy_joules", Reading(job.energy_joules, "J", no_energy, _NODES, PROVENANCE)
+    yield "job_queue_seconds", Metric(job.queue_seconds, "s", reason, _JOB, PROVENANCE)
+    yield "job_elapsed_seconds", Metric(job.elapsed_seconds, "s", reason, _JOB, PROVENANCE)
+    yield "job_energy_joules", Metric(job.energy_joules, "J", no_energy, _NODES, PROVENANCE)
     result = _result(row)
     if result is None:
         return
     yield "time_to_result_seconds", result
     total = None if result.value is None or job.queue_seconds is None else result.value + job.queue_seconds
     scope, provenance = f"the job's wait, then {result.scope}", f"clock and {PROVENANCE}"
-    yield "time_to_result_with_queue_seconds", Reading(total, "s", result.reason or reason, scope, provenance)
+    yield "time_to_result_with_queue_seconds", Metric(total, "s", result.reason or reason, scope, provenance)
 
 
-def _result(row: RunRow) -> Reading | None:
+def _result(row: RunRow) -> Metric | None:
     """Return the time to the run's result without the queue; None where its task has no such result."""
     target = row.metrics.get("time_to_target_wall_seconds")
     if target is not None:
-        return Reading(target.value, "s", target.reason, _TARGET, "clock")
+        return Metric(target.value, "s", target.reason, _TARGET, "clock")
     samples, rate = row.value("epoch_samples"), row.value("samples_per_second")
-    return Reading(samples / rate, "s", None, _EPOCH, "clock") if samples and rate else None
+    return Metric(samples / rate, "s", None, _EPOCH, "clock") if samples and rate else None
 
 
 def main(arguments: list[str] | None = None) -> int:

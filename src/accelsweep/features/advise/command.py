@@ -156,8 +156,9 @@ def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = F
     each = given or _epoch_samples(findings)
     found = advise(findings, prices, Training(each * epochs, epochs), terms)
     if as_json:
-        bounds = {"deadline_hours": terms.hours, "budget_usd": terms.usd}
-        say(AdviseAnswer.made_of(found, sweep=name, epochs=epochs, samples=each, **bounds).text())
+        asked_for = {"sweep": name, "epochs": epochs, "samples": each}
+        limits = {"deadline_hours": terms.hours, "budget_usd": terms.usd}
+        say(AdviseAnswer.model_validate({**dict(found), **asked_for, **limits}).text())
         return
     _print(name, found)
 

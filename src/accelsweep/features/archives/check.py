@@ -38,9 +38,9 @@ from accelsweep.features.archives.pack import (
 )
 from accelsweep.files import open_regular
 from accelsweep.json_documents import Document
-from accelsweep.records.layout import STEPS_FILE, SweepFolder, inside
+from accelsweep.records.layout import STEPS_FILE, SweepFolder, check_file_name
 from accelsweep.records.plan import Block, Done, Manifest
-from accelsweep.records.run_files import own_record
+from accelsweep.records.run_files import check_record
 from accelsweep.records.run_record import Record
 from accelsweep.records.stop_reasons import Halt
 from accelsweep.run_config import Run
@@ -103,7 +103,7 @@ def checked(path: Path) -> Iterator[CheckedArchive]:
     try:
         file = open_regular(path)
     except DamagedFile as error:
-        raise RefusedArchive(path, error.why) from None
+        raise RefusedArchive(path, error.reason) from None
     with file:
         _check_end(path, file)
         try:
@@ -144,7 +144,7 @@ def _contents(path: Path, archive: zipfile.ZipFile) -> Contents:
     try:
         contents = Contents.unsealed(b"".join(_chunks(path, archive, LISTING)), path / LISTING)
     except DamagedFile as error:
-        raise RefusedArchive(path, f"{LISTING}: {error.why}") from None
+        raise RefusedArchive(path, f"{LISTING}: {error.reason}") from None
     wrong = next((place for place in contents.files if not is_place(place)), None)
     if wrong is not None:
         raise RefusedArchive(path, f"it lists {wrong!r}, which is no file of a sweep")
@@ -184,14 +184,14 @@ def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
         try:
             _check_names(kind.unsealed(b"".join(chunks), path / member), path / member, place)
         except DamagedFile as error:
-            raise RefusedArchive(path, f"{member}: {error.why}") from None
+            raise RefusedArchive(path, f"{member}: {error.reason}") from None
 
 
 def _check_names(document: Document, path: Path, place: str) -> None:
     """Raise DamagedFile if a document is at the path of another one, or names runs outside of the folder."""
     parts = PurePosixPath(place).parts
     if isinstance(document, Record):
-        own_record(document, path, parts[2])
+        check_record(document, path, parts[2])
         _check_time(document.started_at, path)
         _check_time(document.finished_at, path)
     elif isinstance(document, Block | Done | Halt):
@@ -200,9 +200,9 @@ def _check_names(document: Document, path: Path, place: str) -> None:
             raise DamagedFile(path, f"it is of another block, {named!r}")
     elif isinstance(document, Manifest):
         for block in document.blocks:
-            inside(block.name)
+            check_file_name(block.name)
             for run in block.runs:
-                Run.parse(inside(run))
+                Run.parse(check_file_name(run))
     else:
         for file in registry.files():
             if file.model and file.check and isinstance(document, registry.load(file.model)):

@@ -40,7 +40,7 @@ from accelsweep.records.layout import (
 )
 from accelsweep.records.plan import Block, Done, Manifest
 from accelsweep.records.run_record import Record
-from accelsweep.records.stop_reasons import Halt, Why, why_not_run
+from accelsweep.records.stop_reasons import Halt, StopReason, not_run_reason
 from accelsweep.redaction import without_secrets
 from accelsweep.significant_digits import gib
 
@@ -186,8 +186,8 @@ def _block_sources(folder: SweepFolder) -> Iterator[tuple[str, Path | bytes]]:
         if folder.done(block.name).is_file():
             yield f"sweep/blocks/{block.name}.done.json", folder.done(block.name)
         absent = not all(folder.record(run).is_file() for run in block.runs)
-        if absent and (why := why_not_run(folder, block.name)) != Why.never_began:
-            yield f"sweep/blocks/{block.name}.halt.json", Halt(block=block.name, why=why).sealed()
+        if absent and (why := not_run_reason(folder, block.name)) != StopReason.never_began:
+            yield f"sweep/blocks/{block.name}.halt.json", Halt(block=block.name, reason=why).sealed()
 
 
 def _masked(path: Path) -> Path | bytes:

@@ -18,7 +18,7 @@ from accelsweep.analysis.comparability import incompatibility
 from accelsweep.analysis.compare_sweeps import MACHINE, single_machine_refusal
 from accelsweep.analysis.costs import EPOCH_SAMPLES, PRICED_SAMPLES, RESULTS
 from accelsweep.analysis.intervals import MIN_PAIRS, Family, exponential_estimate, mean, t_interval, welch_interval
-from accelsweep.analysis.run_results import Reading, SettingRuns, group_runs, sorted_runs
+from accelsweep.analysis.run_results import SettingRuns, group_runs, sorted_runs
 from accelsweep.config.prices import Prices, usd_per_hour_on
 from accelsweep.features.claims.judge import (
     Side,
@@ -39,6 +39,7 @@ from accelsweep.features.claims.model import ClaimFigure, ClaimFinding, Claims, 
 from accelsweep.features.projection.analysis import project_setting
 from accelsweep.features.projection.model import Projection
 from accelsweep.features.projection.ranges import Range
+from accelsweep.metrics import Metric
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.significant_digits import SECONDS_PER_HOUR, count_of
@@ -111,9 +112,9 @@ def with_costs(group: SettingRuns, prices: Prices) -> SettingRuns:
                 "usd_per_result": rent / results if results else "the run did not train to a target, or missed it",
             }
         readings = {
-            name: Reading(None, COST_UNITS[name], cost)
+            name: Metric(None, COST_UNITS[name], cost)
             if isinstance(cost, str)
-            else Reading(cost, COST_UNITS[name], provenance="a price over a measured rate")
+            else Metric(cost, COST_UNITS[name], provenance="a price over a measured rate")
             for name, cost in costs.items()
         }
         runs.append(replace(run, metrics={**run.metrics, **readings}))

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from accelsweep.cli.options import SweepName, complete_setting
-from accelsweep.cli.runs import full_name
+from accelsweep.cli.runs import resolve_setting
 from accelsweep.driver.console import say
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
 from accelsweep.executor.attempt import rank_environment, standalone_spec
@@ -83,7 +83,7 @@ Setting = Annotated[
 def debug(name: SweepName, setting: Setting) -> None:
     """`accelsweep debug NAME SETTING`."""
     folder = existing_sweep(Path.cwd(), name)
-    result = debug_setting(folder, full_name(folder, setting))
+    result = debug_setting(folder, resolve_setting(folder, setting))
     say(f"{result.outcome}" + (f": {result.reason}" if result.reason else ""))
     for metric in dict.fromkeys(rate for rates in rates_by_task().values() for rate in rates):
         if (rate := result.metrics.get(metric)) is not None and rate.value is not None:

@@ -15,15 +15,14 @@ from pydantic import Field
 from accelsweep.cli.options import AsJson, DryRun, Overrides
 from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.driver.console import say, warn
-from accelsweep.driver.job_queue import refuse_before_submission
-from accelsweep.driver.json_output import Answer, AnswerPart
-from accelsweep.driver.plan_preview import made_plan, show_plan
+from accelsweep.driver.job_queue import check_jobs_accepted
+from accelsweep.driver.json_output import Answer
+from accelsweep.driver.plan_preview import plan_to_show, show_plan
 from accelsweep.driver.request import Extension, Request
-from accelsweep.driver.run_sweep import carried_out, found_by
+from accelsweep.driver.run_sweep import new_findings, run_sweep
 from accelsweep.errors import EXIT_REGRESSION, InputError
-from accelsweep.features.fleet.findings import FleetFinding, NodeVerdict
+from accelsweep.features.fleet.findings import FleetFinding
 from accelsweep.features.fleet.planning import FLEET_TOLERANCE, Fleet
-from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.schedulers.protocol import refuse_without
@@ -53,7 +52,7 @@ class FleetRequest(Extension):
     fleet: Fleet
 
     @property
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """The options that ask for this fleet."""
         return self.fleet.words
 
@@ -79,12 +78,12 @@ class FleetRequest(Extension):
 def measured_nodes(home: Path, request: Request) -> tuple[int, Findings | None]:
     """Measure the nodes of the request's fleet; return the exit code, 3 for a sick node, and what was found of them."""
     assert request.extension is not None
-    ended = carried_out(home, request.extension.resolved(home, request))
-    found = found_by(home, ended)
+    ended = run_sweep(home, request.extension.resolved(home, request))
+    found = new_findings(home, ended)
     fleet = None if found is None else found[0].section(FleetFinding)
     if found is None or fleet is None:
         return ended.code, None
-    return EXIT_REGRESSION if fleet.sick else ended.code, found[0]
+    return EXIT_REGRESSION if fleet.sick_nodes else ended.code, found[0]
 
 
 def with_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
@@ -110,7 +109,7 @@ def with_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
     needs = manifest.blocks[0].resources.model_copy(update={"node": None})
     slurm = site.of_kind(needs.node_kind).slurm
     refuse_unknown_partition(needs, slurm)
-    refuse_before_submission(site, [needs], warn)
+    check_jobs_accepted(site, [needs], warn)
     chosen = chosen_nodes(fleet.asked, needs, slurm)
     for sentence in chosen.left_out:
         say(f"note: {sentence}")
@@ -140,59 +139,28 @@ def _refuse_few_rounds(fleet: Fleet, overrides: tuple[str, ...]) -> None:
         raise InputError(f"{stated} and --each {fleet.each} are two answers to one question: leave out {stated}")
 
 
-# The answer of `accelsweep fleet`.
-
-
-class ComparedNode(AnswerPart):
-    """A node beside the mean of the others."""
-
-    node: str = Field(description="the node's name in the cluster")
-    sick: bool = Field(description="whether it is slower than the tolerance allows, or throttled in most blocks")
-    faults: tuple[str, ...] = Field(description="`slower`, `throttled` and `hotter`, as far as they are shown")
-    verdict: NodeVerdict = Field(description="what the interval of the ratio supports, corrected")
-    reason: str = Field(description="why that is the verdict")
-    ratio: Estimate | None = Field(description="its rate divided by the mean of the other nodes")
-    chance: float | None = Field(description="the corrected p-value of its being slower than the tolerance allows")
-    celsius: float | None = Field(description="the temperature under load")
-    warmer: Estimate | None = Field(description="how many degrees it is warmer than the other nodes")
-    warmer_chance: float | None = Field(description="the corrected p-value of its being hotter by `hotter_by`")
-    blocks: int = Field(description="the blocks that it measured")
-    planned: int = Field(description="the blocks that were planned for it")
-    throttled: int = Field(description="those in which its device was held back")
-    drivers: tuple[str, ...] = Field(description="the drivers that its runs saw")
-    dates: tuple[str, ...] = Field(description="the first and the last day of its runs")
-
-
-class SpreadOfNodes(AnswerPart):
-    """The spread of a setting's rate between nodes and within one."""
-
-    setting: str | None = Field(description="the setting's name in files; null for all settings together")
-    label: str = Field(description="the setting in words")
-    between: Estimate = Field(description="the relative standard deviation between nodes")
-    within: Estimate = Field(description="that from block to block of one node")
-
-
-class FleetAnswer(Answer):
+class FleetAnswer(FleetFinding, Answer):
     """`accelsweep fleet --json`: the nodes, worst first."""
 
     kind: ClassVar[str] = "fleet"
 
     sweep: str = Field(description="the sweep's name")
     headline: str = Field(description="the report's headline")
-    tolerance: float = Field(description="by how much slower than the others a node may be")
-    hotter_by: float = Field(description="the degrees above the others from which a node counts as hotter")
-    correction: str = Field(description="the correction of each list of nodes")
-    confidence: float = Field(description="the confidence of each list")
-    nodes: tuple[ComparedNode, ...] = Field(description="the nodes, worst first")
-    spread: tuple[SpreadOfNodes, ...] = Field(description="how much nodes differ at all")
     sick: tuple[str, ...] = Field(description="the sick nodes by name; then the exit code is 3")
     report: str = Field(description="the path of the page")
 
     @classmethod
     def of(cls, findings: Findings, report: Path) -> FleetAnswer:
-        """Return the answer that these findings of a fleet give."""
-        fleet, headline = findings.section(FleetFinding), findings.recommendation.headline
-        return cls.made_of(fleet, sweep=findings.sweep, headline=headline, report=str(report))
+        """Return the answer from the findings of a fleet."""
+        fleet = findings.section(FleetFinding)
+        assert fleet is not None, "the findings of a fleet have its section"
+        return cls(
+            **dict(fleet),
+            sweep=findings.sweep,
+            headline=findings.recommendation.headline,
+            sick=fleet.sick_nodes,
+            report=str(report),
+        )
 
 
 # `accelsweep fleet`: the same settings on each node of a cluster, and which of the nodes are sick.
@@ -212,7 +180,7 @@ def preview_fleet(home: Path, request: Request, *, as_json: bool = False) -> Non
     assert request.extension is not None
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         asked = request.extension.resolved(home, request)
-    show_plan(home, made_plan(home, asked), as_json=as_json)
+    show_plan(home, plan_to_show(home, asked), as_json=as_json)
 
 
 @measures(without=("add_repeats", "until_decided"), profile="slurm")

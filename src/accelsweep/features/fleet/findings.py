@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
+from pydantic import Field
+
 from accelsweep.analysis.headline import advice, percent_change, sweep_command
 from accelsweep.features.fleet.planning import Fleet
 from accelsweep.json_documents import Frozen
@@ -30,33 +32,27 @@ class NodeVerdict(StrEnum):
 
 
 class FleetNode(Frozen):
-    """A node beside the mean of the others.
+    """A node compared with the mean of the others. P-values are corrected by Holm's method."""
 
-    `ratio` is its rate over theirs, and `chance` the p-value of its being slower than the tolerance allows, corrected
-    by Holm's method. `celsius` is the temperature under load, `warmer` how many degrees it is above the others, and
-    `warmer_chance` the corrected p-value. All are None, with a `reason`, where nothing tells. `throttled` counts the
-    blocks in which the device was held back. `drivers` are those that its runs saw, and `dates` its first and last day.
-    """
-
-    node: str
-    blocks: int
-    planned: int
-    verdict: NodeVerdict
-    reason: str
-    ratio: Estimate | None = None
-    chance: float | None = None
-    celsius: float | None = None
-    warmer: Estimate | None = None
-    warmer_chance: float | None = None
-    hotter: bool = False
-    throttled: int = 0
-    held_back: bool = False
-    drivers: tuple[str, ...] = ()
-    dates: tuple[str, ...] = ()
+    node: str = Field(description="the node's name in the cluster")
+    blocks: int = Field(description="the blocks that it measured")
+    planned: int = Field(description="the blocks that were planned for it")
+    verdict: NodeVerdict = Field(description="what the interval of the ratio supports, corrected")
+    reason: str = Field(description="why that is the verdict")
+    ratio: Estimate | None = Field(None, description="its rate divided by the mean of the other nodes")
+    chance: float | None = Field(None, description="the p-value of its being slower than the tolerance allows")
+    celsius: float | None = Field(None, description="the temperature under load")
+    warmer: Estimate | None = Field(None, description="how many degrees it is warmer than the other nodes")
+    warmer_chance: float | None = Field(None, description="the p-value of its being hotter by `hotter_by`")
+    hotter: bool = Field(False, description="whether it is shown to be hotter")
+    throttled: int = Field(0, description="the blocks in which its device was throttled")
+    held_back: bool = Field(False, description="whether its device was throttled in most blocks")
+    drivers: tuple[str, ...] = Field((), description="the drivers that its runs saw")
+    dates: tuple[str, ...] = Field((), description="the first and the last day of its runs")
 
     @property
     def sick(self) -> bool:
-        """Whether the node is slower than it may be, or held back in most of its blocks."""
+        """Whether the node is slower than the tolerance allows, or throttled in most of its blocks."""
         return self.verdict is NodeVerdict.slower or self.held_back
 
     @property
@@ -67,29 +63,23 @@ class FleetNode(Frozen):
 
 
 class NodeSpread(Frozen):
-    """The spread of a setting's rate between nodes, and from block to block of one node, as relative deviations.
+    """The spread of a setting's rate between nodes and within one, each with the interval of its own deviation."""
 
-    `setting` is None for all settings together. An interval is that of its own standard deviation alone.
-    """
-
-    setting: str | None
-    label: str
-    between: Estimate
-    within: Estimate
+    setting: str | None = Field(description="the setting's name in files; null for all settings together")
+    label: str = Field(description="the setting in words")
+    between: Estimate = Field(description="the relative standard deviation between nodes")
+    within: Estimate = Field(description="that from block to block of one node")
 
 
 class FleetFinding(Section):
-    """The nodes of a sweep, worst first. `tolerance` is a share of the rate, `hotter_by` in degrees Celsius.
+    """The nodes of a sweep."""
 
-    `confidence` is that of each list: of nodes that are slower, and of nodes that are hotter.
-    """
-
-    nodes: tuple[FleetNode, ...]
-    spread: tuple[NodeSpread, ...]
-    tolerance: float
-    hotter_by: float
-    confidence: float
-    correction: str = "Holm"
+    nodes: tuple[FleetNode, ...] = Field(description="the nodes, worst first")
+    spread: tuple[NodeSpread, ...] = Field(description="how much nodes differ at all")
+    tolerance: float = Field(description="by how much slower than the others a node may be, as a share of the rate")
+    hotter_by: float = Field(description="the degrees Celsius above the others from which a node counts as hotter")
+    confidence: float = Field(description="the confidence of each list: of slower nodes, and of hotter ones")
+    correction: str = Field("Holm", description="the correction of each list of nodes")
 
     compares_nodes: ClassVar[bool] = True
 
@@ -98,9 +88,9 @@ class FleetFinding(Section):
         return about_fleet(self, manifest)
 
     @property
-    def sick(self) -> tuple[str, ...]:
+    def sick_nodes(self) -> tuple[str, ...]:
         """The names of the sick nodes."""
-        return tuple(one.node for one in self.nodes if one.sick)
+        return tuple(node.node for node in self.nodes if node.sick)
 
 
 # Advice on a fleet's sweep: the nodes that are sick, and those that could be.

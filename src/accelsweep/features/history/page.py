@@ -11,7 +11,7 @@ from accelsweep.config.setting import axes_in_words
 from accelsweep.features.history.figure import LineFigure, describe_amount, line_figure
 from accelsweep.features.history.model import History, HistoryLine, LinePoint, Order, RateChange
 from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
-from accelsweep.records.plan import name_together
+from accelsweep.records.plan import joined_name
 from accelsweep.report import units as fmt
 from accelsweep.report.html_page import render_interactive
 from accelsweep.report.markdown import escape, figure_text, table_text
@@ -237,7 +237,7 @@ def _undrawn(titles: Sequence[str]) -> list[str]:
 
 def history_folder(home: Path, sources: tuple[str, ...]) -> Path:
     """Return `reports/history/A+B` for these sweeps; a long name is cut and ends in a digest."""
-    return home / REPORTS_FOLDER / "history" / name_together(sources)
+    return home / REPORTS_FOLDER / "history" / joined_name(sources)
 
 
 def write_history(history: History, target: Path, command: str) -> Path:

@@ -13,7 +13,7 @@ import typer
 from pydantic import Field
 
 from accelsweep.cli.options import AsJson, SweepName, TrackingUri, complete_setting
-from accelsweep.cli.runs import full_name
+from accelsweep.cli.runs import resolve_setting
 from accelsweep.config.setting import axes_in_words
 from accelsweep.config.sweep_options import Limits
 from accelsweep.driver.console import Listing, say, show, warn
@@ -147,21 +147,21 @@ def profile_settings(
     Raises InputError for wrong settings, AccelsweepError while the sweep is being run and if a run fails.
     """
     from accelsweep.analysis.collect import read_runs
-    from accelsweep.driver.finalize import finish
-    from accelsweep.driver.sweep_lock import refuse_while_run
+    from accelsweep.driver.finalize import finalize
+    from accelsweep.driver.sweep_lock import refuse_if_running
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
-    settings = [full_name(folder, given) for given in names]
+    settings = [resolve_setting(folder, given) for given in names]
     if len(settings) > 2 or len(set(settings)) < len(settings):
         raise InputError("profile takes one setting, or two different ones to tell what they differ in")
     runs = read_runs(folder, manifest)
     for setting in settings:
         _check(folder, manifest, setting, runs)
-    refuse_while_run(folder)
+    refuse_if_running(folder)
     for setting in settings:
         profile_setting(folder, setting, steps, warn)
-    page = finish(folder)
+    finalize(folder)
     axes = {setting.name: setting.axes for setting in manifest.settings}
     stored = stored_profiles(folder, settings).intact
     profiles = [
@@ -170,10 +170,10 @@ def profile_settings(
     ]
     published = _publish(folder, tracking_uri)
     if as_json:
-        say(ProfileAnswer(sweep=name, settings=tuple(profiles), report=str(page)).text())
+        say(ProfileAnswer(sweep=name, settings=tuple(profiles), report=str(folder.page)).text())
         return
     _print(name, profiles)
-    say(page)
+    say(folder.page)
     say(published)
 
 

@@ -15,8 +15,8 @@ from accelsweep.errors import DamagedFile, NewerFile
 from accelsweep.files import remove, sha256_file
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.records.findings import Section
-from accelsweep.records.layout import SweepFolder, inside
-from accelsweep.records.run_record import RecordedFingerprint
+from accelsweep.records.layout import SweepFolder, check_file_name
+from accelsweep.results import Fingerprint
 
 if TYPE_CHECKING:
     from accelsweep.worker.run_spec import RunSpec
@@ -116,7 +116,7 @@ class SettingProfile(Document):
     started_at: str
     ranks: int
     profile: StepProfile
-    fingerprint: RecordedFingerprint
+    fingerprint: Fingerprint
     trace_sha256: str
 
 
@@ -167,7 +167,7 @@ def profiles_folder(folder: SweepFolder) -> Path:
 
 def profile_folder(folder: SweepFolder, setting: str) -> Path:
     """Return the folder of a setting's profile: profile.json, trace.json.gz, run.log."""
-    return profiles_folder(folder) / inside(setting)
+    return profiles_folder(folder) / check_file_name(setting)
 
 
 def trace_of(spec: RunSpec) -> Path:
@@ -207,7 +207,7 @@ def stored_profiles(folder: SweepFolder, settings: Iterable[str]) -> StoredProfi
         except FileNotFoundError:
             reason = f"it has no {TRACE_FILE}"
         except DamagedFile as error:
-            reason = error.why
+            reason = error.reason
         except NewerFile as error:
             reason = str(error)
         remedy = f"accelsweep profile {folder.name} {setting} makes it anew"

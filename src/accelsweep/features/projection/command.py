@@ -43,7 +43,7 @@ def project_sweep(home: Path, name: str, onto: str | None, prices: str | None, *
         reason="not projected: this sweep has no measured run of a model"
     )
     if as_json:
-        say(ProjectAnswer.made_of(projections, sweep=name).text())
+        say(ProjectAnswer(**dict(projections), sweep=name).text())
     elif projections.reason is not None:
         say(projections.reason)
     else:

@@ -54,7 +54,7 @@ def _row(findings: Findings, setting: SettingFinding, metric: str) -> dict[str, 
         "outcome": outcome.value,
         "ended": outcome is Outcome.out_of_memory,
         "words": fmt.number(used, "B") if used is not None else fmt.outcome_words(outcome),
-        "share": setting.memory_words,
+        "share": setting.memory_description,
     }
 
 
