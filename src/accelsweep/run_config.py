@@ -107,7 +107,7 @@ class Measure:
 VERSION = "version"
 """The axis, and the config key, that holds a version's identity."""
 
-TREES_VARIABLE = "ACCELSWEEP_TREE"
+TREE_VARIABLE = "ACCELSWEEP_TREE"
 """The environment variable of a run that names the tree which its modules must come from (`worker.rank_setup`)."""
 
 VersionKind = Literal["commit", "files", "environment"]
@@ -241,7 +241,7 @@ class SettingConfig:
         return str(self.data.get("_target_") or "")
 
     @property
-    def brings_own_data(self) -> bool:
+    def data_from_module(self) -> bool:
         """Whether the data is that of the module, so that all of `model` decides which data that is."""
         return self.data_target == MODULE_DATA
 

@@ -48,10 +48,10 @@ _CORE = (
 )
 
 
-SIZES = frozenset({"largest_batch"})
+SIZE_METRICS = frozenset({"largest_batch"})
 """Those that are no rates but sizes: more of them is larger, not faster."""
 
-TITLES = {"largest_batch": "largest batch"}
+METRIC_TITLES = {"largest_batch": "largest batch"}
 """Metric -> what headings call it, where that is not "rate"."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from accelsweep.errors import InputError
 
-DECIDED_HERE = {
+RESERVED_ARGUMENTS = {
     "accelerator": "the top-level key accelerator",
     "devices": "the top-level key devices",
     "num_nodes": "the top-level key num_nodes",
@@ -48,19 +48,19 @@ _DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
 }
 """Arguments for the fixed behaviour of work without a Trainer, with the values that describe it."""
 
-LENGTH = ("max_epochs", "max_steps")
+LENGTH_ARGUMENTS = ("max_epochs", "max_steps")
 """Arguments that say how long training is to those who ask, such as schedules; a run ends by `measure` all the same."""
 
 FSDP = ("fsdp", "fsdp_cpu_offload")
 """The values of `trainer.strategy` that shard the model (Fully Sharded Data Parallel)."""
 
 
-def asked_length(trainer: Mapping[str, Any]) -> tuple[int | None, int | None]:
+def requested_length(trainer: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """Return the epochs and the optimiser steps for which schedules are made; None where `trainer` does not say.
 
     They end no run, which takes as many steps as `measure` says. Raises InputError for what is no such number.
     """
-    epochs, steps = (_asked(trainer, name) for name in LENGTH)
+    epochs, steps = (_asked(trainer, name) for name in LENGTH_ARGUMENTS)
     return epochs, steps
 
 
@@ -73,12 +73,12 @@ def _asked(trainer: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def decided_words(name: str) -> str:
-    """Return the refusal of `trainer.NAME`, where NAME is one of `DECIDED_HERE`."""
-    return f"trainer.{name} has no effect here and is refused; it is decided by {DECIDED_HERE[name]}"
+def reserved_message(name: str) -> str:
+    """Return the refusal of `trainer.NAME`, where NAME is one of `RESERVED_ARGUMENTS`."""
+    return f"trainer.{name} has no effect here and is refused; it is decided by {RESERVED_ARGUMENTS[name]}"
 
 
-def without_effect(trainer: Mapping[str, Any], what: str) -> str | None:
+def ineffective_arguments(trainer: Mapping[str, Any], what: str) -> str | None:
     """Return the refusal of arguments without effect in `what` (`loop=raw`, ...), which has no Trainer; or None."""
     refused = [f"trainer.{name}={value}" for name, value in sorted(trainer.items()) if not _harmless(name, value)]
     if not refused:
@@ -141,10 +141,10 @@ def _arguments(module: ast.Module) -> list[str]:
     return [argument.arg for init in methods for argument in (*init.args.args[1:], *init.args.kwonlyargs)]
 
 
-def trainers_place(key: str, value: str = "VALUE") -> str | None:
+def trainer_argument_hint(key: str, value: str = "VALUE") -> str | None:
     """Return a sentence that says where the Trainer's argument `key` is given; None for a key that is none."""
-    if key in DECIDED_HERE:
-        return f"Lightning's Trainer is not given {key} here: it is decided by {DECIDED_HERE[key]}"
+    if key in RESERVED_ARGUMENTS:
+        return f"Lightning's Trainer is not given {key} here: it is decided by {RESERVED_ARGUMENTS[key]}"
     if key in trainer_arguments():
         return f"{key} is an argument of Lightning's Trainer: +trainer.{key}={value}"
     return None

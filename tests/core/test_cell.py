@@ -10,13 +10,13 @@ from example_sweep import config_of
 from accelsweep.config.schema import checked_config
 from accelsweep.config.setting import (
     PLAN_KEYS,
-    frozen_paths,
-    in_short,
+    abbreviate_home,
+    expand_home,
     label,
-    placed_paths,
     scientific,
     setting_name,
     shared_devices,
+    short_label,
 )
 
 CONFIG = {"accelerator": "cpu", "batch_size": 32, "model": {"_target_": "m.Net", "width": 8}, "site": {"name": "local"}}
@@ -55,23 +55,23 @@ def test_a_path_below_the_working_folder_is_the_same_after_the_project_moved_and
     old, new = tmp_path / "old", tmp_path / "new"
     for home in (old, new):
         home.mkdir()
-    frozen = frozen_paths(at(f"{old}/sets/a/"), old)
+    frozen = abbreviate_home(at(f"{old}/sets/a/"), old)
     assert frozen == at("{home}/sets/a/")
-    assert frozen == frozen_paths(at(f"{new}/sets/a/"), new)
-    assert placed_paths(frozen, new) == at(f"{new}/sets/a/")
+    assert frozen == abbreviate_home(at(f"{new}/sets/a/"), new)
+    assert expand_home(frozen, new) == at(f"{new}/sets/a/")
 
 
 def test_a_path_through_a_link_to_the_working_folder_lies_below_it(tmp_path):
     (home := tmp_path / "real" / "project").mkdir(parents=True)
     (tmp_path / "logical").symlink_to(tmp_path / "real")
-    assert frozen_paths(f"{tmp_path}/logical/project/sets", home) == "{home}/sets"
-    assert frozen_paths(str(home), home) == "{home}"
+    assert abbreviate_home(f"{tmp_path}/logical/project/sets", home) == "{home}/sets"
+    assert abbreviate_home(str(home), home) == "{home}"
 
 
 @pytest.mark.parametrize("text", ["/{}/../data", "/{}-of-another", "{}", "sets/a", "file:///{}/sets", "/{}/a\nb", ""])
 def test_what_is_no_path_below_the_working_folder_stays_as_it_is(text, tmp_path):
     whole = text.format(str(tmp_path).lstrip("/"))
-    assert frozen_paths({"key": whole}, tmp_path) == {"key": whole}
+    assert abbreviate_home({"key": whole}, tmp_path) == {"key": whole}
 
 
 def test_a_settings_name_is_the_same_in_another_process_with_another_hash_seed():
@@ -125,7 +125,7 @@ def test_a_label_reads_well(axes, text):
     ],
 )
 def test_a_short_name_fits_a_narrow_column(axes, text):
-    assert in_short(axes) == text
+    assert short_label(axes) == text
 
 
 @pytest.mark.parametrize(

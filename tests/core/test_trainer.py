@@ -10,7 +10,7 @@ import yaml
 
 from accelsweep.errors import InputError
 from accelsweep.installation import shipped_root
-from accelsweep.trainer_arguments import DECIDED_HERE, DEFAULTS, asked_length, without_effect
+from accelsweep.trainer_arguments import DEFAULTS, RESERVED_ARGUMENTS, ineffective_arguments, requested_length
 
 UNSAID = {"deterministic": False}
 """Arguments for which the Trainer's None means this value."""
@@ -20,7 +20,7 @@ def test_the_defaults_are_those_of_the_installed_trainer() -> None:
     parameters = inspect.signature(pl.Trainer.__init__).parameters
     found = {name: parameters[name].default for name in DEFAULTS}
     assert {name: UNSAID.get(name) if value is None else value for name, value in found.items()} == DEFAULTS
-    assert DEFAULTS.keys().isdisjoint(DECIDED_HERE)
+    assert DEFAULTS.keys().isdisjoint(RESERVED_ARGUMENTS)
 
 
 def test_the_shipped_config_states_the_defaults() -> None:
@@ -40,15 +40,15 @@ def test_the_shipped_config_states_the_defaults() -> None:
 def test_the_length_that_schedules_are_made_for_is_what_the_trainers_arguments_say(
     stated: dict[str, int | None], found: tuple[int | None, int | None]
 ) -> None:
-    assert asked_length(stated) == found
+    assert requested_length(stated) == found
 
 
 @pytest.mark.parametrize("value", [0, -2, 1.5, True, "3"])
 def test_a_length_that_is_no_number_of_epochs_is_refused(value: object) -> None:
     with pytest.raises(InputError, match="must be a whole number above 0"):
-        asked_length({"max_epochs": value})
+        requested_length({"max_epochs": value})
 
 
 def test_the_defaults_have_an_effect_nowhere() -> None:
-    assert without_effect(DEFAULTS, "loop=raw") is None
-    assert without_effect({**DEFAULTS, "accumulate_grad_batches": 2}, "loop=raw") is not None
+    assert ineffective_arguments(DEFAULTS, "loop=raw") is None
+    assert ineffective_arguments({**DEFAULTS, "accumulate_grad_batches": 2}, "loop=raw") is not None

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from accelsweep.errors import InputError
-from accelsweep.planning.auto_batch_size import UNSEARCHED
-from accelsweep.planning.checked_grid import Unsearched
-from accelsweep.planning.plan import make_plan, search_plan, write_plan
+from accelsweep.planning.auto_batch_size import SEARCH_PENDING
+from accelsweep.planning.checked_grid import BatchSearchNeeded
+from accelsweep.planning.plan import batch_search_plan, make_plan, write_plan
 from accelsweep.records.plan import FoundBatch, Manifest
 
 BASE = ["model=mlp", "data=digits", "optimizer=sgd", "accelerator=cpu", "batch_size=auto", "repeats=2"]
 
 
 def unsearched(home, *overrides, **options):
-    with pytest.raises(Unsearched) as wanted:
+    with pytest.raises(BatchSearchNeeded) as wanted:
         make_plan(home, [*BASE, *overrides], name="mine", **options)
     return wanted.value
 
@@ -87,7 +87,7 @@ def test_an_axis_that_is_added_later_asks_for_its_own_searches_only(home):
 
 def test_a_given_batch_may_stand_beside_an_automatic_one(home):
     line = [*BASE[:-2], "repeats=2", "batch_size=32,auto"]
-    with pytest.raises(Unsearched) as wanted:
+    with pytest.raises(BatchSearchNeeded) as wanted:
         make_plan(home, line, name="mine")
     plan = make_plan(home, line, name="mine", batches=answers(wanted.value, 118))
     assert batches(plan) == [(32, None), (118, None)]
@@ -97,7 +97,7 @@ def test_a_given_batch_may_stand_beside_an_automatic_one(home):
 
 def test_a_search_that_found_nothing_is_a_row_with_its_reason_beside_the_same_batch_given(home):
     line = [*BASE[:-2], "repeats=2", "batch_size=32,auto"]
-    with pytest.raises(Unsearched) as wanted:
+    with pytest.raises(BatchSearchNeeded) as wanted:
         make_plan(home, line, name="mine")
     (name,) = wanted.value.left
     plan = make_plan(home, line, name="mine", batches={name: "not even a batch of 1 fits"})
@@ -124,21 +124,21 @@ def test_nothing_is_searched_for_a_setting_that_cannot_run(home):
 def test_what_no_search_can_answer_is_refused(home, line, why):
     with pytest.raises(InputError, match=why) as refusal:
         make_plan(home, [*BASE, *line], name="mine")
-    assert not isinstance(refusal.value, Unsearched)
+    assert not isinstance(refusal.value, BatchSearchNeeded)
 
 
 def test_the_searches_are_a_sweep_of_their_own(home):
     wanted = unsearched(home, "devices=1,2")
-    plan = search_plan(home, wanted)
+    plan = batch_search_plan(home, wanted)
     assert (plan.manifest.sweep, plan.manifest.searches_for) == ("mine-frontier", "mine")
     assert [setting.axes for setting in plan.manifest.settings] == [{"devices": 1}, {"devices": 2}]
     (block,) = plan.manifest.blocks
     assert len(block.runs) == 2, "one search of each, the first one not twice"
     write_plan(home, plan)
-    assert not search_plan(home, wanted).changed
+    assert not batch_search_plan(home, wanted).changed
 
 
 def test_a_plan_without_automatic_batches_is_written_as_it_always_was(home):
     body = make_plan(home, [*BASE, "batch_size=8"], name="mine").manifest.body()
     assert (body["found_batches"], body["searches_for"]) == ([], None)
-    assert UNSEARCHED not in str(body)
+    assert SEARCH_PENDING not in str(body)

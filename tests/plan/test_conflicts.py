@@ -8,7 +8,7 @@ from accelsweep.errors import EXIT_INPUT, InputError
 from accelsweep.installation import shipped_root
 from accelsweep.planning.plan import make_plan
 from accelsweep.run_config import Measure
-from accelsweep.trainer_arguments import DECIDED_HERE, strategy_names, trainer_arguments
+from accelsweep.trainer_arguments import RESERVED_ARGUMENTS, strategy_names, trainer_arguments
 
 
 def refusal(home, *overrides):
@@ -96,7 +96,9 @@ def test_what_runs_can_measure_is_planned(home, overrides):
 
 
 def test_nothing_that_a_run_refuses_is_a_default_of_ours():
-    assert set(yaml.safe_load((shipped_root() / "conf/trainer/default.yaml").read_text())).isdisjoint(DECIDED_HERE)
+    assert set(yaml.safe_load((shipped_root() / "conf/trainer/default.yaml").read_text())).isdisjoint(
+        RESERVED_ARGUMENTS
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_the_trainers_arguments_are_those_of_the_trainer_itself():
 
     arguments = set(inspect.signature(Trainer.__init__).parameters) - {"self"}
     assert trainer_arguments() == arguments
-    assert set(DECIDED_HERE) <= arguments
+    assert set(RESERVED_ARGUMENTS) <= arguments
 
 
 def test_a_misspelt_strategy_is_refused_and_one_of_another_package_is_not(home):

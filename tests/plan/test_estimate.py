@@ -14,7 +14,7 @@ from accelsweep.planning.cost_estimate import (
     ASSUMED_NOISE,
     ASSUMED_PROCESS_SECONDS,
     SUBMISSIONS,
-    Took,
+    ObservedTimes,
     estimate,
     visible_effect,
 )
@@ -112,7 +112,7 @@ def test_earlier_runs_replace_the_guess_and_settled_ones_are_left_out(gpu_plan):
     plan = gpu_plan()
     one, four = plan.settings
     settled = [run for run in plan.manifest.wanted_runs() if run.startswith(four.name)]
-    took = Took("earlier runs", {one.name: [20.0, 22.0]}, {("cuda", "train_throughput"): [5.0, 7.0]}, [3.0])
+    took = ObservedTimes("earlier runs", {one.name: [20.0, 22.0]}, {("cuda", "train_throughput"): [5.0, 7.0]}, [3.0])
     found, blocks = estimate(plan, settled, took), len(plan.manifest.blocks)
     assert found.runs_left == len(plan.manifest.wanted_runs()) - 2
     assert found.minutes.expected == pytest.approx((found.runs_left * 21 + blocks * 3) / 60 + AROUND)

@@ -12,7 +12,7 @@ from accelsweep.config.site import Site
 from accelsweep.devices.device_kind import Device
 from accelsweep.errors import InputError
 from accelsweep.planning.plan import make_plan
-from accelsweep.planning.resources import models_for, serving
+from accelsweep.planning.resources import device_models_for, site_for
 from accelsweep.planning.unsupported import why_unsupported
 from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.slurm import job_resources
@@ -48,7 +48,7 @@ def setting(accelerator: str, **keys: object) -> SettingConfig:
     ],
 )
 def test_a_setting_is_served_by_the_kind_of_node_that_has_its_device(accelerator: str, kind: str) -> None:
-    served = serving(setting(accelerator), MIX)
+    served = site_for(setting(accelerator), MIX)
     assert served.name == f"mix: {kind}"
     assert served.slurm == MIX.of_kind(kind).slurm
 
@@ -95,9 +95,9 @@ def test_a_setting_keeps_to_the_limit_of_its_kind_and_to_that_of_the_whole_site(
 
 def test_a_run_may_use_devices_of_its_own_model_alone() -> None:
     here = Site(name="here", inventory=(Device(**EPYC), Device(**A100), Device(**H100)))
-    assert models_for(setting("cuda:h100"), here) == ("NVIDIA H100 80GB HBM3",)
-    assert models_for(setting("cuda:new"), MIX) == ("NVIDIA H100 80GB HBM3",)
-    assert models_for(setting("cuda"), here) == (), "where no model is named, any will do"
+    assert device_models_for(setting("cuda:h100"), here) == ("NVIDIA H100 80GB HBM3",)
+    assert device_models_for(setting("cuda:new"), MIX) == ("NVIDIA H100 80GB HBM3",)
+    assert device_models_for(setting("cuda"), here) == (), "where no model is named, any will do"
 
 
 def test_one_sweep_over_three_kinds_of_node_has_jobs_for_each(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Limits
 from accelsweep.devices.device_kind import Device
 from accelsweep.planning.resources import (
-    fits,
-    held_in_words,
+    combined,
+    fits_in,
+    idle_resources,
+    max_runs_within,
     minutes,
-    most_runs,
-    needs,
+    required_resources,
     resource_class,
     threads_per_rank,
-    together,
 )
 from accelsweep.schedulers.protocol import Resources
 
@@ -35,18 +35,18 @@ def config(accelerator="cpu", devices=1, num_nodes=1, threads=None):
 
 
 def test_gpus_are_counted_over_all_nodes_and_cores_per_task():
-    need = needs(config("cuda", 4, 2), CLUSTER)
+    need = required_resources(config("cuda", 4, 2), CLUSTER)
     assert (need.nodes, need.tasks, need.gpus, need.cpus) == (2, 2, 8, 12)
     assert (need.gpu_model, need.mem_mb) == ("h100", 64000)
 
 
 def test_a_cpu_setting_asks_for_no_gpu_model():
-    need = needs(config("cpu", 2, threads=4), CLUSTER)
+    need = required_resources(config("cpu", 2, threads=4), CLUSTER)
     assert (need.gpus, need.gpu_model, need.cpus) == (0, None, 8)
 
 
 def test_no_more_cores_are_asked_for_than_a_node_has():
-    assert needs(config("cpu", 8, threads=16), CLUSTER).cpus == 32
+    assert required_resources(config("cpu", 8, threads=16), CLUSTER).cpus == 32
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_ranks_share_the_cores_of_one_machine_unless_the_setting_says_how_many()
 
 
 def test_an_allocation_offers_the_most_of_each():
-    both = together([Resources(cpus=8), Resources(cpus=2, gpus=4, gpu_model="h100", nodes=2, tasks=2)], 3, Limits())
+    both = combined([Resources(cpus=8), Resources(cpus=2, gpus=4, gpu_model="h100", nodes=2, tasks=2)], 3, Limits())
     assert (both.cpus, both.gpus, both.nodes, both.tasks, both.gpu_model) == (8, 4, 2, 2, "h100")
     assert both.minutes == minutes(3, Limits())
 
@@ -87,22 +87,22 @@ def test_an_allocation_offers_the_most_of_each():
     [(Resources(), True), (Resources(gpus=2), True), (Resources(gpus=4), False), (Resources(cpus=9), False)],
 )
 def test_a_setting_fits_where_nothing_is_short(setting, answer):
-    assert fits(setting, Resources(gpus=2, cpus=8)) is answer
+    assert fits_in(setting, Resources(gpus=2, cpus=8)) is answer
 
 
 def test_gpus_of_a_setting_must_be_on_its_node():
     two_nodes = Resources(nodes=2, gpus=4, cpus=8)
-    assert fits(Resources(gpus=2), two_nodes)
-    assert not fits(Resources(gpus=4), two_nodes)
-    assert fits(Resources(gpus=4, nodes=2), two_nodes)
+    assert fits_in(Resources(gpus=2), two_nodes)
+    assert not fits_in(Resources(gpus=4), two_nodes)
+    assert fits_in(Resources(gpus=4, nodes=2), two_nodes)
 
 
 def test_minutes_are_the_time_limits_plus_start_up():
     limits = Limits(run_seconds=595, stop_grace_seconds=5)
     assert minutes(3, limits) == 32
-    assert most_runs(limits, 32) == 3
-    assert most_runs(limits, 31.9) == 2
-    assert most_runs(limits, 1) == 0
+    assert max_runs_within(limits, 32) == 3
+    assert max_runs_within(limits, 31.9) == 2
+    assert max_runs_within(limits, 1) == 0
 
 
 def test_one_machine_has_one_class_and_a_cluster_one_per_kind_of_job():
@@ -121,7 +121,7 @@ def test_a_job_that_holds_whole_nodes_is_shared_by_settings_with_fewer_devices()
 
 @pytest.mark.parametrize(("nodes", "has_a_place"), [(1, True), (2, True), (3, False), (16, False)])
 def test_a_baseline_of_one_node_never_leaves_more_than_half_of_the_nodes_idle(nodes, has_a_place):
-    assert fits(Resources(gpus=1), Resources(nodes=nodes, gpus=8 * nodes)) is has_a_place
+    assert fits_in(Resources(gpus=1), Resources(nodes=nodes, gpus=8 * nodes)) is has_a_place
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_a_plan_says_what_whole_nodes_hold_and_do_not_use(jobs, asked, words):
     inventory = [{"accelerator": "cpu", "model": "CPU", "count": 8}]
     inventory += [{"accelerator": "cuda", "model": "H100", "count": 4}] if asked.gpus else []
     site = Site.model_validate({"name": "box", "scheduler": "slurm", "inventory": inventory, "slurm": jobs})
-    assert held_in_words(asked, site) == words
+    assert idle_resources(asked, site) == words

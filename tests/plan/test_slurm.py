@@ -10,7 +10,7 @@ import pytest
 from accelsweep.config.site import Site, Slurm
 from accelsweep.errors import InputError
 from accelsweep.planning.plan import make_plan
-from accelsweep.planning.resources import held_gpus, sizes
+from accelsweep.planning.resources import allocated_gpus, trial_jobs
 from accelsweep.schedulers.protocol import Resources, python
 from accelsweep.schedulers.slurm import (
     across_nodes,
@@ -216,16 +216,16 @@ def test_a_site_is_tried_with_a_device_a_node_and_all_nodes_of_each_kind():
             {"name": "a100", "inventory": [cpu, {**gpu, "count": 4}], "nodes": 2, "slurm": {"gpu_model": "a100"}},
         ],
     })  # fmt: skip
-    found = [(size.node_kind, size.nodes, size.cpus, size.gpus, size.gpu_model) for size in sizes(site)]
+    found = [(size.node_kind, size.nodes, size.cpus, size.gpus, size.gpu_model) for size in trial_jobs(site)]
     assert found == [
         ("plain", 1, 8, 0, None),
         ("a100", 1, 2, 1, "a100"),
         ("a100", 1, 8, 4, "a100"),
         ("a100", 2, 8, 8, "a100"),
     ]
-    assert {size.minutes for size in sizes(site)} == {60}
+    assert {size.minutes for size in trial_jobs(site)} == {60}
     alike = Site(name="mine", scheduler="slurm", nodes=1, inventory=site.kinds[1].inventory)
-    assert [(size.cpus, size.gpus) for size in sizes(alike)] == [(8, 0), (1, 1), (4, 4)]
+    assert [(size.cpus, size.gpus) for size in trial_jobs(alike)] == [(8, 0), (1, 1), (4, 4)]
 
 
 def test_a_job_is_told_in_words():
@@ -283,9 +283,9 @@ def test_a_job_holds_all_gpus_of_its_nodes_where_these_are_exclusive(home):
     shared = site.model_copy(update={"slurm": site.slurm.model_copy(update={"exclusive": False})})
     no_other = site.model_copy(update={"slurm": site.slurm.model_copy(update={"cpu_partition": None})})
     one, wide, none = Resources(gpus=1), Resources(nodes=2, tasks=2, gpus=2), Resources()
-    assert [held_gpus(needs, site) for needs in (one, wide, none)] == [8, 16, 0]
-    assert [held_gpus(needs, shared) for needs in (one, wide, none)] == [1, 2, 0]
-    assert held_gpus(none, no_other) == 8, "a GPU node on which only the processor works"
+    assert [allocated_gpus(needs, site) for needs in (one, wide, none)] == [8, 16, 0]
+    assert [allocated_gpus(needs, shared) for needs in (one, wide, none)] == [1, 2, 0]
+    assert allocated_gpus(none, no_other) == 8, "a GPU node on which only the processor works"
 
 
 def test_a_cpu_setting_asks_for_gpus_only_in_tests(home):

@@ -7,7 +7,13 @@ import pytest
 from tiny_sweep import config_with
 
 from accelsweep.errors import InputError
-from accelsweep.planning.source_digests import OWN_WORKLOADS, ImportPath, source_digests, targets, versions
+from accelsweep.planning.source_digests import (
+    WORKLOADS_PACKAGE,
+    ImportPath,
+    core_versions,
+    measured_targets,
+    source_digests,
+)
 
 
 def digest(home, target):
@@ -22,7 +28,7 @@ def test_targets_are_found_at_any_depth():
         trainer={"callbacks": [{"_target_": "d.D"}]},
         mine={"_target_": "ignored.T"},
     )
-    assert list(targets(config)) == [
+    assert list(measured_targets(config)) == [
         ("model._target_", "a.A"),
         ("model.inner.0._target_", "b.B"),
         ("data.set._target_", "c.C"),
@@ -56,7 +62,7 @@ def test_a_package_counts_with_all_its_source_files_and_their_names(tmp_path):
 
 def test_own_workloads_are_included_and_what_versions_cover_is_not(tmp_path):
     pairs = [("model._target_", "accelsweep.workloads.image_models.MLP"), ("optimizer._target_", "torch.optim.SGD")]
-    assert set(source_digests(pairs, ImportPath.of_home(tmp_path))) == {OWN_WORKLOADS}
+    assert set(source_digests(pairs, ImportPath.of_home(tmp_path))) == {WORKLOADS_PACKAGE}
 
 
 def test_a_change_of_a_shipped_workload_changes_its_digest(tmp_path, monkeypatch):
@@ -84,8 +90,8 @@ def test_a_package_that_is_nowhere_is_refused_with_the_nearest(tmp_path):
 
 
 def test_versions_name_what_a_result_rests_on():
-    assert set(versions()) == {"accelsweep", "torch", "lightning", "hydra-core", "snakemake"}
-    assert all(versions().values())
+    assert set(core_versions()) == {"accelsweep", "torch", "lightning", "hydra-core", "snakemake"}
+    assert all(core_versions().values())
 
 
 def test_modules_of_the_working_directory_that_are_imported_have_digests_of_their_own(tmp_path):

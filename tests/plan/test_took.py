@@ -9,8 +9,14 @@ import pytest
 from example_sweep import config_of
 
 from accelsweep.config.schema import checked_config
-from accelsweep.planning.cost_estimate import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, RunTime, TimeLimits, Took
-from accelsweep.planning.resources import START_UP_SECONDS, shortened
+from accelsweep.planning.cost_estimate import (
+    ASSUMED_BESIDE_SECONDS,
+    ASSUMED_BETWEEN_SECONDS,
+    ObservedTimes,
+    RunTime,
+    TimeLimits,
+)
+from accelsweep.planning.resources import START_UP_SECONDS, with_observed_limit
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
 from accelsweep.results import Outcome
@@ -32,13 +38,15 @@ def records(example_sweep):
 def test_a_run_of_the_same_setting_takes_the_mean_of_those_before(records):
     setting = records[0].setting
     mine = [record.wall_seconds for record in records if record.setting == setting]
-    assert Took.by(map(RunTime.of, records), "x").seconds(setting, CONFIG) == pytest.approx(sum(mine) / len(mine))
+    assert ObservedTimes.by(map(RunTime.of, records), "x").seconds(setting, CONFIG) == pytest.approx(
+        sum(mine) / len(mine)
+    )
 
 
 def test_another_setting_takes_its_window_and_what_others_of_its_kind_take_beside_theirs(records):
     window = CONFIG.measure.min_seconds
     timed = [record.model_copy(update={"wall_seconds": window + 4.0}) for record in records]
-    took = Took.by(map(RunTime.of, timed), "x")
+    took = ObservedTimes.by(map(RunTime.of, timed), "x")
     longer = checked_config({**CONFIG.raw, "measure": {**CONFIG.raw["measure"], "min_seconds": 30.0}})
     assert took.seconds("other", CONFIG) == pytest.approx(window + 4.0)
     assert took.seconds("other", longer) == pytest.approx(34.0)
@@ -51,21 +59,21 @@ def test_what_is_assumed_before_a_first_run_is_what_the_finished_examples_took()
     for name in ("quickstart", "ladder"):
         files = sorted((EXAMPLES / name / "sweeps" / name / "runs").glob("*/record.json"))
         records = [Record.read(file) for file in files]
-        took = Took.by(map(RunTime.of, records), "x")
+        took = ObservedTimes.by(map(RunTime.of, records), "x")
         seconds = sum(record.wall_seconds for record in records) + sum(took.between)
-        assumed = sum(Took().seconds("never measured", record.config) for record in records)
+        assumed = sum(ObservedTimes().seconds("never measured", record.config) for record in records)
         assumed += len(took.between) * ASSUMED_BETWEEN_SECONDS
         assert assumed == pytest.approx(seconds, rel=0.2), name
 
 
 def test_what_was_never_begun_shows_nothing(records):
     unsupported = {"outcome": Outcome.unsupported, "reason": "no such device", "wall_seconds": 0.0}
-    assert Took.by(map(RunTime.of, [record.model_copy(update=unsupported) for record in records]), "x") is None
-    assert Took.by([], "x") is None
+    assert ObservedTimes.by(map(RunTime.of, [record.model_copy(update=unsupported) for record in records]), "x") is None
+    assert ObservedTimes.by([], "x") is None
 
 
 def test_blocks_of_one_command_show_the_time_between_them_and_those_of_different_commands_do_not(records):
-    assert Took.by(map(RunTime.of, records), "x").between_blocks == ASSUMED_BETWEEN_SECONDS, (
+    assert ObservedTimes.by(map(RunTime.of, records), "x").between_blocks == ASSUMED_BETWEEN_SECONDS, (
         "minutes lie between the example's blocks"
     )
     first, second = (dict(zip(("started_at", "finished_at"), times, strict=True)) for times in SPANS)
@@ -73,7 +81,7 @@ def test_blocks_of_one_command_show_the_time_between_them_and_those_of_different
         records[0].model_copy(update={"block": "a", **first}),
         records[1].model_copy(update={"block": "b", **second}),
     ]
-    assert Took.by(map(RunTime.of, two), "x").between_blocks == pytest.approx(7.0)
+    assert ObservedTimes.by(map(RunTime.of, two), "x").between_blocks == pytest.approx(7.0)
 
 
 SPANS = (
@@ -114,4 +122,4 @@ def test_a_job_with_a_setting_that_was_never_measured_keeps_its_planned_limit(ag
     ("planned", "took", "asked"), [(60, [1.0], 5), (60, [100.0, 200.0], 17), (3, [1.0], 3), (60, [9000.0], 60)]
 )
 def test_a_shortened_limit_is_never_below_five_minutes_nor_above_the_plan(planned, took, asked):
-    assert shortened(Resources(minutes=planned), took).minutes == asked
+    assert with_observed_limit(Resources(minutes=planned), took).minutes == asked

@@ -14,7 +14,7 @@ from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import InputError
 from accelsweep.features.ab.planning import versioned_grid
 from accelsweep.plain_json import sha256_text
-from accelsweep.planning.checked_grid import usual_name
+from accelsweep.planning.checked_grid import comparison_name
 from accelsweep.planning.plan import Plan, make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
@@ -159,5 +159,5 @@ def test_a_source_layout_is_found_in_the_tree(home: Path) -> None:
 
 
 def test_a_comparison_has_a_name_of_its_own(home: Path) -> None:
-    assert usual_name(home, TOY) == "ab-toy"
-    assert usual_name(home, [*TOY, "name=mine"]) == "ab-mine"
+    assert comparison_name(home, TOY) == "ab-toy"
+    assert comparison_name(home, [*TOY, "name=mine"]) == "ab-mine"

@@ -9,13 +9,13 @@ from pydantic import BaseModel, Field
 
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Analysis, BlockOptions, Limits
-from accelsweep.config.value_errors import bound_in_words, parsed
+from accelsweep.config.value_errors import describe_bounds, validated
 from accelsweep.errors import InputError
 
 
 def refusal(model: type[BaseModel], value: object, where: str = "") -> str:
     with pytest.raises(InputError) as caught:
-        parsed(model, value, where, lambda key: f"the file of {key}")
+        validated(model, value, where, lambda key: f"the file of {key}")
     return str(caught.value)
 
 
@@ -48,10 +48,10 @@ def test_a_number_out_of_range_is_named_with_its_range_and_its_file(model, where
 
 
 def test_bounds_are_read_from_the_field_wherever_they_stand() -> None:
-    assert bound_in_words(Annotated[float, Field(gt=0, lt=1)]) == "more than 0 and less than 1"
-    assert bound_in_words(Annotated[int, Field(ge=1)] | None) == "at least 1, or null"
-    assert bound_in_words(Annotated[int | None, Field(le=5)]) == "at most 5, or null"
-    assert bound_in_words(int) == ""
+    assert describe_bounds(Annotated[float, Field(gt=0, lt=1)]) == "more than 0 and less than 1"
+    assert describe_bounds(Annotated[int, Field(ge=1)] | None) == "at least 1, or null"
+    assert describe_bounds(Annotated[int | None, Field(le=5)]) == "at most 5, or null"
+    assert describe_bounds(int) == ""
 
 
 class Inner(BaseModel):
@@ -72,4 +72,4 @@ def test_a_number_in_a_mapping_of_models_has_its_range_too() -> None:
 
 def test_an_unknown_key_in_a_mapping_of_models_is_given_the_nearest() -> None:
     with pytest.raises(InputError, match=r"unknown key 'many\.a\.lo' \(did you mean 'low'\?\)"):
-        parsed(Outer, {"many": {"a": {"lo": 2}}}, "", lambda _key: "there", extra="forbid")
+        validated(Outer, {"many": {"a": {"lo": 2}}}, "", lambda _key: "there", extra="forbid")

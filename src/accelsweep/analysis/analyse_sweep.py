@@ -40,7 +40,7 @@ from accelsweep.analysis.scaling import batch_curves, scaling, scaling_curves, s
 from accelsweep.analysis.setting_findings import Context, build_finding, count_outcomes
 from accelsweep.analysis.simultaneous_intervals import pools
 from accelsweep.analysis.sweep_doubts import outlying_runs, overlapping_runs, sweep_doubts, two_levels
-from accelsweep.config.sweep_options import PILOT
+from accelsweep.config.sweep_options import PILOT_BLOCKS
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.file_times import bring_all_back
 from accelsweep.records.findings import Findings, Hardware, Section, SettingFinding
@@ -191,13 +191,13 @@ def repeats_from_pilot(
         partner = comparison.partner
         if partner is not None and partner is not group:
             common = group.blocks & partner.blocks
-            first = [block.name for block in manifest.blocks if block.name in common][:PILOT]
+            first = [block.name for block in manifest.blocks if block.name in common][:PILOT_BLOCKS]
             ours, theirs = ({block: side.log_rates[block] for block in first} for side in (group, partner))
             pairs.append(make_pair(group, partner, ours, theirs))
     noise = {
         index: PairNoise(variance(pair.differences))
         for index, pair in enumerate(pairs)
-        if len(pair.differences) == PILOT and paired_interval(pair.a, pair.b, Family()).half_width is not None
+        if len(pair.differences) == PILOT_BLOCKS and paired_interval(pair.a, pair.b, Family()).half_width is not None
     }
     for pool in pools(pairs):
         moderated = pool.moderated

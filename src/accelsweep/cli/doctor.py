@@ -33,7 +33,7 @@ from accelsweep.measure.busy_now import busy_now
 from accelsweep.measure.machine_state import device_state, host_state
 from accelsweep.measure.run_doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.run_doubts import governor as governor_doubt
-from accelsweep.planning.resources import START_UP_SECONDS, sizes
+from accelsweep.planning.resources import START_UP_SECONDS, trial_jobs
 from accelsweep.records.file_lock import now_on
 from accelsweep.schedulers.protocol import Engine, Resources, ask, missing_programs, python
 from accelsweep.schedulers.select import engine_of
@@ -241,7 +241,7 @@ def examine_site(site: Site) -> Iterator[CheckResult]:
 
 def _sizes(site: Site, engine: Engine) -> list[Resources]:
     """Return the sizes of job that a plan for this site may have."""
-    return [needs for needs in sizes(site) if needs.nodes == 1 or engine.starts_ranks]
+    return [needs for needs in trial_jobs(site) if needs.nodes == 1 or engine.starts_ranks]
 
 
 def _taken(needs: Resources, site: Site, engine: Engine) -> CheckResult:
@@ -290,7 +290,7 @@ def try_jobs(site: Site, home: Path, wait_minutes: float) -> Iterator[CheckResul
     if (engine := engine_of(site)) is None:
         return
     tried: set[tuple[str | None, bool]] = set()
-    for needs in sizes(site):
+    for needs in trial_jobs(site):
         of = (needs.node_kind, needs.gpus > 0)
         if needs.nodes == 1 and of not in tried:
             tried.add(of)

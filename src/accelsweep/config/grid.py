@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import AnyNode, OmegaConf
 
 from accelsweep.config.hydra import Composer, Grid
-from accelsweep.config.interpolation import nodes, plain_data, referred_words, refuse_missing, refuse_resolvers
+from accelsweep.config.interpolation import nodes, plain_data, referenced_names, refuse_missing_values, refuse_resolvers
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.errors import InputError
 from accelsweep.plain_json import MISSING, look_up
@@ -95,7 +95,7 @@ def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
             with_batch = partial(_with_batch, base, values, auto)
             science = with_batch(FIRST_TRY)
         swept = [composer.parse(job[index]) for index in grid.swept]
-        axes = {axis_of(override): _axis_value(composer, override, science) for override in swept}
+        axes = {axis_name(override): _axis_value(composer, override, science) for override in swept}
         yield GridPoint(axes, science, steering, base.choices, base.added, with_batch=with_batch)
 
 
@@ -113,7 +113,7 @@ def _refuse_swept_plan_keys(composer: Composer, grid: Grid) -> None:
             )
 
 
-def axis_of(override: Override) -> str:
+def axis_name(override: Override) -> str:
     """Return the name of the axis of an override with several values."""
     return override.get_key_element().lstrip("+")
 
@@ -209,7 +209,7 @@ class _Base:
         raw = dict(nodes(self._whole))
         self.leaves = {key for key, node in raw.items() if type(node) is AnyNode}
         self._interpolations = {key: str(node._value()) for key, node in raw.items() if node._is_interpolation()}
-        self._referred = referred_words(self._interpolations.values())
+        self._referred = referenced_names(self._interpolations.values())
         self._resolved: dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
 
     def resolved(self, values: dict[str, Any], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -238,11 +238,11 @@ class _Base:
                 config.accelerator = auto
         refuse_resolvers({key: text for key, text in self._interpolations.items() if key not in values})
         science = plain_data(self._science)
-        refuse_missing(science)
+        refuse_missing_values(science)
         return science, {key: plain_data(self._whole, key) for key in PLAN_KEYS & set(self._whole)}
 
 
-def steering_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
+def plan_config_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
     """Return the resolved plan-level part of the config of one job; raise InputError for a resolver in it."""
     config = composer.compose_for_grid(job)
     steering = ((key, node) for key, node in nodes(config) if key.partition(".")[0] in PLAN_KEYS)

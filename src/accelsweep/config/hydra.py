@@ -38,7 +38,7 @@ from yaml import YAMLError
 
 from accelsweep import registry
 from accelsweep.config.hydra_errors import explain
-from accelsweep.config.interpolation import refuse_endless_aliases, refuse_endless_interpolations
+from accelsweep.config.interpolation import refuse_exploding_aliases, refuse_exploding_interpolations
 from accelsweep.config.site import Slurm
 from accelsweep.config.sweep_options import Limits
 from accelsweep.errors import InputError
@@ -76,7 +76,7 @@ def refuse_variables(master: DictConfig) -> None:
         )
 
 
-def without_effect(overrides: Sequence[Override]) -> list[str]:
+def hydra_key_notes(overrides: Sequence[Override]) -> list[str]:
     """Return a sentence for each of Hydra's own keys among `overrides` that changes nothing here."""
     keys = [override.key_or_group for override in overrides if override.is_hydra_override()]
     return [f"{key} has no effect here{_instead(key)}" for key in keys if not key.startswith(_USED)]
@@ -95,7 +95,7 @@ OURS = frozenset({"config", "base"})
 """The files that a sweep begins with. A folder on the search path may have some of these names for other programs."""
 
 
-class KeptFiles(ConfigRepository):
+class CachedConfigs(ConfigRepository):
     """Reads each file once. Hydra copies a repository for each composition: the copies share what was read."""
 
     _read: dict[str, ConfigResult | None]
@@ -126,20 +126,20 @@ class KeptFiles(ConfigRepository):
         others = (source for source in self.sources if source.provider != SEARCHPATH)
         return next((source for source in others if source.is_config(config_path)), found)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> KeptFiles:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CachedConfigs:
         """Return a repository that may look elsewhere later."""
         return copy.copy(self)
 
 
-class KeepingLoader(ConfigLoaderImpl):
+class CachingLoader(ConfigLoaderImpl):
     """Composes as Hydra does; a test holds both to the same configs."""
 
-    repository: KeptFiles
+    repository: CachedConfigs
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         """`config_search_path` has the folders to look in; the first that has a file wins."""
         super().__init__(config_search_path)
-        self.repository = KeptFiles(config_search_path)
+        self.repository = CachedConfigs(config_search_path)
         self._chosen: dict[tuple[str, ...], tuple[DictConfig, frozenset[str]]] = {}
         self._loaded: set[str] = set()
         self.composed_of: frozenset[str] = frozenset()
@@ -257,7 +257,7 @@ class Composer:
         own, shipped = list(folders[:-1]), folders[-1]
         places = [_placed(entry, home or Path.cwd()) for entry in _searchpath_in(overrides)]
         own += [Path(place.removeprefix("file://")) for place in places if place.startswith("file://")]
-        refuse_endless_aliases(own)
+        refuse_exploding_aliases(own)
         version.setbase("1.3")
         setup_globals()
         Plugins.instance()
@@ -272,7 +272,7 @@ class Composer:
         search_path.append("schema", "structured://")
         self.folders = (*own, shipped)
         self.used: set[str] = set()
-        self.loader = KeepingLoader(search_path)
+        self.loader = CachingLoader(search_path)
         self._parser = OverridesParser(functions=_functions(), config_loader=self.loader)
         self._parsed: dict[str, Override] = {}
         self._groups: dict[str, bool] = {}
@@ -307,7 +307,7 @@ class Composer:
         self.used |= self._files[(*self._hydra_lines, *lines)]
         return config
 
-    def files_named_twice(self) -> dict[str, str]:
+    def shadowed_files(self) -> dict[str, str]:
         """Return a sentence for each file in `used` that has a namesake: which one counts, and which do not."""
         twice = {name: found for name in sorted(self.used) if len(found := self.loader.repository.places(name)) > 1}
         return {
@@ -382,7 +382,7 @@ class Composer:
     def _load(self, lines: Sequence[str], mode: RunMode) -> DictConfig:
         with self._explained(lines):
             config = self.loader.load_configuration(CONFIG_NAME, list(lines), run_mode=mode, from_shell=False)
-            refuse_endless_interpolations(config)
+            refuse_exploding_interpolations(config)
             return config
         raise AssertionError("unreachable: errors leave the block above")
 

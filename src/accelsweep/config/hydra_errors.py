@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from accelsweep.errors import InputError, nearest
-from accelsweep.trainer_arguments import trainer_arguments, trainers_place
+from accelsweep.trainer_arguments import trainer_argument_hint, trainer_arguments
 
 _CLOSED = ("measure.", "limits.", "analysis.", "block.", "trainer.", "data.batch_size")
 """Places where each key has its default in a file or is an argument of the Trainer, and no other key is allowed."""
@@ -67,7 +67,7 @@ def dotted_keys(tree: Any, prefix: str = "") -> Iterator[str]:
             yield from dotted_keys(value, f"{prefix}{key}.")
 
 
-def suggest(key: str, known: Sequence[str]) -> str:
+def suggestion(key: str, known: Sequence[str]) -> str:
     """Return ` (did you mean 'x'?)` for the known key closest to `key`; a key's last part alone finds it, too."""
     if found := nearest(key, known):
         return found
@@ -156,7 +156,9 @@ def _wrong_override(
     known, choices = _known(lines, loader)
     groups = loader.get_group_options("", results_filter=ObjectType.GROUP)
     trainers = [f"trainer.{name}" for name in sorted(trainer_arguments())] if key.startswith("trainer.") else []
-    similar = suggest(key, list(dict.fromkeys([*known, *(group for group in groups if group != "hydra"), *trainers])))
+    similar = suggestion(
+        key, list(dict.fromkeys([*known, *(group for group in groups if group != "hydra"), *trainers]))
+    )
     near = re.search(r"'(.+)'", similar)
     where = defining_file(near[1] if near else key, folders, choices)
     if "Multiple values for" in str(error) or (culprit.is_add() and "already at" in str(error)):
@@ -172,7 +174,7 @@ def _wrong_override(
         return InputError(f"{line}: {_root_cause(error)}; keys are added to '{key}' with ++{line}, see {where}")
     if key in known:
         return InputError(f"{line}: {_root_cause(error)}; '{key}' is set in {where}")
-    place = trainers_place(key.removeprefix("trainer."), line.partition("=")[2])
+    place = trainer_argument_hint(key.removeprefix("trainer."), line.partition("=")[2])
     if place is not None and f"trainer.{key}" not in known:
         return InputError(f"unknown key '{key}' in '{line}'. {place}")
     closed = key.startswith(_CLOSED) or culprit.is_add() or culprit.is_force_add()

@@ -15,7 +15,7 @@ from omegaconf.grammar.gen.OmegaConfGrammarParser import OmegaConfGrammarParser
 from omegaconf.grammar_parser import parse
 
 from accelsweep import registry
-from accelsweep.config.hydra_errors import dotted_keys, suggest
+from accelsweep.config.hydra_errors import dotted_keys, suggestion
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.errors import InputError
 
@@ -33,7 +33,7 @@ def plain_data(config: DictConfig, key: str | None = None) -> Any:
         if missing and missing[1] in PLAN_KEYS | {"hydra"}:
             text += ": a measurement may not depend on a key that only steers the sweep"
         elif missing:
-            text += suggest(missing[1], list(dotted_keys(OmegaConf.to_container(config, resolve=False))))
+            text += suggestion(missing[1], list(dotted_keys(OmegaConf.to_container(config, resolve=False))))
         raise InputError(f"'{error.full_key or key}' cannot be resolved: {text}") from None
 
 
@@ -49,7 +49,7 @@ def nodes(node: Any, prefix: str = "") -> Iterator[tuple[str, Node]]:
         yield from nodes(child, f"{name}.")
 
 
-def referred_words(interpolations: Iterable[str]) -> frozenset[str] | None:
+def referenced_names(interpolations: Iterable[str]) -> frozenset[str] | None:
     """Return every word that an interpolation names a key with, or None if one of them could name any key."""
     words: set[str] = set()
     for text in interpolations:
@@ -84,13 +84,13 @@ def _resolvers(tree: Any) -> Iterator[str]:
         yield from _resolvers(child)
 
 
-def refuse_missing(tree: Any, prefix: str = "") -> None:
+def refuse_missing_values(tree: Any, prefix: str = "") -> None:
     """Raise InputError, naming the key, for a value that is still `???` in plain data."""
     if tree == "???":
         raise InputError(f"'{prefix[:-1]}' has no value yet (it is ??? in the config); set it with {prefix[:-1]}=VALUE")
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in items:
-        refuse_missing(value, f"{prefix}{key}.")
+        refuse_missing_values(value, f"{prefix}{key}.")
 
 
 # The size of a config once its aliases and interpolations are replaced, told without replacing them.
@@ -103,7 +103,7 @@ _ALIAS = re.compile(r"[\s,\[{]\*\w")
 _PLAIN_REFERENCE = re.compile(r"\$\{\s*(\.*)([\w-]+(?:[.\[][\w\]-]+)*)\s*\}")
 
 
-def refuse_endless_aliases(folders: Sequence[Path]) -> None:
+def refuse_exploding_aliases(folders: Sequence[Path]) -> None:
     """Raise InputError for a YAML file below `folders` whose aliases stand for more than `MOST_VALUES` values."""
     for path in (path for folder in folders for path in sorted(folder.rglob("*.yaml")) if path.is_file()):
         text = path.read_text("utf-8", "replace")
@@ -127,7 +127,7 @@ def _size_of(node: yaml.Node | None, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-def refuse_endless_interpolations(config: DictConfig) -> None:
+def refuse_exploding_interpolations(config: DictConfig) -> None:
     """Raise InputError, naming the key, where interpolations stand for more than `MOST_VALUES` values or characters."""
     sizes = _Sizes(config)
     for key in sorted(sizes.interpolated, key=lambda key: key.startswith("hydra.")):  # which repeats what was typed

@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from accelsweep.config.value_errors import parsed
+from accelsweep.config.value_errors import validated
 from accelsweep.devices.datasheets import datasheet_of
 from accelsweep.errors import InputError, nearest
 from accelsweep.installation import config_folders
@@ -43,14 +43,14 @@ def _from_number(key: str, unit: str) -> BeforeValidator:
     def shaped(value: Any) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return {key: value}
-        if value is not None and not isinstance(value, Mapping | Stated):
+        if value is not None and not isinstance(value, Mapping | Sourced):
             raise ValueError(f"is no price; write a number ({unit}) or {{{key}: NUMBER, date: ..., source: ...}}")
         return value
 
     return BeforeValidator(shaped)
 
 
-class Stated(BaseModel):
+class Sourced(BaseModel):
     """The day and the source of a price."""
 
     model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
@@ -59,19 +59,19 @@ class Stated(BaseModel):
     source: str | None = None
 
 
-class Price(Stated):
+class Price(Sourced):
     """USD for one hour of a device."""
 
     usd_per_hour: Amount
 
 
-class Electricity(Stated):
+class Electricity(Sourced):
     """USD for one kilowatt-hour."""
 
     usd_per_kwh: Amount
 
 
-class Purchase(Stated):
+class Purchase(Sourced):
     """The cost of a device that is bought: `usd`, spread over the hours that it works in `lifetime_years`.
 
     `utilisation` is the share of all hours in which it works. `watts` is what it draws then, such as its board power;
@@ -101,7 +101,7 @@ class Purchase(Stated):
         return f"bought for {self.usd:g} USD, working {share}{power}"
 
 
-class Bill(NamedTuple):
+class PaymentOption(NamedTuple):
     """The cost of a device in a month: USD whether it works or not, and USD for each hour that it works.
 
     `words` say how it is paid for. `outlay_usd` is paid at once, None where nothing is.
@@ -110,10 +110,10 @@ class Bill(NamedTuple):
     usd_per_month: float
     usd_per_hour: float
     words: str
-    outlay_usd: float | None = None
+    upfront_usd: float | None = None
 
 
-class Carbon(Stated):
+class Carbon(Sourced):
     """Grams of CO2 equivalent that one kilowatt-hour costs: the carbon intensity of the grid."""
 
     grams_per_kwh: Amount
@@ -184,16 +184,16 @@ class Prices(BaseModel):
         hourly = self.hourly
         return next(((name, hourly[name]) for name in names if name in hourly), None)
 
-    def bills(self, names: Sequence[str]) -> tuple[Bill, ...]:
+    def bills(self, names: Sequence[str]) -> tuple[PaymentOption, ...]:
         """Return how a device that has these `names` can be paid for: by the hour, bought, both or neither."""
         power = self.electricity.usd_per_kwh if self.electricity is not None else None
         rented = next((self.devices[name] for name in names if name in self.devices), None)
         bought = next((self.purchase[name] for name in names if name in self.purchase), None)
-        found = [] if rented is None else [Bill(0.0, rented.usd_per_hour, f"{rented.usd_per_hour:g} USD/h")]
+        found = [] if rented is None else [PaymentOption(0.0, rented.usd_per_hour, f"{rented.usd_per_hour:g} USD/h")]
         if bought is not None:
             monthly = bought.usd / (12 * bought.lifetime_years)
             words = f"bought for {bought.usd:g} USD, kept {bought.lifetime_years:g} years"
-            found.append(Bill(monthly, bought.power_usd(power), words, bought.usd))
+            found.append(PaymentOption(monthly, bought.power_usd(power), words, bought.usd))
         return tuple(found)
 
 
@@ -264,7 +264,7 @@ def _read(home: Path, given: str) -> Prices:
         given_prices = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no YAML: {error}") from error
-    return parsed(Prices, given_prices, "prices", lambda _key: str(path))
+    return validated(Prices, given_prices, "prices", lambda _key: str(path))
 
 
 # The price of an hour of a setting on devices that are known by name, and the prices that it was computed with.
@@ -290,7 +290,7 @@ def price_on(prices: Prices, config: SettingConfig, models: Sequence[str]) -> tu
 
 def price_lines(prices: Prices, used: Collection[str]) -> tuple[PriceUsed, ...]:
     """Return the prices whose names are in `used` (`electricity` and `carbon` for those) with dates and sources."""
-    lines: list[tuple[str, float, str, Stated]] = [
+    lines: list[tuple[str, float, str, Sourced]] = [
         (name, price.usd_per_hour, "USD per hour", price) for name, price in prices.hourly.items()
     ]
     if prices.electricity is not None:

@@ -103,16 +103,16 @@ _CHECKED: Mapping[str, Any] = {
 """Types of fields whose values are checked or converted by code."""
 
 
-def _model_of(declared: type) -> type[BaseModel]:
+def _model_of(to_dataclass: type) -> type[BaseModel]:
     """Return a pydantic model with the fields of a dataclass, types with bounds and defaults included."""
-    types = get_type_hints(declared, include_extras=True)
+    types = get_type_hints(to_dataclass, include_extras=True)
     made = {}
-    for one in fields(declared):
+    for one in fields(to_dataclass):
         if one.name == "raw":
             continue
         default = Field(default_factory=one.default_factory) if one.default_factory is not MISSING else one.default
         made[one.name] = (_CHECKED.get(one.name, types[one.name]), ... if default is MISSING else default)
-    return create_model(declared.__name__, **made)  # type: ignore[call-overload, no-any-return]
+    return create_model(to_dataclass.__name__, **made)  # type: ignore[call-overload, no-any-return]
 
 
 _Declared = TypeVar("_Declared", SettingConfig, Measure, LearningRate)
@@ -124,7 +124,7 @@ CONFIG_KEYS = tuple(MODELS[SettingConfig].model_fields)
 """The top-level keys of a setting's config that accelsweep itself reads."""
 
 
-def declared(shape: type[_Declared], valid: BaseModel, raw: Mapping[str, Any]) -> _Declared:
+def to_dataclass(shape: type[_Declared], valid: BaseModel, raw: Mapping[str, Any]) -> _Declared:
     """Return a validated value as its dataclass; `raw` is the mapping that it was read from."""
     values: dict[str, Any] = {name: getattr(valid, name) for name in MODELS[shape].model_fields}
     if shape is SettingConfig:
@@ -136,12 +136,12 @@ def checked_config(value: Any) -> SettingConfig:
     """Return a mapping as a `SettingConfig`, which stays as it is. Raises pydantic's ValidationError."""
     if isinstance(value, SettingConfig):
         return value
-    return declared(SettingConfig, MODELS[SettingConfig].model_validate(value), value)
+    return to_dataclass(SettingConfig, MODELS[SettingConfig].model_validate(value), value)
 
 
 def checked_measure(value: Any) -> Measure:
     """Return a mapping as a `Measure`. Raises pydantic's ValidationError for wrong values."""
-    return declared(Measure, MODELS[Measure].model_validate(value), value)
+    return to_dataclass(Measure, MODELS[Measure].model_validate(value), value)
 
 
 def without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def changed(config: SettingConfig, **values: Any) -> SettingConfig:
 
 def _config_schema(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     def read(value: Any, validate: Callable[[Any], BaseModel]) -> SettingConfig:
-        return value if isinstance(value, SettingConfig) else declared(SettingConfig, validate(value), value)
+        return value if isinstance(value, SettingConfig) else to_dataclass(SettingConfig, validate(value), value)
 
     return core_schema.no_info_wrap_validator_function(
         read,

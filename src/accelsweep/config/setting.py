@@ -43,37 +43,37 @@ def setting_name(config: Mapping[str, Any]) -> str:
     """Return the 12 hexadecimal digits that name the setting with this frozen config.
 
     Keys at their schema default are left out, so a key that is added later, with a default, renames no setting.
-    Every path counts in full: another path may be another disk. One below the working folder is frozen as `HOME_MARK`
-    and the rest, so that a project that was moved as a whole has the same settings.
+    Every path counts in full: another path may be another disk. One below the working folder is frozen
+    as `HOME_PLACEHOLDER` and the rest, so that a project that was moved as a whole has the same settings.
     """
     return sha256_text(canonical_json(without_defaults(scientific(config))))[:12]
 
 
-HOME_MARK = "{home}"
+HOME_PLACEHOLDER = "{home}"
 """Stands for the working folder at the beginning of a path in a frozen config; a run gets the path in full."""
 
 
-def frozen_paths(config: Any, home: Path) -> Any:
-    """Return a config with each absolute path at or below the working folder `home` begun with `HOME_MARK`.
+def abbreviate_home(config: Any, home: Path) -> Any:
+    """Return a config with each absolute path at or below the working folder `home` begun with `HOME_PLACEHOLDER`.
 
     `home` is resolved. The path may lead to it through a symbolic link, as a shell's `$PWD` does.
     """
     return _each_text(config, lambda text: _from_home(text, str(home)))
 
 
-def placed_paths(config: Any, home: Path) -> Any:
-    """Return a frozen config with each path that begins with `HOME_MARK` in full: `frozen_paths` undone."""
-    return _each_text(config, lambda text: f"{home}{text.removeprefix(HOME_MARK)}" if _is_marked(text) else text)
+def expand_home(config: Any, home: Path) -> Any:
+    """Return a frozen config with each path that begins with `HOME_PLACEHOLDER` in full: `frozen_paths` undone."""
+    return _each_text(config, lambda text: f"{home}{text.removeprefix(HOME_PLACEHOLDER)}" if _is_marked(text) else text)
 
 
-def placed(config: SettingConfig, home: Path) -> SettingConfig:
+def with_full_paths(config: SettingConfig, home: Path) -> SettingConfig:
     """Return the config that a run in the working folder `home` gets: its paths in full."""
-    found = placed_paths(config.raw, home)
+    found = expand_home(config.raw, home)
     return config if found is config.raw else checked_config(found)
 
 
 def _is_marked(text: str) -> bool:
-    return text == HOME_MARK or text.startswith(f"{HOME_MARK}/")
+    return text == HOME_PLACEHOLDER or text.startswith(f"{HOME_PLACEHOLDER}/")
 
 
 def _each_text(value: Any, change: Callable[[str], str]) -> Any:
@@ -94,7 +94,7 @@ def _from_home(text: str, home: str) -> str:
         return text
     ends = [match.start() for match in re.finditer("/", text)][1:]
     end = next((end for end in [*ends, len(text)] if _real(text[:end]) == home), None)
-    return text if end is None else f"{HOME_MARK}{text[end:]}"
+    return text if end is None else f"{HOME_PLACEHOLDER}{text[end:]}"
 
 
 @lru_cache(maxsize=4096)
@@ -115,7 +115,7 @@ class Setting(Frozen):
     unsupported: str | None = None
 
 
-def as_typed(value: Any) -> str:
+def override_value(value: Any) -> str:
     """Return a value as one types it after `key=`: text as it is, everything else as JSON (`null`, `true`, `64`)."""
     return value if isinstance(value, str) else canonical_json(value)
 
@@ -150,7 +150,7 @@ def label(axes: Mapping[str, Any]) -> str:
     one = _parts(axes)
     kind = "devices" if one.accelerator is None else one.accelerator
     parts = [*_told(f"{kind} x", one.count), *_told("", one.precision), *_told("batch ", one.batch_size)]
-    parts += [f"{key}={as_typed(value)}" for key, value in one.others.items()]
+    parts += [f"{key}={override_value(value)}" for key, value in one.others.items()]
     return masked(" | ".join(parts)) or "the only setting"
 
 
@@ -175,26 +175,26 @@ def _precision(one: _Parts, form: int) -> list[str]:
     return [] if one.precision is None else [_PRECISIONS.get(name, (name, name))[form]]
 
 
-def words_of(axes: Mapping[str, Any]) -> tuple[str, ...]:
+def axis_descriptions(axes: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the parts of a setting's name as prose: `32-bit`, `1 process`, `batch 128`, `model.width=64`."""
     one = _parts(axes)
     devices = [] if one.count is None else [_devices(one.accelerator, one.count)]
     parts = [*_precision(one, 0), *devices, *_told("batch ", one.batch_size)]
-    parts += [f"{key}={as_typed(value)}" for key, value in one.others.items()]
+    parts += [f"{key}={override_value(value)}" for key, value in one.others.items()]
     return tuple(map(masked, parts))
 
 
-def axes_in_words(axes: Mapping[str, Any]) -> str:
+def describe_axes(axes: Mapping[str, Any]) -> str:
     """Return a setting's name as prose: `32-bit, 1 process, batch 128`."""
-    return ", ".join(words_of(axes)) or "the only setting"
+    return ", ".join(axis_descriptions(axes)) or "the only setting"
 
 
-def in_short(axes: Mapping[str, Any]) -> str:
+def short_label(axes: Mapping[str, Any]) -> str:
     """Return a setting's name for a narrow column: `cuda x2, bf16, b256, width=64`."""
     one = _parts(axes)
     devices = " ".join([*_told("", one.accelerator), *_told("x", one.devices)])
     parts = [*filter(None, [devices]), *_precision(one, 1), *_told("b", one.batch_size)]
-    parts += [f"{key.rpartition('.')[2]}={as_typed(value)}" for key, value in one.others.items()]
+    parts += [f"{key.rpartition('.')[2]}={override_value(value)}" for key, value in one.others.items()]
     return masked(", ".join(parts)) or "the only setting"
 
 

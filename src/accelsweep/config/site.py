@@ -45,7 +45,7 @@ class JobOptions(Frozen):
     fake_gpus: AtLeast0 = 0
 
     @property
-    def cpu_apart(self) -> bool:
+    def has_cpu_partition(self) -> bool:
         """Whether jobs without GPUs go to nodes of their own."""
         return False
 
@@ -72,7 +72,7 @@ class Slurm(JobOptions):
     head: dict[str, Any] | None = None
 
     @property
-    def cpu_apart(self) -> bool:
+    def has_cpu_partition(self) -> bool:
         """Whether jobs without GPUs go to another partition."""
         return self.cpu_partition is not None
 
@@ -101,7 +101,7 @@ class _Engines(Frozen):
             words[name] = registry.load(models[name]).model_validate(given or {})
         return self
 
-    def words_for(self, scheduler: str) -> JobOptions:
+    def job_options_for(self, scheduler: str) -> JobOptions:
         """Return the words of the engine that a scheduler's name means; the defaults where none are given."""
         if scheduler in ("slurm", "local"):
             return self.slurm
@@ -159,7 +159,7 @@ class Site(_Engines):
     @property
     def jobs(self) -> JobOptions:
         """The site's words on its jobs, for its engine."""
-        return self.words_for(self.scheduler)
+        return self.job_options_for(self.scheduler)
 
     @property
     def jobs_key(self) -> str:

@@ -11,7 +11,7 @@ from accelsweep.errors import nearest
 from accelsweep.json_documents import AtLeast0, AtLeast1, Frozen, NotNegative, Positive, Share, ShareFrom0
 from accelsweep.tasks import rates_by_task
 
-PILOT = 3
+PILOT_BLOCKS = 3
 """The blocks that `repeats: auto` begins with."""
 
 LOOKS = (3, 5, 8, 12, 20)
@@ -120,4 +120,4 @@ class Options(Frozen):
     @property
     def pilot(self) -> bool:
         """Whether these are the pilot's blocks, whose noise is yet to say how many follow."""
-        return self.auto_repeats and self.repeats == PILOT
+        return self.auto_repeats and self.repeats == PILOT_BLOCKS

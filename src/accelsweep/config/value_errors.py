@@ -27,7 +27,7 @@ _OUT_OF_RANGE = ("greater_than_equal", "greater_than", "less_than_equal", "less_
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def parsed(
+def validated(
     model: type[_Model], value: Any, where: str, file_of: FileOf, extra: Literal["forbid"] | None = None
 ) -> _Model:
     """Return `value` as `model`; raise InputError that names the first wrong key below `where` and its file.
@@ -48,7 +48,7 @@ def _complaint(model: type[BaseModel], first: Any, key: str) -> str:
         return f"unknown key '{key}'{nearest(str(first['loc'][-1]), _fields(model, first['loc'][:-1]))}"
     if first["type"] == "missing":
         return f"the key '{key}' is missing"
-    bound = bound_in_words(_annotation(model, first["loc"])) if first["type"] in _OUT_OF_RANGE else ""
+    bound = describe_bounds(_annotation(model, first["loc"])) if first["type"] in _OUT_OF_RANGE else ""
     if bound:
         return f"{key}={first['input']}: must be {bound}"
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
@@ -62,7 +62,7 @@ def _complaint(model: type[BaseModel], first: Any, key: str) -> str:
     return f"{key}={first['input']!r}: {message[0].lower()}{message[1:]}{suggestion}"
 
 
-def bound_in_words(annotation: Any) -> str:
+def describe_bounds(annotation: Any) -> str:
     """Return the range that a field's annotation allows: `at least 0 and less than 1`; empty where it has none."""
     limits = list(_limits(annotation))
     bounds = [

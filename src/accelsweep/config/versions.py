@@ -63,7 +63,7 @@ def without_version(keys: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in keys.items() if key != VERSION}
 
 
-def words_for(versions: Sequence[Version], *, exactly: bool = False) -> list[str]:
+def command_words(versions: Sequence[Version], *, exactly: bool = False) -> list[str]:
     """Return the command that measures these versions, and the words that name them.
 
     With `exactly` commits are named by their hashes, which no later commit moves.

@@ -18,16 +18,16 @@ from accelsweep.run_config import Run
 from accelsweep.significant_digits import count_of
 
 if TYPE_CHECKING:
-    from accelsweep.planning.auto_batch_size import Batches
-    from accelsweep.planning.checked_grid import Unsearched
+    from accelsweep.planning.auto_batch_size import SearchResults
+    from accelsweep.planning.checked_grid import BatchSearchNeeded
     from accelsweep.planning.plan import Plan
 
 
-def found_batches(home: Path, sweep: str) -> Batches:
+def found_batches(home: Path, sweep: str) -> SearchResults:
     """Return the answers of the searches for `sweep` so far, by their names; a search without a record is absent."""
-    from accelsweep.planning.plan import search_folder
+    from accelsweep.planning.plan import batch_search_folder
 
-    folder = search_folder(home, sweep)
+    folder = batch_search_folder(home, sweep)
     if not folder.manifest.exists():
         return {}
     found: dict[str, FoundBatch | str] = {}
@@ -54,22 +54,22 @@ def _answer(folder: SweepFolder, record: Record) -> FoundBatch | str:
     )
 
 
-def planned_after_searches(home: Path, plan: Callable[[Batches], Plan]) -> Plan | tuple[Unsearched, Plan]:
+def planned_after_searches(home: Path, plan: Callable[[SearchResults], Plan]) -> Plan | tuple[BatchSearchNeeded, Plan]:
     """Return the plan with the batches that are found already; else what is missing, and the plan of the searches."""
-    from accelsweep.planning.checked_grid import Unsearched
-    from accelsweep.planning.plan import search_plan
+    from accelsweep.planning.checked_grid import BatchSearchNeeded
+    from accelsweep.planning.plan import batch_search_plan
 
     try:
         return plan({})
-    except Unsearched as wanted:
+    except BatchSearchNeeded as wanted:
         known = found_batches(home, wanted.sweep)
     try:
         return plan(known)
-    except Unsearched as wanted:
-        return wanted, search_plan(home, wanted)
+    except BatchSearchNeeded as wanted:
+        return wanted, batch_search_plan(home, wanted)
 
 
-def tell_of_searches(wanted: Unsearched, first: Plan, say: Callable[[str], None] = say) -> None:
+def tell_of_searches(wanted: BatchSearchNeeded, first: Plan, say: Callable[[str], None] = say) -> None:
     """Say which sweep comes first, and why."""
     say(
         f"batch_size=auto: the largest batch of {count_of(len(wanted.left), 'setting')} is searched first, in the "
@@ -77,7 +77,7 @@ def tell_of_searches(wanted: Unsearched, first: Plan, say: Callable[[str], None]
     )
 
 
-def tell_of_batches(home: Path, wanted: Unsearched) -> None:
+def tell_of_batches(home: Path, wanted: BatchSearchNeeded) -> None:
     """Say what each search found, or why it found nothing."""
     found = found_batches(home, wanted.sweep)
     for name, setting in wanted.searches.items():

@@ -85,7 +85,9 @@ def refuse_untaken(site: Site, needs: Resources, engine: Engine, warn: Callable[
 def keys_in_words(site: Site, needs: Resources, keys: Sequence[str]) -> str:
     """Return the keys that a refusal is about with their values, as a user writes them; else the site file."""
     jobs = site.of_kind(needs.node_kind).jobs
-    named = [("cpu_partition" if key == "partition" and not needs.gpus and jobs.cpu_apart else key) for key in keys]
+    named = [
+        ("cpu_partition" if key == "partition" and not needs.gpus and jobs.has_cpu_partition else key) for key in keys
+    ]
     stated = [f"{site.jobs_key}.{key}={value}" for key in named if (value := getattr(jobs, key)) is not None]
     found = " or ".join(stated or [f"{site.jobs_key}.{key}" for key in named]) or "what the site file asks for"
     return found if needs.node_kind is None or not named else f"{found} (of the kind {needs.node_kind}, or of the site)"

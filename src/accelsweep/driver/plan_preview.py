@@ -17,7 +17,7 @@ from accelsweep.driver.console import Listing, say, show, warn
 from accelsweep.driver.json_output import Answer, AnswerPart
 from accelsweep.driver.snakefile_functions import check_profile, find_profile
 from accelsweep.planning.cost_estimate import TimeLimits
-from accelsweep.planning.resources import held_in_words
+from accelsweep.planning.resources import idle_resources
 from accelsweep.records.layout import SweepFolder
 from accelsweep.schedulers.job_environment import withheld_variables
 from accelsweep.schedulers.protocol import Resources
@@ -26,8 +26,8 @@ from accelsweep.significant_digits import approximate_duration
 
 if TYPE_CHECKING:
     from accelsweep.driver.request import Request
-    from accelsweep.planning.auto_batch_size import Batches
-    from accelsweep.planning.cost_estimate import PlanEstimate, PlanTable, ReasonRow, Took
+    from accelsweep.planning.auto_batch_size import SearchResults
+    from accelsweep.planning.cost_estimate import ObservedTimes, PlanEstimate, PlanTable, ReasonRow
     from accelsweep.planning.plan import Plan
     from accelsweep.records.plan import Manifest
 
@@ -114,10 +114,10 @@ class PlanAnswer(Answer):
 # A plan as it was asked for, with the automatic batches that are found so far; and the runs of it that are left.
 
 
-def planned(home: Path, request: Request, batches: Batches | None = None, *, keep_profile: bool = False) -> Plan:
+def planned(home: Path, request: Request, batches: SearchResults | None = None, *, keep_profile: bool = False) -> Plan:
     """Return the plan that the request asks for; write nothing. With `keep_profile` it keeps that of the earlier plan.
 
-    Raises InputError for wrong input, and Unsearched where batches have to be searched first.
+    Raises InputError for wrong input, and BatchSearchNeeded where batches have to be searched first.
     """
     from accelsweep.planning.plan import make_plan
 
@@ -169,7 +169,7 @@ class _Earlier(NamedTuple):
 
     runs: int
     settled: set[str]
-    took: Took
+    took: ObservedTimes
 
     @classmethod
     def of(cls, home: Path, plan: Plan) -> _Earlier:
@@ -236,7 +236,7 @@ def _jobs(home: Path, manifest: Manifest) -> list[str]:
     sizes = Counter(limits.of(block) for block in manifest.blocks)
     lines = []
     for needs, count in sizes.items():
-        held = held_in_words(needs, manifest.site)
+        held = idle_resources(needs, manifest.site)
         words = [f"{engine.name}: {count} x {engine.in_words(needs)}", *filter(None, [held]), engine.command(needs)]
         lines.append("\n       ".join(words))
     more = [f"{engine.name}: {len(lines) - _MOST_JOBS} more such lines"] if len(lines) > _MOST_JOBS else []

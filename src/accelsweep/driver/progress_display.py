@@ -27,7 +27,7 @@ from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.result_reuse import reusable_runs
 from accelsweep.measure.breakdown import SETTLING_STEPS, steps_of_pass
 from accelsweep.measure.window import WindowRules
-from accelsweep.planning.cost_estimate import RunTime, Took
+from accelsweep.planning.cost_estimate import ObservedTimes, RunTime
 from accelsweep.records.file_lock import read_hold
 from accelsweep.records.layout import SweepFolder, known_sweeps
 from accelsweep.records.plan import Hold, Manifest, PlannedSetting
@@ -131,10 +131,10 @@ _MOST_RECORDS = 50
 """Of each of so many earlier sweeps: enough to know how long runs take, and quickly read."""
 
 
-def time_taken(folder: SweepFolder, times: Iterable[RunTime | None]) -> Took:
+def time_taken(folder: SweepFolder, times: Iterable[RunTime | None]) -> ObservedTimes:
     """Return what runs took: by these `times` of the sweep, else by those of the sweeps that were written last."""
-    here = Took.by(times, "by earlier runs of this sweep")
-    return here or Took.by(_elsewhere(folder), "by earlier sweeps in this folder") or Took()
+    here = ObservedTimes.by(times, "by earlier runs of this sweep")
+    return here or ObservedTimes.by(_elsewhere(folder), "by earlier sweeps in this folder") or ObservedTimes()
 
 
 def _elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
@@ -152,7 +152,7 @@ class Remaining:
         """`configs` are those of the sweep's settings by name; one that is not there is left out of the estimate."""
         self._folder, self.configs = folder, configs
         self._times: dict[str, RunTime | None] = {}
-        self._took: Took | None = None
+        self._took: ObservedTimes | None = None
 
     def add(self, records: Iterable[Record]) -> None:
         """Take note of runs that have ended; a run that was tried again counts with its last attempt."""

@@ -33,7 +33,7 @@ from accelsweep.schedulers.protocol import refuse_without
 from accelsweep.schedulers.select import engine_behind, engine_of
 
 if TYPE_CHECKING:
-    from accelsweep.planning.checked_grid import Unsearched
+    from accelsweep.planning.checked_grid import BatchSearchNeeded
     from accelsweep.planning.plan import Plan
 
 
@@ -253,7 +253,12 @@ def refuse_untaken_jobs(home: Path, plan: Plan) -> None:
 
 
 def _searched(
-    home: Path, request: Request, wanted: Unsearched, first: Plan, budget_seconds: float | None, listeners: Listeners
+    home: Path,
+    request: Request,
+    wanted: BatchSearchNeeded,
+    first: Plan,
+    budget_seconds: float | None,
+    listeners: Listeners,
 ) -> int:
     """Run the searches for automatic batches, a sweep of their own; return Snakemake's exit code."""
     folder = SweepFolder(home, first.manifest.sweep)

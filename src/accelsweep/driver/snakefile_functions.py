@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelsweep import registry
 from accelsweep.config.site import JobOptions, Site
-from accelsweep.config.sweep_options import PILOT
+from accelsweep.config.sweep_options import PILOT_BLOCKS
 from accelsweep.driver import job_retries
 from accelsweep.driver.job_queue import refuse_before_submission
 from accelsweep.driver.slurm_job_status import follow_jobs, read_configuration_once
@@ -26,7 +26,7 @@ from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.files import sha256_file
 from accelsweep.installation import executor_plugin_install_command, shipped_root
 from accelsweep.plain_json import canonical_json, sha256_text
-from accelsweep.planning.resources import held_gpus
+from accelsweep.planning.resources import allocated_gpus
 from accelsweep.records.layout import SweepFolder, existing_sweep, sweep_name_in
 from accelsweep.records.plan import BLOCK_NAME, Manifest, PlannedBlock
 from accelsweep.records.stop_reasons import halt_of
@@ -87,7 +87,7 @@ def limits(site: Site) -> dict[str, int | None]:
 
 def taken(needs: Resources, site: Site) -> dict[str, int]:
     """Return what a job with these `needs` takes of each resource. The names are the same for all jobs of a site."""
-    held = held_gpus(needs, site)
+    held = allocated_gpus(needs, site)
     found = {GPUS_HELD: _within(held, site.jobs)}
     for one in _limited_kinds(site):
         here = needs.node_kind == one.kind
@@ -374,7 +374,7 @@ def _tell_of_pilot(manifest: Manifest) -> None:
     if manifest.options.pilot:
         from accelsweep.analysis.headline import sweep_command
 
-        go_on = f"repeats=auto: Snakemake alone measures the {PILOT} blocks of the pilot. Then go on with:"
+        go_on = f"repeats=auto: Snakemake alone measures the {PILOT_BLOCKS} blocks of the pilot. Then go on with:"
         print(go_on, sweep_command(manifest), file=sys.stderr)  # noqa: T201 - what Snakemake's user reads
 
 

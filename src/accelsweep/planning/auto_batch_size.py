@@ -20,10 +20,10 @@ from accelsweep.run_config import Measure, SettingConfig
 SEARCHED_TASKS = ("train_throughput", "time_to_accuracy")
 """The tasks whose steps a search does: training steps, with the optimiser's state."""
 
-UNSEARCHED = "batch_size=auto: its search has not ended yet"
+SEARCH_PENDING = "batch_size=auto: its search has not ended yet"
 """The reason why a setting cannot be planned yet."""
 
-Batches = Mapping[str, FoundBatch | str]
+SearchResults = Mapping[str, FoundBatch | str]
 """The results of searches, by their names: the batch, or why there is none."""
 
 
@@ -57,10 +57,12 @@ def refuse_unsearchable(config: SettingConfig, option: str | None) -> None:
         )
 
 
-def decided(point: CheckedPoint, batches: Batches, with_batch: Callable[[int], SettingConfig]) -> CheckedPoint:
+def with_search_result(
+    point: CheckedPoint, batches: SearchResults, with_batch: Callable[[int], SettingConfig]
+) -> CheckedPoint:
     """Return a point with the batch that its search found, or with the reason why it has none."""
     search = search_of(point.config)
-    found = batches.get(setting_name(search.raw), UNSEARCHED)
+    found = batches.get(setting_name(search.raw), SEARCH_PENDING)
     if isinstance(found, FoundBatch):
         shown = {**point.axes, "batch_size": found.batch_size}
         return replace(point, config=with_batch(found.batch_size), axes=shown, search=search)
@@ -69,7 +71,7 @@ def decided(point: CheckedPoint, batches: Batches, with_batch: Callable[[int], S
     return replace(point, config=apart, axes={**point.axes, "batch_size": AUTO_BATCH_SIZE}, search=search, lacks=found)
 
 
-def with_batch_axis(points: Mapping[str, CheckedPoint]) -> dict[str, CheckedPoint]:
+def with_batch_size_axis(points: Mapping[str, CheckedPoint]) -> dict[str, CheckedPoint]:
     """Return the points with their batch among their axes, if any of them has an automatic one."""
     if all(point.search is None for point in points.values()):
         return dict(points)
@@ -79,7 +81,7 @@ def with_batch_axis(points: Mapping[str, CheckedPoint]) -> dict[str, CheckedPoin
     }
 
 
-def searches_of(points: Mapping[str, CheckedPoint], settings: Iterable[Setting]) -> dict[str, Setting]:
+def required_searches(points: Mapping[str, CheckedPoint], settings: Iterable[Setting]) -> dict[str, Setting]:
     """Return the searches that the settings of a grid rest on, by name; unsupported settings need none."""
     found: dict[str, Setting] = {}
     for setting in settings:
@@ -95,7 +97,7 @@ def _axes_of_search(axes: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in axes.items() if key not in ("batch_size", "task") and key[:8] != "measure."}
 
 
-def notes_on(batches: Iterable[FoundBatch]) -> tuple[str, ...]:
+def search_notes(batches: Iterable[FoundBatch]) -> tuple[str, ...]:
     """Return a note that names the batches and the sweep that found them; nothing for none."""
     found = list(batches)
     if not found:

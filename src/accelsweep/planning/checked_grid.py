@@ -13,11 +13,11 @@ from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig, OmegaConf
 
 from accelsweep import registry
-from accelsweep.config.grid import CheckedPoint, GridPoint, GridPoints, expand, steering_of
-from accelsweep.config.hydra import Composer, without_effect
-from accelsweep.config.hydra_errors import defining_file, dotted_keys, suggest
+from accelsweep.config.grid import CheckedPoint, GridPoint, GridPoints, expand, plan_config_of
+from accelsweep.config.hydra import Composer, hydra_key_notes
+from accelsweep.config.hydra_errors import defining_file, dotted_keys, suggestion
 from accelsweep.config.schema import CONFIG_KEYS
-from accelsweep.config.setting import PLAN_KEYS, Setting, frozen_paths, setting_name
+from accelsweep.config.setting import PLAN_KEYS, Setting, abbreviate_home, setting_name
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Options
 from accelsweep.config.value_errors import FileOf
@@ -27,12 +27,12 @@ from accelsweep.errors import InputError, nearest
 from accelsweep.plain_json import MISSING, look_up
 from accelsweep.planning import auto_batch_size, config_validation, target_check, unsupported
 from accelsweep.planning.config_validation import Rule
-from accelsweep.planning.source_digests import ImportPath, source_digests, targets
-from accelsweep.planning.target_check import optimizer_notes, with_own_targets
+from accelsweep.planning.source_digests import ImportPath, measured_targets, source_digests
+from accelsweep.planning.target_check import optimizer_notes, with_user_targets
 from accelsweep.records.plan import Excluded, FoundBatch
 from accelsweep.run_config import SettingConfig
 from accelsweep.significant_digits import count_of
-from accelsweep.trainer_arguments import trainers_place
+from accelsweep.trainer_arguments import trainer_argument_hint
 
 # Pick settings by the values of their keys: `exclude:` rules and the choice of the baseline.
 
@@ -69,7 +69,7 @@ def refuse_unknown_keys(wanted: Mapping[str, Any], points: Sequence[CheckedPoint
         if all(_value(point, key) is MISSING for point in points):
             known = list(dotted_keys(points[0].config.raw))
             raise InputError(
-                f"{where}: unknown key '{key}'{suggest(key, known)}; look in {file_of(where.partition('.')[0])}"
+                f"{where}: unknown key '{key}'{suggestion(key, known)}; look in {file_of(where.partition('.')[0])}"
             )
 
 
@@ -106,7 +106,7 @@ class VersionedGrid:
 
 
 def checked_grid(
-    composer: Composer, overrides: Sequence[str], home: Path, batches: auto_batch_size.Batches | None = None
+    composer: Composer, overrides: Sequence[str], home: Path, batches: auto_batch_size.SearchResults | None = None
 ) -> CheckedGrid:
     """Return the settings of these Hydra overrides; raise InputError for anything that is wrong with them.
 
@@ -117,23 +117,23 @@ def checked_grid(
         return _checked_grid(composer, overrides, home, batches)
     except InputError as error:  # a file that nobody expected to be read explains many of them
         words = set(re.findall(r"\w+", str(error)))
-        twice = [note for name, note in composer.files_named_twice().items() if name.partition("/")[0] in words]
+        twice = [note for name, note in composer.shadowed_files().items() if name.partition("/")[0] in words]
         raise (InputError(". ".join([str(error), *twice])) if twice else error) from None
 
 
 def _checked_grid(
-    composer: Composer, overrides: Sequence[str], home: Path, batches: auto_batch_size.Batches | None
+    composer: Composer, overrides: Sequence[str], home: Path, batches: auto_batch_size.SearchResults | None
 ) -> CheckedGrid:
-    master = composer.master(with_own_targets(composer, overrides))
+    master = composer.master(with_user_targets(composer, overrides))
     _refuse_foreign_config(composer, master)
     grid = composer.grid(master)
     choices = dict(master.hydra.runtime.choices)
     file_of = cache(partial(defining_file, folders=composer.folders, choices=choices))
-    steering = steering_of(composer, grid.jobs[0])
+    steering = plan_config_of(composer, grid.jobs[0])
     compared: dict[str, Any] = {
-        key: frozen_paths(steering[key], home) for key in ("baseline", "exclude") if key in steering
+        key: abbreviate_home(steering[key], home) for key in ("baseline", "exclude") if key in steering
     }
-    options, site, exclude = config_validation.steering({**steering, **compared}, file_of)
+    options, site, exclude = config_validation.check_plan_config({**steering, **compared}, file_of)
     site = site.model_copy(update={"inventory": kinds.inventory()}) if site.probe else site
     auto = unsupported.resolve_auto(site)
     own = (points(composer, grid, auto, options.report, file_of) for points in registry.loaded("grid_points"))
@@ -155,10 +155,10 @@ def _checked_grid(
         options=options,
         site=site,
         notes=(
-            *composer.files_named_twice().values(),
+            *composer.shadowed_files().values(),
             *fitted.notes,
             *_notes(len(grid.jobs), points, exclude),
-            *without_effect([composer.parse(line) for line in overrides]),
+            *hydra_key_notes([composer.parse(line) for line in overrides]),
             *optimizer_notes(composer, overrides, (point.config for point in every)),
         ),
     )
@@ -170,7 +170,7 @@ def site_of(composer: Composer, overrides: Sequence[str]) -> Site:
     _refuse_foreign_config(composer, master)
     choices = dict(master.hydra.runtime.choices)
     file_of = partial(defining_file, folders=composer.folders, choices=choices)
-    return config_validation.steering(steering_of(composer, composer.grid(master).jobs[0]), file_of)[1]
+    return config_validation.check_plan_config(plan_config_of(composer, composer.grid(master).jobs[0]), file_of)[1]
 
 
 @dataclass(frozen=True)
@@ -182,11 +182,13 @@ class _Freezer:
     home: Path
 
     def __call__(self, science: dict[str, Any], added: frozenset[str]) -> SettingConfig:
-        return config_validation.science(frozen_paths(science, self.home), added, self.groups, self.file_of)
+        return config_validation.check_setting_config(
+            abbreviate_home(science, self.home), added, self.groups, self.file_of
+        )
 
 
 def _points(
-    expanded: GridPoints, steering: dict[str, Any], freeze: _Freezer, batches: auto_batch_size.Batches
+    expanded: GridPoints, steering: dict[str, Any], freeze: _Freezer, batches: auto_batch_size.SearchResults
 ) -> dict[str, CheckedPoint]:
     """Return the grid's distinct points, checked, by the names of their settings."""
     points: dict[str, CheckedPoint] = {}
@@ -196,9 +198,9 @@ def _points(
         checked = CheckedPoint(point.axes, config, point.choices, point.added, point.lacks)
         if point.with_batch is not None:
             auto_batch_size.refuse_unsearchable(config, expanded.option or None)
-            checked = auto_batch_size.decided(checked, batches, partial(_with_batch, point, freeze))
+            checked = auto_batch_size.with_search_result(checked, batches, partial(_with_batch, point, freeze))
         points.setdefault(setting_name(checked.config.raw), checked)
-    return auto_batch_size.with_batch_axis(points)
+    return auto_batch_size.with_batch_size_axis(points)
 
 
 def _dropped(
@@ -259,7 +261,7 @@ def _notes(jobs: int, points: dict[str, CheckedPoint], exclude: Sequence[config_
     notes = [
         f"'{key}' is taken as a key of your own" + (f". {place}" if place else near)
         for key in sorted(added)
-        if (place := trainers_place(key)) or (near := nearest(key, known))
+        if (place := trainer_argument_hint(key)) or (near := nearest(key, known))
     ]
     if jobs > len(points):
         notes.append(f"{jobs - len(points)} of the grid's {jobs} points repeat another setting and are planned once")
@@ -272,7 +274,7 @@ def _notes(jobs: int, points: dict[str, CheckedPoint], exclude: Sequence[config_
 # The checked grid of a sweep's overrides, with the batches that searches have found for `batch_size: auto`.
 
 
-class Unsearched(InputError):
+class BatchSearchNeeded(InputError):
     """The batches of some settings have to be searched first, for `batch_size: auto`. Nothing is planned until then.
 
     `sweep` is the sweep that was asked for, with its `overrides`, `grid` and `sources`. `searches` are all that it
@@ -282,17 +284,21 @@ class Unsearched(InputError):
     def __init__(self, sweep: str, overrides: tuple[str, ...], grid: CheckedGrid, sources: dict[str, str]) -> None:
         self.sweep, self.overrides, self.grid, self.sources = sweep, overrides, grid, sources
         settings = list(grid.settings.values())
-        self.searches = auto_batch_size.searches_of(grid.points, settings)
-        waiting = [setting for setting in settings if setting.unsupported == auto_batch_size.UNSEARCHED]
-        self.left = frozenset(auto_batch_size.searches_of(grid.points, waiting))
+        self.searches = auto_batch_size.required_searches(grid.points, settings)
+        waiting = [setting for setting in settings if setting.unsupported == auto_batch_size.SEARCH_PENDING]
+        self.left = frozenset(auto_batch_size.required_searches(grid.points, waiting))
         super().__init__(
             f"batch_size=auto: the largest batch of {count_of(len(waiting), 'setting')} of {sweep!r} is not known yet. "
             "`accelsweep run` searches for it first: give that command, or batch_size a number"
         )
 
 
-def with_batches(
-    home: Path, overrides: Sequence[str], sweep: str, kept: Mapping[str, FoundBatch], batches: auto_batch_size.Batches
+def grid_with_batch_sizes(
+    home: Path,
+    overrides: Sequence[str],
+    sweep: str,
+    kept: Mapping[str, FoundBatch],
+    batches: auto_batch_size.SearchResults,
 ) -> tuple[CheckedGrid, dict[str, str], dict[str, FoundBatch]]:
     """Return the grid with automatic batches, its sources, and the batches to keep. Those of earlier plans stay.
 
@@ -300,37 +306,37 @@ def with_batches(
     """
     known = {**batches, **kept}
     grid, sources = grid_of(home, overrides, known)
-    if any(setting.unsupported == auto_batch_size.UNSEARCHED for setting in grid.settings.values()):
-        raise Unsearched(sweep, tuple(overrides), grid, sources)
-    names = auto_batch_size.searches_of(grid.points, grid.settings.values())
+    if any(setting.unsupported == auto_batch_size.SEARCH_PENDING for setting in grid.settings.values()):
+        raise BatchSearchNeeded(sweep, tuple(overrides), grid, sources)
+    names = auto_batch_size.required_searches(grid.points, grid.settings.values())
     found = {name: one for name in names if isinstance(one := known.get(name), FoundBatch)}
     return grid, sources, {**kept, **found}
 
 
 def grid_of(
-    home: Path, overrides: Sequence[str], batches: auto_batch_size.Batches
+    home: Path, overrides: Sequence[str], batches: auto_batch_size.SearchResults
 ) -> tuple[CheckedGrid, dict[str, str]]:
     """Return the grid of the working directory, and the digests of the sources that it measures."""
     target_check.refuse_shadows(home)
     grid = checked_grid(Composer.of(home, overrides), overrides, home, batches)
     path = ImportPath.of_home(home)
     configs = [setting.config for setting in grid.settings.values()]
-    target_check.refuse_missing(configs, path)
+    target_check.refuse_missing_targets(configs, path)
     # A setting whose keys nothing takes may be a row that says so (`GridPoint.lacks`).
     measured = [setting.config for setting in grid.settings.values() if setting.unsupported is None]
     target_check.refuse_wrong_arguments(measured, path)
-    return grid, source_digests(sorted({pair for config in configs for pair in targets(config)}), path)
+    return grid, source_digests(sorted({pair for config in configs for pair in measured_targets(config)}), path)
 
 
 # The name of a sweep that compares versions or nodes.
 
 
-def usual_name(home: Path, overrides: Sequence[str], command: str = "ab") -> str:
+def comparison_name(home: Path, overrides: Sequence[str], command: str = "ab") -> str:
     """Return the name of the sweep that compares versions of what these overrides measure: `ab-EXPERIMENT`.
 
     Or it compares nodes, and the `command` is another one. A sweep of the same experiment alone keeps its own name.
     """
     composer = Composer.of(home, overrides)
-    master = composer.master(with_own_targets(composer, overrides))
+    master = composer.master(with_user_targets(composer, overrides))
     chosen = OmegaConf.select(master, "name") or master.hydra.runtime.choices.get("experiment") or "sweep"
     return f"{command}-{chosen}".replace("/", "-")

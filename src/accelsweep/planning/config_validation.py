@@ -16,11 +16,11 @@ from accelsweep import registry
 from accelsweep.analysis.power import MIN_BLOCKS
 from accelsweep.config.grid import CheckedPoint
 from accelsweep.config.prices import Prices
-from accelsweep.config.schema import CONFIG_KEYS, MODELS, changed, declared
+from accelsweep.config.schema import CONFIG_KEYS, MODELS, changed, to_dataclass
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.config.site import NodeKind, Site
-from accelsweep.config.sweep_options import PILOT, Analysis, BlockOptions, Limits, Options
-from accelsweep.config.value_errors import FileOf, parsed
+from accelsweep.config.sweep_options import PILOT_BLOCKS, Analysis, BlockOptions, Limits, Options
+from accelsweep.config.value_errors import FileOf, validated
 from accelsweep.errors import InputError, nearest
 from accelsweep.plain_json import canonical_json
 from accelsweep.registry import Task
@@ -28,12 +28,12 @@ from accelsweep.run_config import LearningRate, Measure, SettingConfig
 from accelsweep.schedulers.slurm import refuse_unfit_slurm
 from accelsweep.tasks import task_of, tasks, unused_keys
 from accelsweep.trainer_arguments import (
-    DECIDED_HERE,
-    asked_length,
-    decided_words,
+    RESERVED_ARGUMENTS,
+    requested_length,
+    reserved_message,
     strategy_names,
+    trainer_argument_hint,
     trainer_arguments,
-    trainers_place,
 )
 
 
@@ -46,7 +46,9 @@ class Rule(BaseModel):
     because: Annotated[StrictStr, Field(min_length=1)]
 
 
-def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> SettingConfig:
+def check_setting_config(
+    config: dict[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf
+) -> SettingConfig:
     """Return the checked scientific config, environment values as text; raise InputError for any fault in it.
 
     Top-level keys beyond the known ones must have been added with `+key=` (`added`) or be config groups (`groups`).
@@ -55,12 +57,12 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
     for key in CONFIG_KEYS:
         if key not in config:
             raise InputError(f"the key '{key}' is missing; look in {file_of(key)}")
-    parsed(MODELS[Measure], config["measure"], "measure", file_of, extra="forbid")
+    validated(MODELS[Measure], config["measure"], "measure", file_of, extra="forbid")
     for model in registry.config_models(""):
         given = {key: config[key] for key in model.model_fields if config.get(key) is not None}
-        parsed(model, given, "", file_of, extra="forbid")
-    checked = declared(SettingConfig, parsed(MODELS[SettingConfig], config, "", file_of), config)
-    parsed(MODELS[LearningRate], checked.optimizer or {}, "optimizer", file_of)
+        validated(model, given, "", file_of, extra="forbid")
+    checked = to_dataclass(SettingConfig, validated(MODELS[SettingConfig], config, "", file_of), config)
+    validated(MODELS[LearningRate], checked.optimizer or {}, "optimizer", file_of)
     refuse_unwritable(config)
     typed = {"precision": checked.precision, "env": checked.env}
     if all(config[key] == value for key, value in typed.items()):
@@ -78,7 +80,7 @@ def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Se
                 f"unknown key '{key}'{nearest(str(key), CONFIG_KEYS)}; look in {file_of(str(key))}. "
                 + (
                     f"An argument of Lightning's Trainer stands below `trainer`. {place}"
-                    if (place := trainers_place(str(key)))
+                    if (place := trainer_argument_hint(str(key)))
                     else f"A key of your own is added with +{key}=VALUE, on the command line or under "
                     "hydra.sweeper.params"
                 )
@@ -105,24 +107,24 @@ def refuse_unwritable(value: Any, key: str = "") -> None:
         raise InputError(f"'{key[:-1]}' is {value}: a setting's values must be finite numbers")
 
 
-def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Options, Site, list[Rule]]:
+def check_plan_config(values: Mapping[str, Any], file_of: FileOf) -> tuple[Options, Site, list[Rule]]:
     """Return the checked plan-level part of a config; raise InputError for any fault in it."""
     refuse_unwritable(values)
     _refuse_unknown_engines(values.get("site") or {}, file_of)
-    site = parsed(Site, values.get("site") or {}, "site", file_of)
+    site = validated(Site, values.get("site") or {}, "site", file_of)
     exclude = values.get("exclude") or []
     if not isinstance(exclude, list):
         raise InputError(f"exclude={exclude!r}: must be a list of rules; look in {file_of('exclude')}")
-    rules = [parsed(Rule, rule, f"exclude.{number}", file_of) for number, rule in enumerate(exclude)]
+    rules = [validated(Rule, rule, f"exclude.{number}", file_of) for number, rule in enumerate(exclude)]
     parts = {
-        "limits": parsed(Limits, values.get("limits") or {}, "limits", file_of),
-        "analysis": parsed(Analysis, values.get("analysis") or {}, "analysis", file_of),
-        "prices": parsed(Prices, values.get("prices") or {}, "prices", file_of),
-        "block": parsed(BlockOptions, values.get("block") or {}, "block", file_of),
+        "limits": validated(Limits, values.get("limits") or {}, "limits", file_of),
+        "analysis": validated(Analysis, values.get("analysis") or {}, "analysis", file_of),
+        "prices": validated(Prices, values.get("prices") or {}, "prices", file_of),
+        "block": validated(BlockOptions, values.get("block") or {}, "block", file_of),
     }
     rest = {key: values[key] for key in ("repeats", "repeats_most", "baseline") if values.get(key) is not None}
     rest |= {"report": feature_keys("report", values.get("report") or {}, file_of)}
-    options = parsed(Options, {**rest, **parts, **_repeats(rest, file_of)}, "", file_of)
+    options = validated(Options, {**rest, **parts, **_repeats(rest, file_of)}, "", file_of)
     _refuse_unfit_site(site, file_of)
     return options, site, rules
 
@@ -141,7 +143,7 @@ def _refuse_unknown_engines(site: Any, file_of: FileOf) -> None:
     for where, given, model in places:
         for key in given if isinstance(given, Mapping) else ():
             if key in options:
-                parsed(registry.load(options[key]), given[key] or {}, f"{where}.{key}", file_of, extra="forbid")
+                validated(registry.load(options[key]), given[key] or {}, f"{where}.{key}", file_of, extra="forbid")
             elif key not in model.model_fields:
                 known = [*model.model_fields, *options]
                 raise InputError(
@@ -161,7 +163,7 @@ def feature_keys(group: str, given: Any, file_of: FileOf) -> dict[str, Any]:
                 f"unknown key '{group}.{key}'{nearest(str(key), known)}; look in {file_of(f'{group}.{key}')}"
             )
     checked = [
-        parsed(model, {key: given[key] for key in model.model_fields if key in given}, group, file_of)
+        validated(model, {key: given[key] for key in model.model_fields if key in given}, group, file_of)
         for model in models
     ]
     return {key: value for one in checked for key, value in one.model_dump(mode="json", exclude_unset=True).items()}
@@ -179,7 +181,7 @@ def _repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
             f"repeats_most={most}: repeats=auto takes {MIN_BLOCKS} blocks at least, so that its intervals hold; "
             f"look in {file_of('repeats_most')}"
         )
-    return {"repeats": PILOT, "auto_repeats": True}
+    return {"repeats": PILOT_BLOCKS, "auto_repeats": True}
 
 
 def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
@@ -216,7 +218,7 @@ def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
             if (words := (one.model_extra or {}).get(scheduler.name)) is not None:
                 registry.load(scheduler.check)(words, file_of)
     for model in registry.config_models("site.slurm"):
-        parsed(model, {"head": site.slurm.head}, "site.slurm", file_of, extra="forbid")
+        validated(model, {"head": site.slurm.head}, "site.slurm", file_of, extra="forbid")
 
 
 # Settings that contradict each other, or that a run decides by itself: every run of such a setting would fail.
@@ -230,7 +232,7 @@ def refuse_conflicts(config: SettingConfig, limits: Limits, file_of: FileOf) -> 
     _refuse_impossible_window(config.measure, limits, file_of)
     for name in config.trainer:
         _refuse_trainer_key(str(name), file_of)
-    asked_length(config.trainer)
+    requested_length(config.trainer)
     _refuse_misspelt_strategy(config, file_of)
     if "batch_size" in config.data and not config.divided_batch_size:
         raise InputError(
@@ -260,8 +262,8 @@ def _refuse_impossible_window(measure: Measure, limits: Limits, file_of: FileOf)
 
 def _refuse_trainer_key(name: str, file_of: FileOf) -> None:
     where = f"look in {file_of(f'trainer.{name}')}"
-    if name in DECIDED_HERE:
-        raise InputError(f"{decided_words(name)}; {where}")
+    if name in RESERVED_ARGUMENTS:
+        raise InputError(f"{reserved_message(name)}; {where}")
     known = trainer_arguments()
     if known and name not in known:
         raise InputError(f"trainer.{name} is no argument of Lightning's Trainer{nearest(name, sorted(known))}; {where}")
@@ -291,7 +293,7 @@ def refuse_unread_axes(points: Sequence[CheckedPoint]) -> None:
             others = canonical_json({name: value for name, value in point.axes.items() if name != key})
             alike.setdefault(others, []).append(_read(point.config))
         if any(len(read) > 1 for read in alike.values()) and all(len(set(read)) == 1 for read in alike.values()):
-            place = trainers_place(key)
+            place = trainer_argument_hint(key)
             raise InputError(
                 f"{key} has several values, and nothing refers to it: all of its settings would measure the same. "
                 + (place or f"Refer to it with ${{{key}}} where it is to count, or give it one value")

@@ -17,7 +17,7 @@ from accelsweep.config.setting import Setting, label
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Limits, Options
 from accelsweep.planning.plan import Plan
-from accelsweep.planning.resources import held_gpus, serving, shortened
+from accelsweep.planning.resources import allocated_gpus, site_for, with_observed_limit
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest, PlannedBlock
 from accelsweep.records.run_files import readable_records
@@ -95,7 +95,7 @@ class TimeLimits:
         """Return what a block's job asks for, its time limit by what runs of its settings took."""
         took = [self._longest_of(Run.parse(run).setting) for run in block.runs]
         known = [seconds for seconds in took if seconds is not None]
-        return shortened(block.resources, known) if len(known) == len(took) else block.resources
+        return with_observed_limit(block.resources, known) if len(known) == len(took) else block.resources
 
     def _longest_of(self, setting: str) -> float | None:
         """Return the wall seconds of a setting's longest run so far."""
@@ -106,7 +106,7 @@ class TimeLimits:
 
 
 @dataclass(frozen=True)
-class Took:
+class ObservedTimes:
     """The wall seconds of earlier runs by setting, and the seconds beside their windows by kind of run.
 
     `between` are the seconds from the end of one block to the beginning of the next. `basis` says whose runs they are.
@@ -118,7 +118,7 @@ class Took:
     between: Sequence[float] = ()
 
     @classmethod
-    def by(cls, times: Iterable[RunTime | None], basis: str) -> Took | None:
+    def by(cls, times: Iterable[RunTime | None], basis: str) -> ObservedTimes | None:
         """Return what the times of these runs show; None if none of them took time."""
         runs: dict[str, list[float]] = defaultdict(list)
         beside: dict[_Kind, list[float]] = defaultdict(list)
@@ -210,12 +210,12 @@ class VisibleEffect:
     reason: str | None = None
 
 
-def estimate(plan: Plan, settled: Collection[str] = (), took: Took | None = None) -> PlanEstimate:
+def estimate(plan: Plan, settled: Collection[str] = (), took: ObservedTimes | None = None) -> PlanEstimate:
     """Return the estimate for the wanted runs that are not among the `settled` ones.
 
     `took` is the time that earlier runs took, start and end included.
     """
-    settings, took = {setting.name: setting for setting in plan.settings}, took or Took()
+    settings, took = {setting.name: setting for setting in plan.settings}, took or ObservedTimes()
     blocks = {
         block: tuple(settings[Run.parse(run).setting] for run in block.runs if run not in settled)
         for block in plan.manifest.blocks
@@ -246,7 +246,7 @@ class _Holding(NamedTuple):
     usd_per_hour: float | None
 
 
-def _holdings(plan: Plan, block: PlannedBlock, runs: Sequence[Setting], took: Took) -> list[_Holding]:
+def _holdings(plan: Plan, block: PlannedBlock, runs: Sequence[Setting], took: ObservedTimes) -> list[_Holding]:
     """Return what the `runs` that are left of a block hold. A job may last as long as its time limit says."""
     manifest = plan.manifest
     limits, prices, site = manifest.options.limits, manifest.options.prices, manifest.site
@@ -265,7 +265,7 @@ def _holdings(plan: Plan, block: PlannedBlock, runs: Sequence[Setting], took: To
     limit = 60.0 * block.resources.minutes if block.resources.minutes else whole.most
     most = max(whole.expected, SUBMISSIONS * limit)
     wide = max(runs, key=lambda setting: (setting.config.on_gpu, setting.config.world_size))
-    gpus, usd = held_gpus(block.resources, site), _usd_per_hour(prices, wide.config, site)
+    gpus, usd = allocated_gpus(block.resources, site), _usd_per_hour(prices, wide.config, site)
     if usd is not None and wide.config.on_gpu:
         usd *= gpus / wide.config.world_size
     return [_Holding(whole._replace(most=most), wide.config.accelerator, gpus, usd)]
@@ -275,7 +275,7 @@ def _sum(spans: Sequence[Span]) -> Span:
     return Span(*map(sum, zip(*spans, strict=True))) if spans else Span(0.0, 0.0, 0.0)
 
 
-def _seconds(setting: Setting, took: Took, limits: Limits) -> Span:
+def _seconds(setting: Setting, took: ObservedTimes, limits: Limits) -> Span:
     """Return the seconds of one run. One that was seen to take less than its window takes no more at least."""
     expected = took.seconds(setting.name, setting.config)
     most = max(expected, (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds))
@@ -334,7 +334,7 @@ def _baseline_runs(plan: Plan) -> int:
 
 def _usd_per_hour(prices: Prices, config: SettingConfig, site: Site) -> float | None:
     """Return the hourly price of a setting with this config at `site` in USD, or None if no price is given."""
-    models = [device.model for device in serving(config, site).inventory if device.accelerator == config.accelerator]
+    models = [device.model for device in site_for(config, site).inventory if device.accelerator == config.accelerator]
     return usd_per_hour_on(prices, config, models)
 
 
@@ -392,7 +392,7 @@ class PlanTable:
 
 
 def plan_table(
-    plan: Plan, settled: Collection[str] = (), took: Took | None = None, noise: float | None = None
+    plan: Plan, settled: Collection[str] = (), took: ObservedTimes | None = None, noise: float | None = None
 ) -> PlanTable:
     """Return the rows of a plan.
 

@@ -20,9 +20,22 @@ from accelsweep.config.versions import Version
 from accelsweep.errors import InputError
 from accelsweep.files import set_aside, write_bytes_atomically
 from accelsweep.planning import auto_batch_size, checked_grid, randomized_blocks
-from accelsweep.planning.checked_grid import CheckedGrid, Unsearched, VersionedGrid, grid_of, with_batches
-from accelsweep.planning.randomized_blocks import Cutting, Design, Past, design, paired_design, units
-from accelsweep.planning.source_digests import versions
+from accelsweep.planning.checked_grid import (
+    BatchSearchNeeded,
+    CheckedGrid,
+    VersionedGrid,
+    grid_of,
+    grid_with_batch_sizes,
+)
+from accelsweep.planning.randomized_blocks import (
+    BlockDesign,
+    DesignInput,
+    PreviousPlan,
+    block_design,
+    paired_block_design,
+    version_groups,
+)
+from accelsweep.planning.source_digests import core_versions
 from accelsweep.records.cleanup import refuse_obstacles
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, FoundBatch, Manifest, PlannedSetting, PlanPart
@@ -113,9 +126,9 @@ def manifest_of(
     grid: CheckedGrid,
     options: Options,
     baseline: str | None,
-    blocks: Design,
+    blocks: BlockDesign,
     sources: dict[str, str],
-    past: Past,
+    past: PreviousPlan,
     *,
     compared: tuple[Version, ...] = (),
     profile: str | None = None,
@@ -141,7 +154,7 @@ def manifest_of(
         options=options,
         site=grid.site,
         sources=sources,
-        versions=versions(),
+        versions=core_versions(),
         compared=compared,
         profile=profile,
         found_batches=found_batches,
@@ -167,7 +180,7 @@ def planned_blocks(
     baseline: str | None,
     existing: Sequence[Block],
     part: PlanPart | None,
-) -> Design:
+) -> BlockDesign:
     """Return the blocks of a grid, which a feature may plan in its own way."""
     if part is None or baseline is None:
         return blocks_of(folder.name, grid, options, baseline, existing)
@@ -176,28 +189,28 @@ def planned_blocks(
     return _planner_of(part)(task, part, existing, measured)
 
 
-def _planner_of(part: PlanPart) -> Callable[..., Design]:
+def _planner_of(part: PlanPart) -> Callable[..., BlockDesign]:
     """Return the function that plans the blocks of a sweep with this part."""
     targets = (feature.plan_blocks for feature in registry.features() if feature.name == part.command)
-    planner: Callable[..., Design] = registry.load(next(filter(None, targets)))
+    planner: Callable[..., BlockDesign] = registry.load(next(filter(None, targets)))
     return planner
 
 
 def blocks_of(
     sweep: str, grid: CheckedGrid, options: Options, baseline: str | None, existing: Sequence[Block]
-) -> Design:
+) -> BlockDesign:
     """Return the blocks of a grid: the `existing` ones that it still wants some runs of, and new ones."""
     if baseline is None:
-        return Design((), ())
+        return BlockDesign((), ())
     task = _cutting(sweep, grid, options, baseline)
     if VERSION in grid.axes:
-        return paired_design(task, units(task.settings.values()), existing)
-    return design(task, existing)
+        return paired_block_design(task, version_groups(task.settings.values()), existing)
+    return block_design(task, existing)
 
 
-def _cutting(sweep: str, grid: CheckedGrid, options: Options, baseline: str) -> Cutting:
+def _cutting(sweep: str, grid: CheckedGrid, options: Options, baseline: str) -> DesignInput:
     supported = {setting.name: setting for setting in grid.settings.values() if setting.unsupported is None}
-    return Cutting(sweep, supported, baseline, options, grid.site)
+    return DesignInput(sweep, supported, baseline, options, grid.site)
 
 
 @dataclass(frozen=True)
@@ -234,7 +247,7 @@ def make_plan(
     decided_at: Mapping[str, int] | None = None,
     versioned: VersionedGrid | None = None,
     profile: str | None = None,
-    batches: auto_batch_size.Batches | None = None,
+    batches: auto_batch_size.SearchResults | None = None,
     part: PlanPart | None = None,
 ) -> Plan:
     """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
@@ -275,7 +288,7 @@ class _Task:
     """
 
     folder: SweepFolder
-    past: randomized_blocks.Past
+    past: randomized_blocks.PreviousPlan
     grid: CheckedGrid
     sources: dict[str, str]
     versioned: VersionedGrid | None
@@ -287,23 +300,23 @@ def _task(
     overrides: Sequence[str],
     name: str | None,
     versioned: VersionedGrid | None,
-    batches: auto_batch_size.Batches,
+    batches: auto_batch_size.SearchResults,
 ) -> _Task:
     grid, sources = (versioned.grid, versioned.sources) if versioned else grid_of(home, overrides, {})
     default = (grid.experiment or "sweep").replace("/", "-")
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
     refuse_obstacles(folder)
-    past = randomized_blocks.read(folder)
+    past = randomized_blocks.read_previous_plan(folder)
     reserved = (name for feature in registry.features() for name in feature.reserved_names)
     if folder.name in reserved and past.manifest is None:
         raise InputError(
             f"the name {folder.name!r} is taken: `accelsweep {folder.name}` writes there. Try --name my-{folder.name}"
         )
     kept = {one.search: one for one in past.manifest.found_batches} if past.manifest else {}
-    if auto_batch_size.searches_of(grid.points, grid.settings.values()):
+    if auto_batch_size.required_searches(grid.points, grid.settings.values()):
         if versioned:
             raise InputError("batch_size=auto could give each version another batch: give batch_size a number")
-        grid, sources, kept = with_batches(home, overrides, folder.name, kept, batches)
+        grid, sources, kept = grid_with_batch_sizes(home, overrides, folder.name, kept, batches)
     return _Task(folder, past, grid, sources, versioned, kept)
 
 
@@ -336,8 +349,8 @@ def _made(home: Path, overrides: Sequence[str], task: _Task, asked: BlocksAsked)
 
 
 def _batch_notes(task: _Task) -> tuple[str, ...]:
-    names = auto_batch_size.searches_of(task.grid.points, tuple(task.grid.settings.values()))
-    return auto_batch_size.notes_on(task.batches[name] for name in names if name in task.batches)
+    names = auto_batch_size.required_searches(task.grid.points, tuple(task.grid.settings.values()))
+    return auto_batch_size.search_notes(task.batches[name] for name in names if name in task.batches)
 
 
 def _pilot_note(options: Options) -> tuple[str, ...]:
@@ -393,15 +406,15 @@ def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
 # The first phase of a sweep with `batch_size: auto`: a sweep NAME-frontier, with a search for each of its settings.
 
 
-def search_folder(home: Path, sweep: str) -> SweepFolder:
+def batch_search_folder(home: Path, sweep: str) -> SweepFolder:
     """Return the folder of the sweep that searches for the batches of `sweep`."""
     return SweepFolder(home, f"{sweep}-frontier")
 
 
-def search_plan(home: Path, wanted: Unsearched) -> Plan:
+def batch_search_plan(home: Path, wanted: BatchSearchNeeded) -> Plan:
     """Return the plan of the first phase: the searches that are left, beside those that were planned before."""
-    folder = search_folder(home, wanted.sweep)
-    past = randomized_blocks.read(folder)
+    folder = batch_search_folder(home, wanted.sweep)
+    past = randomized_blocks.read_previous_plan(folder)
     before = {setting.name for setting in past.manifest.settings} if past.manifest else set()
     settings = {name: setting for name, setting in wanted.searches.items() if name in wanted.left or name in before}
     axes = tuple(next(iter(settings.values())).axes)

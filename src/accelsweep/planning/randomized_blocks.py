@@ -19,7 +19,7 @@ from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Options
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.plain_json import canonical_json, sha256_text
-from accelsweep.planning.resources import fits, most_runs, needs, resource_class, together
+from accelsweep.planning.resources import combined, fits_in, max_runs_within, required_resources, resource_class
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Manifest, PlannedBlock, in_any_version
 from accelsweep.run_config import Run
@@ -28,7 +28,7 @@ from accelsweep.schedulers.protocol import Resources
 # The numbers of a setting's repeats, and the seeds of its runs.
 
 
-class Numbers:
+class RepeatNumbering:
     """Numbers the repeats of each setting, and deals out its seeds: each time the smallest that no block has used."""
 
     def __init__(self, known: Iterable[Block]) -> None:
@@ -67,7 +67,7 @@ FEWEST_TOGETHER = 6
 
 
 @dataclass(frozen=True)
-class Cutting:
+class DesignInput:
     """The settings that blocks are cut for: the supported ones by name in grid order, the baseline among them."""
 
     sweep: str
@@ -79,27 +79,29 @@ class Cutting:
 
     def __post_init__(self) -> None:
         """Compute the needs of each setting."""
-        self.needs.update((name, needs(setting.config, self.site)) for name, setting in self.settings.items())
+        self.needs.update(
+            (name, required_resources(setting.config, self.site)) for name, setting in self.settings.items()
+        )
 
 
 @dataclass(frozen=True)
-class Design:
+class BlockDesign:
     """The blocks of a plan: `planned` as the manifest lists them, `new` the ones that no file holds yet."""
 
     planned: tuple[PlannedBlock, ...]
     new: tuple[Block, ...]
 
 
-def design(task: Cutting, existing: Sequence[Block]) -> Design:
+def block_design(task: DesignInput, existing: Sequence[Block]) -> BlockDesign:
     """Return blocks of which `settings.repeats` hold each supported setting; wanted runs of existing blocks count.
 
     Raises InputError if `block.minutes` is too short for a single run.
     """
     for setting in task.settings:
-        most_runs_in_a_block(task, setting)
+        max_runs_per_block(task, setting)
     known = {block.name: block for block in existing}
     wanted = _wanted_of(list(known.values()), task)
-    numbers = Numbers(known.values())
+    numbers = RepeatNumbering(known.values())
     layers = list(_layers(task, wanted, numbers))
     most = max((task.options.repeats_of(name) for name in task.settings if name != task.baseline), default=None)
     repeats = task.options.repeats if most is None else most
@@ -111,13 +113,13 @@ def design(task: Cutting, existing: Sequence[Block]) -> Design:
         known[block.name], wanted[block.name] = block, block.runs
     on_disk = {block.name for block in existing}
     blocks = [block for block in known.values() if wanted[block.name]]
-    return Design(
-        planned=tuple(planned(block, wanted[block.name], task) for block in blocks),
+    return BlockDesign(
+        planned=tuple(planned_block(block, wanted[block.name], task) for block in blocks),
         new=tuple(block for block in blocks if block.name not in on_disk),
     )
 
 
-def _wanted_of(known: Sequence[Block], task: Cutting) -> dict[str, tuple[Run, ...]]:
+def _wanted_of(known: Sequence[Block], task: DesignInput) -> dict[str, tuple[Run, ...]]:
     """Return the wanted runs of each known block; the baseline is wanted where another run needs it.
 
     A setting that was the baseline once may have several runs in a block: the first of them is its repeat there.
@@ -138,7 +140,7 @@ def _wanted_of(known: Sequence[Block], task: Cutting) -> dict[str, tuple[Run, ..
     return wanted
 
 
-def _baselines(block: Block, task: Cutting) -> tuple[Run, ...]:
+def _baselines(block: Block, task: DesignInput) -> tuple[Run, ...]:
     return tuple(run for run in block.runs if run.setting == task.baseline)
 
 
@@ -147,14 +149,14 @@ def _holding(setting: str, blocks: Iterable[Sequence[Run]]) -> int:
 
 
 def _spare_baselines(
-    known: Sequence[Block], wanted: Mapping[str, tuple[Run, ...]], task: Cutting
+    known: Sequence[Block], wanted: Mapping[str, tuple[Run, ...]], task: DesignInput
 ) -> list[tuple[str, tuple[Run, ...]]]:
     """Return the baseline's runs, with the block's name, of each block without any other wanted run."""
     spare = [(block.name, _baselines(block, task)) for block in known if not wanted[block.name]]
     return [(name, runs) for name, runs in spare if runs]
 
 
-def _layers(task: Cutting, wanted: Mapping[str, tuple[Run, ...]], numbers: Numbers) -> Iterator[Block]:
+def _layers(task: DesignInput, wanted: Mapping[str, tuple[Run, ...]], numbers: RepeatNumbering) -> Iterator[Block]:
     """Yield new blocks until every setting but the baseline has its repeats."""
     have = Counter(run.setting for runs in wanted.values() for run in runs)
     repeats_of = task.options.repeats_of
@@ -165,7 +167,7 @@ def _layers(task: Cutting, wanted: Mapping[str, tuple[Run, ...]], numbers: Numbe
             yield new_block(numbers.next_runs([task.settings[name] for name in chunk]), task)
 
 
-def _chunks(settings: Sequence[str], layer: int, task: Cutting) -> Iterator[list[str]]:
+def _chunks(settings: Sequence[str], layer: int, task: DesignInput) -> Iterator[list[str]]:
     """Yield the settings of each block: one repeat of all `settings`, by resource class, within the bounds.
 
     The baseline comes first, `block.baseline_runs` times but never more often than there are other settings. Beside a
@@ -175,7 +177,7 @@ def _chunks(settings: Sequence[str], layer: int, task: Cutting) -> Iterator[list
     for name in settings:
         classes.setdefault(resource_class(task.settings[name].config, task.site), []).append(name)
     for members in classes.values():
-        most = most_runs_in_a_block(task, members[0])
+        most = max_runs_per_block(task, members[0])
         baselines = int(min(task.options.block.baseline_runs, most / 2)) if _takes_baseline(members, task) else 0
         room = int(min(most - baselines, _share(members, task)))
         shuffled = sorted(members, key=lambda name: sha256_text(f"{task.sweep}/{layer}/{name}"))
@@ -185,7 +187,7 @@ def _chunks(settings: Sequence[str], layer: int, task: Cutting) -> Iterator[list
             yield [task.baseline] * min(baselines, len(chunk)) + chunk
 
 
-def _takes_baseline(members: Sequence[str], task: Cutting) -> bool:
+def _takes_baseline(members: Sequence[str], task: DesignInput) -> bool:
     """Return whether the baseline has a place among these settings of one resource class.
 
     One machine has what any run needs. A job of whole nodes has all of their cores, so it may ask for the baseline's.
@@ -193,26 +195,26 @@ def _takes_baseline(members: Sequence[str], task: Cutting) -> bool:
     if task.site.scheduler == "local":
         return True
     baseline = task.needs[task.baseline]
-    allocation = together([task.needs[name] for name in members], 1, task.options.limits)
+    allocation = combined([task.needs[name] for name in members], 1, task.options.limits)
     if task.site.of_kind(allocation.node_kind).jobs.exclusive:
         allocation = allocation.model_copy(update={"cpus": max(allocation.cpus, baseline.cpus)})
-    return fits(baseline, allocation)
+    return fits_in(baseline, allocation)
 
 
-def _share(members: Sequence[str], task: Cutting) -> int:
+def _share(members: Sequence[str], task: DesignInput) -> int:
     """Return how many of these settings a block has where nothing bounds it: so many that all nodes of a cluster work.
 
     The blocks of all repeats may run at once. Each has a fresh baseline, so a small share would cost more than it wins.
     """
     if task.site.scheduler == "local" or task.options.block.size is not None:
         return len(members)
-    needs = task.needs[members[0]]
-    at_once = task.site.of_kind(needs.node_kind).nodes // needs.nodes
+    required_resources = task.needs[members[0]]
+    at_once = task.site.of_kind(required_resources.node_kind).nodes // required_resources.nodes
     jobs = max(1, math.ceil(at_once / task.options.repeats))
     return min(len(members), max(FEWEST_TOGETHER, math.ceil(len(members) / jobs)))
 
 
-def most_runs_in_a_block(task: Cutting, setting: str) -> float:
+def max_runs_per_block(task: DesignInput, setting: str) -> float:
     """Return how many runs a block may hold on nodes of the kind that this setting needs.
 
     Raises InputError where its time is too short for one.
@@ -224,7 +226,7 @@ def most_runs_in_a_block(task: Cutting, setting: str) -> float:
         "block.minutes": task.options.block.minutes,
         f"{site.jobs_key}.max_minutes": _job_minutes(site),
     }.items():
-        by_time = math.inf if limit is None else most_runs(limits, limit)
+        by_time = math.inf if limit is None else max_runs_within(limits, limit)
         if by_time < 1:
             raise InputError(
                 f"{key}={limit} is too short for one run, which may take limits.run_seconds={limits.run_seconds:g} "
@@ -238,7 +240,7 @@ def _job_minutes(site: Site) -> int | None:
     return None if site.scheduler == "local" else site.jobs.max_minutes
 
 
-def new_block(runs: Sequence[Run], task: Cutting) -> Block:
+def new_block(runs: Sequence[Run], task: DesignInput) -> Block:
     """Return the block of these runs, in its random order and under the name of its content."""
     order_seed = int(sha256_text(canonical_json([task.sweep, sorted(run.name for run in runs)]))[:8], 16)
     settings = [task.settings[run.setting] for run in runs]
@@ -250,7 +252,7 @@ def new_block(runs: Sequence[Run], task: Cutting) -> Block:
             runs=tuple(in_random_order(runs, order_seed)),
             configs={setting.name: setting.config for setting in settings},
             axes={setting.name: setting.axes for setting in settings},
-            resources=together([task.needs[setting.name] for setting in settings], len(runs), task.options.limits),
+            resources=combined([task.needs[setting.name] for setting in settings], len(runs), task.options.limits),
         )
     )
 
@@ -269,12 +271,12 @@ def _named(block: Block) -> Block:
     return block.model_copy(update={"name": f"b{sha256_text(content)[:12]}"})
 
 
-def planned(block: Block, wanted: Sequence[Run], task: Cutting) -> PlannedBlock:
+def planned_block(block: Block, wanted: Sequence[Run], task: DesignInput) -> PlannedBlock:
     """Return a block as the manifest lists it, with the `wanted` ones of its runs."""
     names = {run.name for run in wanted}
     runs = [run for run in block.runs if run.name in names]
     each = list({run.setting: task.needs[run.setting] for run in runs}.values())
-    resources = together(each, len(runs), task.options.limits).model_copy(update={"node": block.resources.node})
+    resources = combined(each, len(runs), task.options.limits).model_copy(update={"node": block.resources.node})
     return PlannedBlock(name=block.name, runs=tuple(run.name for run in runs), resources=resources)
 
 
@@ -282,7 +284,7 @@ def planned(block: Block, wanted: Sequence[Run], task: Cutting) -> PlannedBlock:
 
 
 @dataclass(frozen=True)
-class Past:
+class PreviousPlan:
     """The earlier plan: `blocks` in the order in which they were planned, those of still earlier plans after them.
 
     `revision` is the number of the last revision, 0 if there was none. `damaged` files were not read.
@@ -295,7 +297,7 @@ class Past:
     notes: tuple[str, ...]
 
 
-def read(folder: SweepFolder) -> Past:
+def read_previous_plan(folder: SweepFolder) -> PreviousPlan:
     """Return the earlier plan in the sweep's folder; it is empty before the first plan."""
     damaged: list[DamagedFile] = []
     manifest = None
@@ -311,11 +313,11 @@ def read(folder: SweepFolder) -> Past:
             blocks[path.stem] = Block.read(path)
         except DamagedFile as error:
             damaged.append(error)
-    planned = [block.name for block in manifest.blocks if block.name in blocks] if manifest else []
-    return Past(
+    planned_block = [block.name for block in manifest.blocks if block.name in blocks] if manifest else []
+    return PreviousPlan(
         manifest=manifest,
         revision=max([manifest.revision if manifest else 0, *folder.revisions()]),
-        blocks=tuple(blocks[name] for name in dict.fromkeys([*planned, *blocks])),
+        blocks=tuple(blocks[name] for name in dict.fromkeys([*planned_block, *blocks])),
         damaged=tuple(error.path for error in damaged),
         notes=tuple(f"{error}; it is set aside and planned again" for error in damaged),
     )
@@ -327,22 +329,22 @@ Unit = tuple[str, ...]
 """The names of the settings of one setting, one for each version."""
 
 
-def paired_design(task: Cutting, units: Sequence[Unit], existing: Sequence[Block]) -> Design:
+def paired_block_design(task: DesignInput, version_groups: Sequence[Unit], existing: Sequence[Block]) -> BlockDesign:
     """Return blocks of which `settings.repeats` hold all versions of each setting; existing blocks count.
 
     Raises InputError if a block cannot hold all versions of one setting.
     """
     known = {block.name: block for block in existing}
     have: Counter[Unit] = Counter()
-    repeats = {unit: max(map(task.options.repeats_of, unit[1:] or unit)) for unit in units}
+    repeats = {unit: max(map(task.options.repeats_of, unit[1:] or unit)) for unit in version_groups}
     wanted = {name: _complete_units(block, repeats, have) for name, block in known.items()}
-    numbers, on_disk = Numbers(known.values()), {block.name for block in existing}
+    numbers, on_disk = RepeatNumbering(known.values()), {block.name for block in existing}
     missing = {unit: count - have[unit] for unit, count in repeats.items()}
     for block in _paired_layers(task, missing, sum(map(bool, wanted.values())), numbers):
         known[block.name], wanted[block.name] = block, block.runs
     blocks = [block for block in known.values() if wanted[block.name]]
-    return Design(
-        planned=tuple(planned(block, wanted[block.name], task) for block in blocks),
+    return BlockDesign(
+        planned=tuple(planned_block(block, wanted[block.name], task) for block in blocks),
         new=tuple(block for block in blocks if block.name not in on_disk),
     )
 
@@ -355,21 +357,23 @@ def _complete_units(block: Block, repeats: Mapping[Unit, int], have: Counter[Uni
     return tuple(runs[setting] for unit in found for setting in unit)
 
 
-def _paired_layers(task: Cutting, missing: Mapping[Unit, int], first: int, numbers: Numbers) -> Iterator[Block]:
+def _paired_layers(
+    task: DesignInput, missing: Mapping[Unit, int], first: int, numbers: RepeatNumbering
+) -> Iterator[Block]:
     """Yield new blocks until every setting has its repeats; `first` numbers the layer, which shuffles the settings."""
     for layer in range(max(missing.values(), default=0)):
-        units = [unit for unit, count in missing.items() if count > layer]
-        for chunk in _paired_chunks(task, units, first + layer):
+        version_groups = [unit for unit, count in missing.items() if count > layer]
+        for chunk in _paired_chunks(task, version_groups, first + layer):
             yield new_block(numbers.next_runs([task.settings[setting] for unit in chunk for setting in unit]), task)
 
 
-def _paired_chunks(task: Cutting, units: Sequence[Unit], layer: int) -> Iterator[list[Unit]]:
+def _paired_chunks(task: DesignInput, version_groups: Sequence[Unit], layer: int) -> Iterator[list[Unit]]:
     """Yield the settings of one block after the other, by resource class and within the bounds of a block."""
     classes: dict[tuple[object, ...], list[Unit]] = {}
-    for unit in units:
+    for unit in version_groups:
         classes.setdefault(resource_class(task.settings[unit[0]].config, task.site), []).append(unit)
     for members in classes.values():
-        most = most_runs_in_a_block(task, members[0][0])
+        most = max_runs_per_block(task, members[0][0])
         room = min(most / max(map(len, members)), len(members))
         if room < 1:
             raise InputError(
@@ -381,7 +385,7 @@ def _paired_chunks(task: Cutting, units: Sequence[Unit], layer: int) -> Iterator
         yield from (shuffled[index::count] for index in range(count))
 
 
-def units(settings: Iterable[Setting]) -> list[Unit]:
+def version_groups(settings: Iterable[Setting]) -> list[Unit]:
     """Return the names of each setting's supported settings, one for each version."""
     found: dict[str, list[str]] = {}
     for setting in settings:

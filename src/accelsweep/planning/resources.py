@@ -23,20 +23,20 @@ from accelsweep.significant_digits import count_of
 # The kind of node that serves a setting, at a site that has several.
 
 
-def serving(config: SettingConfig, site: Site) -> Site:
+def site_for(config: SettingConfig, site: Site) -> Site:
     """Return `site` as this setting sees it: with the nodes of its kind alone, and of devices the model that it names.
 
     Raises InputError where none of the site's kinds of node is meant, or several are.
     """
     if not site.kinds:
         return _of_model(config, site)
-    kind = kind_for(config, site)
+    kind = node_kind_for(config, site)
     named = config.device_model in (None, kind.name)
     own = site.of_kind(kind.name)
     return own if named else _of_model(config, own)
 
 
-def kind_for(config: SettingConfig, site: Site) -> NodeKind:
+def node_kind_for(config: SettingConfig, site: Site) -> NodeKind:
     """Return the kind of node of `site` that serves this setting; raise InputError where that is none, or not one."""
     having = [kind for kind in site.kinds if any(one.accelerator == config.accelerator for one in kind.inventory)]
     if (model := config.device_model) is None:
@@ -65,11 +65,11 @@ def is_model(config: SettingConfig, device: Device) -> bool:
     return config.device_model is None or matches_model(config.device_model, device.model)
 
 
-def models_for(config: SettingConfig, site: Site) -> tuple[str, ...]:
+def device_models_for(config: SettingConfig, site: Site) -> tuple[str, ...]:
     """Return the device models that may run this setting; empty where its config names none and any will do."""
     if config.device_model is None:
         return ()
-    return tuple(one.model for one in serving(config, site).inventory if one.accelerator == config.accelerator)
+    return tuple(one.model for one in site_for(config, site).inventory if one.accelerator == config.accelerator)
 
 
 def _of_model(config: SettingConfig, site: Site) -> Site:
@@ -102,23 +102,23 @@ def resource_class(config: SettingConfig, site: Site) -> tuple[Any, ...]:
     """
     if site.scheduler == "local":
         return ()
-    kind = kind_for(config, site).name if site.kinds else None
+    kind = node_kind_for(config, site).name if site.kinds else None
     devices = None if site.of_kind(kind).jobs.exclusive else config.devices
     return (config.accelerator, kind, devices, config.num_nodes)
 
 
-def needs(config: SettingConfig, site: Site) -> Resources:
+def required_resources(config: SettingConfig, site: Site) -> Resources:
     """Return the needs of one run of this setting, its time apart.
 
     A rank takes `threads` CPU cores. Where that is open, a GPU's rank takes the site's `cpus_per_gpu`. Without that
     value it takes its share of all the node's cores, as on a machine of one's own. Against a single core every GPU
     would look good. A CPU setting asks for `fake_gpus` of the site per node, in tests alone.
     """
-    kind = kind_for(config, site).name if site.kinds else None
-    return _asked(serving(config, site), kind, config.accelerator, config.devices, config.num_nodes, config.threads)
+    kind = node_kind_for(config, site).name if site.kinds else None
+    return _asked(site_for(config, site), kind, config.accelerator, config.devices, config.num_nodes, config.threads)
 
 
-def sizes(site: Site) -> tuple[Resources, ...]:
+def trial_jobs(site: Site) -> tuple[Resources, ...]:
     """Return the jobs by which a site is tried: of one device, of a whole node, and of all nodes, for each kind.
 
     A node with GPUs is tried without them only where `accelerator=cpu` would go there. Each job lasts as long as the
@@ -157,30 +157,33 @@ def _asked(site: Site, kind: str | None, accelerator: str, devices: int, nodes: 
     )
 
 
-def held_gpus(needs: Resources, site: Site) -> int:
+def allocated_gpus(required_resources: Resources, site: Site) -> int:
     """Return how many GPUs a job with these `needs` keeps from others: all of its nodes where these are exclusive.
 
     A job without GPUs holds those of its nodes, too, where the site has no other partition for it.
     """
-    site = site.of_kind(needs.node_kind)
-    if not site.jobs.exclusive or (not needs.gpus and site.jobs.cpu_apart):
-        return needs.gpus
+    site = site.of_kind(required_resources.node_kind)
+    if not site.jobs.exclusive or (not required_resources.gpus and site.jobs.has_cpu_partition):
+        return required_resources.gpus
     on_a_node = sum(site.count(name) for name, kind in KINDS.items() if kind.scheduled_as_gpu)
-    return max(needs.gpus, needs.nodes * on_a_node)
+    return max(required_resources.gpus, required_resources.nodes * on_a_node)
 
 
-def held_cpus(needs: Resources, site: Site) -> int:
+def allocated_cpus(required_resources: Resources, site: Site) -> int:
     """Return how many CPU cores a job with these `needs` keeps from others: all of its exclusive nodes."""
-    site, asked = site.of_kind(needs.node_kind), needs.tasks * needs.cpus
-    return max(asked, needs.nodes * site.count("cpu")) if site.jobs.exclusive else asked
+    site, asked = site.of_kind(required_resources.node_kind), required_resources.tasks * required_resources.cpus
+    return max(asked, required_resources.nodes * site.count("cpu")) if site.jobs.exclusive else asked
 
 
-def held_in_words(needs: Resources, site: Site) -> str:
+def idle_resources(required_resources: Resources, site: Site) -> str:
     """Return what a job of whole nodes holds and does not use, and the key that shares nodes; empty where it uses all.
 
     `whole nodes: 8 CPUs are held, 1 is used; site.slurm.exclusive=false shares them`.
     """
-    pairs = [(held_cpus(needs, site), needs.tasks * needs.cpus, "CPU"), (held_gpus(needs, site), needs.gpus, "GPU")]
+    pairs = [
+        (allocated_cpus(required_resources, site), required_resources.tasks * required_resources.cpus, "CPU"),
+        (allocated_gpus(required_resources, site), required_resources.gpus, "GPU"),
+    ]
     idle = [
         f"{count_of(held, word)} {'is' if held == 1 else 'are'} held, {used} {'is' if used == 1 else 'are'} used"
         for held, used, word in pairs
@@ -196,10 +199,10 @@ def threads_per_rank(config: SettingConfig, site: Site) -> int | None:
     """
     if config.threads is not None or site.scheduler == "local":
         return config.threads
-    return max(1, needs(config, site).cpus // config.devices)
+    return max(1, required_resources(config, site).cpus // config.devices)
 
 
-def fits(setting: Resources, block: Resources) -> bool:
+def fits_in(setting: Resources, block: Resources) -> bool:
     """Return whether a run with the needs of `setting` can be measured in an allocation that offers `block`.
 
     It must not leave more than half of the nodes idle: a baseline of one node has no place among sixteen.
@@ -210,7 +213,7 @@ def fits(setting: Resources, block: Resources) -> bool:
     return setting.nodes <= block.nodes <= 2 * setting.nodes and setting.cpus <= block.cpus and gpus_fit
 
 
-def together(each: Sequence[Resources], runs: int, limits: Limits) -> Resources:
+def combined(each: Sequence[Resources], runs: int, limits: Limits) -> Resources:
     """Return the allocation in which `runs` runs, of settings that need `each`, can be measured one after another."""
     memory = [need.mem_mb for need in each if need.mem_mb is not None]
     return Resources(
@@ -236,19 +239,19 @@ def minutes(runs: int, limits: Limits) -> int:
     return math.ceil((START_UP_SECONDS + seconds) / 60)
 
 
-def shortened(needs: Resources, took: Sequence[float]) -> Resources:
+def with_observed_limit(required_resources: Resources, took: Sequence[float]) -> Resources:
     """Return the needs of a job whose runs took so many seconds before, each the longest of its setting so far.
 
     Its time limit is three times that, and `FEWEST_MINUTES` at least: a short job finds its place in the queue sooner.
     It never exceeds the planned limit.
     """
-    if needs.minutes is None:
-        return needs
+    if required_resources.minutes is None:
+        return required_resources
     limit = max(FEWEST_MINUTES, math.ceil((START_UP_SECONDS + TIMES_LONGER * sum(took)) / 60))
-    return needs.model_copy(update={"minutes": min(needs.minutes, limit)})
+    return required_resources.model_copy(update={"minutes": min(required_resources.minutes, limit)})
 
 
-def most_runs(limits: Limits, within_minutes: float) -> int:
+def max_runs_within(limits: Limits, within_minutes: float) -> int:
     """Return how many runs' time limits fit into an allocation of this many minutes; may be 0."""
     return max(0, math.floor((within_minutes * 60 - START_UP_SECONDS) / _seconds(limits)))
 

@@ -78,14 +78,14 @@ def _is_replaced(entry: Path, checkout: Path, tree: Path) -> bool:
     return inside and not in_installed(entry.relative_to(checkout)) and not (entry == tree or tree in entry.parents)
 
 
-def path_of_version(folder: SweepFolder, known: Tree) -> ImportPath:
+def version_import_path(folder: SweepFolder, known: Tree) -> ImportPath:
     """Return the path of the runs of a version whose tree lies in the sweep's folder."""
     if not known.checkout:
         return ImportPath.of_home(folder.home)
     return ImportPath.of_tree(folder.version(known.version.id), Path(known.checkout), known.place)
 
 
-OWN_WORKLOADS = "accelsweep.workloads"
+WORKLOADS_PACKAGE = "accelsweep.workloads"
 
 WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
 """The folder of our own models and data."""
@@ -97,7 +97,7 @@ SOURCE_SUFFIXES = frozenset({".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", 
 _NAMED_BY_VERSION = ("torch", "lightning", "hydra-core", "snakemake")
 
 
-def versions() -> dict[str, str]:
+def core_versions() -> dict[str, str]:
     """Return the installed versions of accelsweep and of its foundations."""
     found = {"accelsweep": __version__}
     for name in _NAMED_BY_VERSION:
@@ -108,7 +108,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def targets(config: SettingConfig) -> Iterator[tuple[str, str]]:
+def measured_targets(config: SettingConfig) -> Iterator[tuple[str, str]]:
     """Yield the dotted key and the value of every text under `_target_`, and what else decides what is measured.
 
     That is the module of a task that a feature brings, and the library behind a class of ours.
@@ -153,8 +153,8 @@ def source_digests(wanted: Iterable[tuple[str, str]], path: ImportPath) -> dict[
         package = target.partition(".")[0]
         if package in digests or package in _NAMED_BY_VERSION:
             continue
-        if package == "accelsweep" and not brings(path, package):
-            digests[OWN_WORKLOADS] = _digest_of_folder(WORKLOADS)
+        if package == "accelsweep" and not is_user_package(path, package):
+            digests[WORKLOADS_PACKAGE] = _digest_of_folder(WORKLOADS)
             if target.startswith(_FEATURES):
                 name = target.removeprefix(_FEATURES).partition(".")[0]
                 digests[_FEATURES + name] = _digest_of_folder(WORKLOADS.with_name("features") / name)
@@ -166,7 +166,7 @@ def source_digests(wanted: Iterable[tuple[str, str]], path: ImportPath) -> dict[
 
 
 def _find(package: str, key: str, target: str, path: ImportPath) -> ModuleSpec:
-    spec = find_package(package, path)
+    spec = package_spec(package, path)
     if spec is None and package not in sys.builtin_module_names:
         home = path.folders[0]
         near = nearest(package, [entry.stem for entry in home.iterdir() if entry.suffix == ".py" or entry.is_dir()])
@@ -177,20 +177,20 @@ def _find(package: str, key: str, target: str, path: ImportPath) -> ModuleSpec:
     return spec or ModuleSpec(package, None)
 
 
-def brings(path: ImportPath, package: str) -> bool:
+def is_user_package(path: ImportPath, package: str) -> bool:
     """Return whether a package, or that of a module, lies in one of the user's folders."""
-    spec = find_package(package.partition(".")[0], path)
-    return spec is not None and any(map(path.is_users, places_of(spec)))
+    spec = package_spec(package.partition(".")[0], path)
+    return spec is not None and any(map(path.is_users, spec_paths(spec)))
 
 
-def lies_below(folder: Path, package: str, path: ImportPath) -> bool:
+def is_package_below(folder: Path, package: str, path: ImportPath) -> bool:
     """Return whether a package lies below `folder`, where pip did not put it."""
-    spec = find_package(package, path)
-    places = places_of(spec) if spec is not None else []
+    spec = package_spec(package, path)
+    places = spec_paths(spec) if spec is not None else []
     return any(folder in place.parents and not in_installed(place.relative_to(folder)) for place in places)
 
 
-def find_package(package: str, path: ImportPath) -> ModuleSpec | None:
+def package_spec(package: str, path: ImportPath) -> ModuleSpec | None:
     """Return where a package lies, also one whose editable installation brings a finder of its own."""
     found = PathFinder.find_spec(package, path.entries)
     others = (finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_spec"))
@@ -208,8 +208,8 @@ def _imported_from(path: ImportPath, spec: ModuleSpec) -> list[str]:
 def _lies_in(path: ImportPath, name: str) -> bool:
     if not any((folder / f"{name}.py").exists() or (folder / name).is_dir() for folder in path.folders):
         return False
-    spec = find_package(name, path)
-    return spec is not None and any(map(path.is_users, places_of(spec))) and not is_installed(spec)
+    spec = package_spec(name, path)
+    return spec is not None and any(map(path.is_users, spec_paths(spec))) and not is_installed(spec)
 
 
 @lru_cache(maxsize=4096)
@@ -231,11 +231,11 @@ def _digest(spec: ModuleSpec, package: str) -> str:
             if record := metadata.distribution(distribution).read_text("RECORD"):
                 return sha256_text("\n".join(sorted(line for line in record.splitlines() if ".py," in line)))
     if spec.submodule_search_locations:
-        return sha256_text("\n".join(_digest_of_folder(folder) for folder in places_of(spec)))
-    return hashlib.sha256(places_of(spec)[0].read_bytes()).hexdigest() if places_of(spec) else "built in"
+        return sha256_text("\n".join(_digest_of_folder(folder) for folder in spec_paths(spec)))
+    return hashlib.sha256(spec_paths(spec)[0].read_bytes()).hexdigest() if spec_paths(spec) else "built in"
 
 
-def places_of(spec: ModuleSpec) -> list[Path]:
+def spec_paths(spec: ModuleSpec) -> list[Path]:
     """Return the folders of a package, the file of a module, or nothing if it has neither."""
     if spec.submodule_search_locations:
         return [Path(folder) for folder in spec.submodule_search_locations]
@@ -244,7 +244,7 @@ def places_of(spec: ModuleSpec) -> list[Path]:
 
 def is_installed(spec: ModuleSpec) -> bool:
     """Return whether a package lies among those that pip installed."""
-    return any(map(in_installed, places_of(spec)))
+    return any(map(in_installed, spec_paths(spec)))
 
 
 @cache
@@ -253,7 +253,7 @@ def _distributions() -> Mapping[str, list[str]]:
 
 
 def _source_files(spec: ModuleSpec) -> list[Path]:
-    return [path for place in places_of(spec) for path in (_below(place) if place.is_dir() else [place])]
+    return [path for place in spec_paths(spec) for path in (_below(place) if place.is_dir() else [place])]
 
 
 def _below(folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from accelsweep.config.hydra import Composer
 from accelsweep.errors import InputError, nearest
 from accelsweep.installation import in_installed
-from accelsweep.planning.source_digests import ImportPath, find_package, places_of, stated_targets
+from accelsweep.planning.source_digests import ImportPath, package_spec, spec_paths, stated_targets
 from accelsweep.run_config import LEARNING_RATE_KEYS, SettingConfig
 from accelsweep.target_signature import OUR_PACKAGE, Arguments, refuse_arguments
 from accelsweep.tasks import task_of
@@ -32,7 +32,7 @@ _FORM = "`_target_` is package.module.Class"
 _OURS = OUR_PACKAGE.removesuffix(".")
 
 
-def refuse_missing(configs: Iterable[SettingConfig], path: ImportPath) -> None:
+def refuse_missing_targets(configs: Iterable[SettingConfig], path: ImportPath) -> None:
     """Raise InputError, naming the key, for a `_target_` that is no class's name, or whose class is not there.
 
     A grid has many settings and few classes: each is looked up once, because its sources are read for that.
@@ -70,7 +70,7 @@ class _Built(NamedTuple):
 
 def _built(config: SettingConfig) -> Iterator[_Built]:
     if not task_of(config.task, config.raw).model_trains:
-        yield from _built_in("model", config.model, ("batch_size",) if config.brings_own_data else ())
+        yield from _built_in("model", config.model, ("batch_size",) if config.data_from_module else ())
     data = {key: value for key, value in config.data.items() if key != "batch_size"}
     yield from _built_in("data", data, ("batch_size", "seed", "device"))
     if config.optimizer:
@@ -127,8 +127,8 @@ def _arguments(target: str, path: ImportPath, deepest: int) -> Arguments | None:
 def _module_of(target: str, path: ImportPath, deepest: int) -> _Module | None:
     """Return the module, of the user's or of ours, that binds the last part of `target` at its top."""
     package, *parts = target.split(".")
-    spec = find_package(package, path)
-    places = places_of(spec) if spec is not None and deepest else []
+    spec = package_spec(package, path)
+    places = spec_paths(spec) if spec is not None and deepest else []
     if not parts or not places or not (path.is_users(places[0]) or package == _OURS):
         return None
     place = places[0]
@@ -260,8 +260,8 @@ _INERT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign, ast.
 
 def _look_up(key: str, target: str, path: ImportPath) -> None:
     package, *parts = target.split(".")
-    spec = find_package(package, path)
-    if spec is None or not (places := places_of(spec)):
+    spec = package_spec(package, path)
+    if spec is None or not (places := spec_paths(spec)):
         return  # nowhere, which is said elsewhere, or built in
     ours = path.is_users(places[0]) or package == _OURS
     place = places[0]
@@ -384,16 +384,16 @@ def _canonical(name: str) -> str:
 
 # The user's own `_target_` in place of a config group's: none of the group's keys may leak into the user's class.
 
-GROUPS = ("model", "data", "optimizer")
+TARGET_GROUPS = ("model", "data", "optimizer")
 """The nodes whose keys are arguments of a class; a key added elsewhere is checked where it is read."""
 
-_BELOW = tuple(f"{group}." for group in GROUPS)
+_BELOW = tuple(f"{group}." for group in TARGET_GROUPS)
 
-OWN = "own"
+OWN_CHOICE = "own"
 """The file `conf/GROUP/own.yaml`: a `_target_` that the user must give, and none of its arguments."""
 
 
-def with_own_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:
+def with_user_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:
     """Return `overrides` with `GROUP=own` where a `_target_` of the user's replaces the default choice of GROUP.
 
     It comes first, so that a choice of the user's own wins over it, the default one's too. Keys below a `_target_` that
@@ -405,7 +405,7 @@ def with_own_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str,
         choices = list(overrides)  # none can be refused for a class's missing key: this is the composition of the plan
     targets = [override.key_or_group for override in given.values() if _is_target(override)]
     master = composer.master(choices)
-    own = [f"{group}={OWN}" for group in GROUPS if _replaced(composer, master, targets, group)]
+    own = [f"{group}={OWN_CHOICE}" for group in TARGET_GROUPS if _replaced(composer, master, targets, group)]
     if own:
         master = composer.master((*own, *choices))
     opened = tuple(key.removesuffix("_target_") for key in targets)
@@ -414,7 +414,7 @@ def with_own_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str,
 
 def _is_target(override: Override) -> bool:
     parents, _, last = override.key_or_group.rpartition(".")
-    return parents.split(".")[0] in GROUPS and last == "_target_" and not override.is_delete()
+    return parents.split(".")[0] in TARGET_GROUPS and last == "_target_" and not override.is_delete()
 
 
 def _replaced(composer: Composer, master: DictConfig, targets: Sequence[str], group: str) -> bool:
@@ -462,6 +462,6 @@ def optimizer_notes(composer: Composer, overrides: Sequence[str], configs: Itera
 def composed_yaml(home: Path, overrides: Sequence[str]) -> str:
     """Return the composed config: YAML, interpolations unresolved, one value per key. Raises InputError."""
     composer = Composer.of(home, overrides)
-    config = composer.compose(with_own_targets(composer, overrides))
+    config = composer.compose(with_user_targets(composer, overrides))
     ours: list[Any] = [key for key in config if key != "hydra"]
     return OmegaConf.to_yaml(OmegaConf.masked_copy(config, ours))

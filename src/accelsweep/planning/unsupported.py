@@ -13,12 +13,12 @@ from typing import Any
 from accelsweep import registry
 from accelsweep.config.site import Site
 from accelsweep.devices.kinds import AUTO_ACCELERATORS, kind_of, kind_or_unknown
-from accelsweep.planning.resources import held_gpus, needs, serving
+from accelsweep.planning.resources import allocated_gpus, required_resources, site_for
 from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import count_of
 from accelsweep.tasks import task_of
-from accelsweep.trainer_arguments import FSDP, without_effect
+from accelsweep.trainer_arguments import FSDP, ineffective_arguments
 
 # Configs that a strategy of Lightning's Trainer cannot train, as far as known without importing it.
 
@@ -30,7 +30,7 @@ def cannot_distribute(config: SettingConfig, site: Site) -> str | None:
     if task_of(config.task, config.raw).without_loop is not None:
         return None
     if config.loop == "raw":
-        return without_effect(config.trainer, "loop=raw")
+        return ineffective_arguments(config.trainer, "loop=raw")
     if precision := _own_precision(config.trainer.get("plugins")):
         return f"trainer.plugins holds {precision}: the precision is decided by the top-level key precision"
     strategy = config.trainer.get("strategy")
@@ -118,7 +118,7 @@ def _by_config(config: SettingConfig) -> str | None:
 def _by_inventory(config: SettingConfig, site: Site) -> str | None:
     accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
     others = [device.model for device in site.devices if device.accelerator == accelerator]
-    site = serving(config, site)
+    site = site_for(config, site)
     have, units = site.count(accelerator), kind_or_unknown(accelerator).site_units
     if not have and others and config.device_model:
         return f"the site '{site.name}' has no {accelerator}:{config.device_model}; it has: {', '.join(others)}"
@@ -137,8 +137,8 @@ def _by_inventory(config: SettingConfig, site: Site) -> str | None:
 
 def _by_limit(config: SettingConfig, site: Site) -> str | None:
     """Return why a setting keeps more GPUs from others than its kind of node, or the whole site, lets a sweep keep."""
-    own = serving(config, site)
-    held = held_gpus(needs(config, own), own)
+    own = site_for(config, site)
+    held = allocated_gpus(required_resources(config, own), own)
     for one in (own, site):
         most = one.jobs.max_gpus
         if kind_or_unknown(config.accelerator).scheduled_as_gpu and most is not None and held > most:

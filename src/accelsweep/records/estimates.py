@@ -12,7 +12,7 @@ class Verdict(StrEnum):
 
     `not yet` stands where fewer than 3 blocks hold both sides, `disturbed` where others used the machine meanwhile.
     `larger` and `smaller` stand for `faster` and `slower` where the compared metric is a size
-    (`tasks.SIZES`).
+    (`tasks.SIZE_METRICS`).
     """
 
     faster = "faster"

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from accelsweep.config.grid import GridPoint, GridPoints, axis_of, expand
+from accelsweep.config.grid import GridPoint, GridPoints, axis_name, expand
 from accelsweep.config.hydra import Composer, Grid
 from accelsweep.config.hydra_errors import dotted_keys
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError, nearest
 from accelsweep.features.ladder.model import LadderOptions
 from accelsweep.plain_json import canonical_json, look_up
-from accelsweep.planning.target_check import GROUPS
+from accelsweep.planning.target_check import TARGET_GROUPS
 
 
 def grid_points(
@@ -32,7 +32,7 @@ def grid_points(
     if axis is None:
         return None
     option = f"report.ladder={axis}"
-    given = [axis_of(composer.parse(line)) for line in grid.jobs[0]]
+    given = [axis_name(composer.parse(line)) for line in grid.jobs[0]]
     swept = [given[index] for index in grid.swept]
     if axis in swept:
         return GridPoints(_rungs(composer, grid, auto, axis, given.index(axis)), (), option)
@@ -58,7 +58,7 @@ def _rungs(composer: Composer, grid: Grid, auto: str, axis: str, index: int) -> 
     previous: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
     for point, bare in zip(expand(composer, grid, auto), expand(composer, bare_grid, auto), strict=True):
         known = set(dotted_keys(bare.science))
-        unknown = [key for key in dotted_keys(point.science) if key.split(".")[0] in GROUPS and key not in known]
+        unknown = [key for key in dotted_keys(point.science) if key.split(".")[0] in TARGET_GROUPS and key not in known]
         science = _without_keys(point.science, unknown)
         ladder = canonical_json({key: value for key, value in point.axes.items() if key != axis})
         composed_before, science_before = previous.get(ladder, ({}, {}))

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from accelsweep.config.prices import Bill
+from accelsweep.config.prices import PaymentOption
 from accelsweep.devices.datasheets import Datasheet
 from accelsweep.features.projection.model import Projection
 from accelsweep.features.projection.ranges import Range, shortened
@@ -192,7 +192,7 @@ def _two_digits(value: float) -> float:
 HOURS_PER_MONTH = 730.5
 
 
-def break_even(here: Bill, there: Bill, name: str, ratio: Range) -> str:
+def break_even(here: PaymentOption, there: PaymentOption, name: str, ratio: Range) -> str:
     """Return how the bill of the device `name` compares with this machine's, which has 1 / `ratio` of its rate.
 
     Bills are straight lines over the hours of training a month.
@@ -212,7 +212,7 @@ def break_even(here: Bill, there: Bill, name: str, ratio: Range) -> str:
     return f"{'up to' if middle.sign > 0 else 'from'} {hours}, {cheaper}"
 
 
-def rent_or_buy(rented: Bill, bought: Bill, name: str) -> str:
+def rent_or_buy(rented: PaymentOption, bought: PaymentOption, name: str) -> str:
     """Return from how many hours a month a device is cheaper bought than rented; this depends on prices alone."""
     hours = _crossing(rented, bought, 1.0).hours
     if hours is None or hours > HOURS_PER_MONTH:
@@ -229,7 +229,7 @@ class _Crossing(NamedTuple):
     sign: int
 
 
-def _crossing(here: Bill, there: Bill, ratio: float) -> _Crossing:
+def _crossing(here: PaymentOption, there: PaymentOption, ratio: float) -> _Crossing:
     offset = there.usd_per_month - here.usd_per_month
     slope = there.usd_per_hour / ratio - here.usd_per_hour
     sign = -1 if slope < 0 or (slope == 0 and offset < 0) else 1
