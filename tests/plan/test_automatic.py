@@ -21,7 +21,7 @@ def unsearched(home, *overrides, **options):
 
 def answers(wanted, *numbers):
     """Return what the searches that are left found: these numbers, in their order."""
-    left = [name for name in wanted.searches if name in wanted.left]
+    left = [name for name in wanted.searches if name in wanted.pending]
     return {name: batch_of(name, number) for name, number in zip(left, numbers, strict=True)}
 
 
@@ -37,7 +37,7 @@ def batches(plan):
 
 def test_settings_that_differ_in_nothing_that_takes_memory_share_a_search(home):
     wanted = unsearched(home, "devices=1,2", "measure.warmup_steps=5,10", "+measure.headroom=0.2")
-    assert len(wanted.searches) == len(wanted.left) == 2
+    assert len(wanted.searches) == len(wanted.pending) == 2
     assert [setting.axes for setting in wanted.searches.values()] == [{"devices": 1}, {"devices": 2}]
     assert {setting.config.task for setting in wanted.searches.values()} == {"memory_frontier"}
     assert {setting.config.measure.headroom for setting in wanted.searches.values()} == {0.2}
@@ -53,7 +53,7 @@ def test_strategies_have_searches_of_their_own(home):
 
 def test_what_a_search_found_is_a_plain_number_of_the_setting(home):
     wanted = unsearched(home, "devices=1,2")
-    plan = make_plan(home, [*BASE, "devices=1,2"], name="mine", batches=answers(wanted, 118, 60))
+    plan = make_plan(home, [*BASE, "devices=1,2"], name="mine", search_results=answers(wanted, 118, 60))
     assert batches(plan) == [(118, None), (60, None)]
     assert [setting.config.batch_size for setting in plan.settings] == [118, 60]
     given = make_plan(home, [*BASE, "batch_size=118"], name="other").settings[0]
@@ -64,21 +64,21 @@ def test_what_a_search_found_is_a_plain_number_of_the_setting(home):
 
 def test_a_plan_keeps_its_batches_whatever_later_searches_find(home):
     wanted = unsearched(home)
-    first = make_plan(home, BASE, name="mine", batches=answers(wanted, 118))
+    first = make_plan(home, BASE, name="mine", search_results=answers(wanted, 118))
     write_plan(home, first)
-    again = make_plan(home, BASE, name="mine", batches=answers(wanted, 50))
+    again = make_plan(home, BASE, name="mine", search_results=answers(wanted, 50))
     assert (again.manifest, again.changed) == (first.manifest, False)
     more = make_plan(home, [*BASE, "repeats=3"], name="mine")
     assert batches(more) == [(118, None)]
 
 
 def test_an_axis_that_is_added_later_asks_for_its_own_searches_only(home):
-    write_plan(home, make_plan(home, BASE, name="mine", batches=answers(unsearched(home), 118)))
+    write_plan(home, make_plan(home, BASE, name="mine", search_results=answers(unsearched(home), 118)))
     wanted = unsearched(home, "precision=32-true,bf16-mixed")
     assert len(wanted.searches) == 2
-    (left,) = wanted.left
+    (left,) = wanted.pending
     assert wanted.searches[left].config.precision == "bf16-mixed"
-    grown = make_plan(home, [*BASE, "precision=32-true,bf16-mixed"], name="mine", batches=answers(wanted, 99))
+    grown = make_plan(home, [*BASE, "precision=32-true,bf16-mixed"], name="mine", search_results=answers(wanted, 99))
     assert batches(grown) == [(118, None), (99, None)]
     write_plan(home, grown)
     write_plan(home, make_plan(home, BASE, name="mine"))
@@ -89,9 +89,9 @@ def test_a_given_batch_may_stand_beside_an_automatic_one(home):
     line = [*BASE[:-2], "repeats=2", "batch_size=32,auto"]
     with pytest.raises(BatchSearchNeeded) as wanted:
         make_plan(home, line, name="mine")
-    plan = make_plan(home, line, name="mine", batches=answers(wanted.value, 118))
+    plan = make_plan(home, line, name="mine", search_results=answers(wanted.value, 118))
     assert batches(plan) == [(32, None), (118, None)]
-    same = make_plan(home, line, name="mine", batches=answers(wanted.value, 32))
+    same = make_plan(home, line, name="mine", search_results=answers(wanted.value, 32))
     assert batches(same) == [(32, None)]
 
 
@@ -99,8 +99,8 @@ def test_a_search_that_found_nothing_is_a_row_with_its_reason_beside_the_same_ba
     line = [*BASE[:-2], "repeats=2", "batch_size=32,auto"]
     with pytest.raises(BatchSearchNeeded) as wanted:
         make_plan(home, line, name="mine")
-    (name,) = wanted.value.left
-    plan = make_plan(home, line, name="mine", batches={name: "not even a batch of 1 fits"})
+    (name,) = wanted.value.pending
+    plan = make_plan(home, line, name="mine", search_results={name: "not even a batch of 1 fits"})
     assert batches(plan) == [(32, None), ("auto", "not even a batch of 1 fits")]
     assert plan.manifest.found_batches == ()
 
@@ -108,7 +108,7 @@ def test_a_search_that_found_nothing_is_a_row_with_its_reason_beside_the_same_ba
 def test_nothing_is_searched_for_a_setting_that_cannot_run(home):
     wanted = unsearched(home, "precision=32-true,16-mixed")
     assert [setting.config.precision for setting in wanted.searches.values()] == ["32-true"]
-    plan = make_plan(home, [*BASE, "precision=32-true,16-mixed"], name="mine", batches=answers(wanted, 118))
+    plan = make_plan(home, [*BASE, "precision=32-true,16-mixed"], name="mine", search_results=answers(wanted, 118))
     assert [reason is not None and "16-mixed" in reason for _, reason in batches(plan)] == [False, True]
 
 

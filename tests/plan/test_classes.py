@@ -184,7 +184,7 @@ def test_what_a_class_takes_or_may_take_is_planned(given, takes):
 @pytest.mark.parametrize("inner", ["torch.optim.Adam", "takes.made", "torch.optim.lr_scheduler.StepLR"])
 def test_a_class_within_another_that_only_its_owner_can_complete_is_told_to_be_partial(inner, takes, last_line):
     own = ["model._target_=takes.AnyName", "model.net=1", f"+model.inner._target_={inner}"]
-    with pytest.raises(InputError, match=r"model.inner: .*where takes.AnyName gives it itself, add ") as told:
+    with pytest.raises(InputError, match=r"model.inner: .*if takes.AnyName gives it itself, add ") as told:
         plan(takes, *own)
     assert "model.inner._partial_=true (`_partial_: true` in a file)" in str(told.value)
     last_line("nested `_target_` without `_partial_`", str(told.value))

@@ -16,7 +16,7 @@ from accelsweep.config.grid import expand
 from accelsweep.config.hydra import Composer
 from accelsweep.errors import InputError
 from accelsweep.installation import config_folders
-from accelsweep.planning.target_check import composed_yaml
+from accelsweep.planning.user_targets import composed_yaml
 
 SWEEPS = {
     "nothing swept": [],
@@ -99,7 +99,7 @@ def plain(config) -> dict:
 
 def our_configs(composer: Composer, overrides: list[str]) -> list[dict]:
     grid = composer.grid(composer.master(overrides))
-    return [{**point.science, **point.steering} for point in expand(composer, grid, "cpu")]
+    return [{**point.config, **point.plan_config} for point in expand(composer, grid, "cpu")]
 
 
 @pytest.mark.exhaustive

@@ -167,7 +167,7 @@ def test_an_argument_of_the_trainer_is_sent_to_the_trainer(home, own_conf):
     assert "+trainer.gradient_clip_val" in note
     own_conf({"experiment/mine.yaml": "# @package _global_\ngradient_clip_val: 0.5\n"})
     message = refusal(home, "experiment=mine")
-    assert "below `trainer`" in message
+    assert "under `trainer`" in message
     assert "mine.yaml" in message
 
 

@@ -9,9 +9,9 @@ from accelsweep.analysis.power import smallest_visible_effect
 from accelsweep.installation import shipped_root
 from accelsweep.planning.cost_estimate import (
     ASSUMED_AROUND_SECONDS,
-    ASSUMED_BESIDE_SECONDS,
     ASSUMED_BETWEEN_SECONDS,
     ASSUMED_NOISE,
+    ASSUMED_OVERHEAD_SECONDS,
     ASSUMED_PROCESS_SECONDS,
     SUBMISSIONS,
     ObservedTimes,
@@ -44,7 +44,7 @@ def test_without_records_it_lies_between_windows_and_time_limits(gpu_plan):
     assert found.runs_left == len(gpu_plan().manifest.wanted_runs()) >= runs
     blocks = len(gpu_plan().manifest.blocks)
     further = 3 * sum(run.startswith(gpu_plan().settings[1].name) for run in gpu_plan().manifest.wanted_runs())
-    seconds = found.runs_left * (9 + ASSUMED_BESIDE_SECONDS) + further * ASSUMED_PROCESS_SECONDS
+    seconds = found.runs_left * (9 + ASSUMED_OVERHEAD_SECONDS) + further * ASSUMED_PROCESS_SECONDS
     expected = (seconds + blocks * ASSUMED_BETWEEN_SECONDS) / 60 + AROUND
     most = SUBMISSIONS * sum(block.resources.minutes for block in gpu_plan().manifest.blocks)
     assert found.minutes == pytest.approx((found.runs_left * 9 / 60, expected, most))
@@ -58,7 +58,7 @@ def test_gpu_hours_count_every_gpu(gpu_plan):
     four = gpu_plan().settings[1].name
     runs = [run for block in blocks for run in block.runs]
     expected = sum(
-        9 + ASSUMED_BESIDE_SECONDS + 3 * ASSUMED_PROCESS_SECONDS * (run.rpartition("-r")[0] == four) for run in runs
+        9 + ASSUMED_OVERHEAD_SECONDS + 3 * ASSUMED_PROCESS_SECONDS * (run.rpartition("-r")[0] == four) for run in runs
     )
     most = SUBMISSIONS * sum(60 * block.resources.minutes for block in blocks)
     hours = [4 * each / 3600 for each in (9 * len(runs), expected, most)]

@@ -163,7 +163,7 @@ def test_automatic_repeats_begin_with_a_pilot_and_keep_what_was_decided(home):
     assert (len(pilot.manifest.blocks), pilot.manifest.options.pilot) == (3, True)
     assert "repeats=auto: these blocks are the pilot" in pilot.notes[-1]
     assert "5 to 20 blocks in all" in pilot.notes[-1]
-    decided = planned(home, *auto, decided=6)
+    decided = planned(home, *auto, total_repeats=6)
     assert decided.manifest.blocks[:3] == pilot.manifest.blocks
     assert (len(decided.manifest.blocks), decided.manifest.options.pilot, decided.notes) == (6, False, ())
     assert not planned(home, *auto).changed

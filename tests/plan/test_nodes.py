@@ -63,7 +63,7 @@ def test_a_kind_inherits_from_the_site_what_it_leaves_out() -> None:
 @pytest.mark.parametrize(
     ("accelerator", "words"),
     [
-        ("cuda", "say accelerator=cuda:old or accelerator=cuda:new"),
+        ("cuda", "set accelerator=cuda:old or accelerator=cuda:new"),
         ("cuda:odl", "has no such kind of node (did you mean 'old'?); it has: plain, old, new"),
         ("mps", "accelerator=mps: the site 'mix' has no such kind of node"),
     ],
@@ -130,7 +130,7 @@ def test_one_sweep_over_three_kinds_of_node_has_jobs_for_each(tmp_path: Path) ->
             {"kinds": [*KINDS["kinds"][:2], {**KINDS["kinds"][2], "slurm": {"extra": "-A x"}}]},
             "site.kinds.2.slurm.extra",
         ),
-        ({"kinds": [{**KINDS["kinds"][0], "slurm": {"head": {"minutes": 9}}}]}, "state it as site.slurm.head"),
+        ({"kinds": [{**KINDS["kinds"][0], "slurm": {"head": {"minutes": 9}}}]}, "set site.slurm.head"),
     ],
 )
 def test_a_mistake_in_a_kind_is_named(tmp_path: Path, change: dict[str, object], words: str) -> None:

@@ -10,8 +10,8 @@ from example_sweep import config_of
 
 from accelsweep.config.schema import checked_config
 from accelsweep.planning.cost_estimate import (
-    ASSUMED_BESIDE_SECONDS,
     ASSUMED_BETWEEN_SECONDS,
+    ASSUMED_OVERHEAD_SECONDS,
     ObservedTimes,
     RunTime,
     TimeLimits,
@@ -38,7 +38,7 @@ def records(example_sweep):
 def test_a_run_of_the_same_setting_takes_the_mean_of_those_before(records):
     setting = records[0].setting
     mine = [record.wall_seconds for record in records if record.setting == setting]
-    assert ObservedTimes.by(map(RunTime.of, records), "x").seconds(setting, CONFIG) == pytest.approx(
+    assert ObservedTimes.from_runs(map(RunTime.of, records), "x").seconds(setting, CONFIG) == pytest.approx(
         sum(mine) / len(mine)
     )
 
@@ -46,12 +46,12 @@ def test_a_run_of_the_same_setting_takes_the_mean_of_those_before(records):
 def test_another_setting_takes_its_window_and_what_others_of_its_kind_take_beside_theirs(records):
     window = CONFIG.measure.min_seconds
     timed = [record.model_copy(update={"wall_seconds": window + 4.0}) for record in records]
-    took = ObservedTimes.by(map(RunTime.of, timed), "x")
+    took = ObservedTimes.from_runs(map(RunTime.of, timed), "x")
     longer = checked_config({**CONFIG.raw, "measure": {**CONFIG.raw["measure"], "min_seconds": 30.0}})
     assert took.seconds("other", CONFIG) == pytest.approx(window + 4.0)
     assert took.seconds("other", longer) == pytest.approx(34.0)
     elsewhere = checked_config({**CONFIG.raw, "accelerator": "cuda"})
-    assert took.seconds("other", elsewhere) == pytest.approx(window + ASSUMED_BESIDE_SECONDS)
+    assert took.seconds("other", elsewhere) == pytest.approx(window + ASSUMED_OVERHEAD_SECONDS)
 
 
 def test_what_is_assumed_before_a_first_run_is_what_the_finished_examples_took():
@@ -59,21 +59,24 @@ def test_what_is_assumed_before_a_first_run_is_what_the_finished_examples_took()
     for name in ("quickstart", "ladder"):
         files = sorted((EXAMPLES / name / "sweeps" / name / "runs").glob("*/record.json"))
         records = [Record.read(file) for file in files]
-        took = ObservedTimes.by(map(RunTime.of, records), "x")
-        seconds = sum(record.wall_seconds for record in records) + sum(took.between)
+        took = ObservedTimes.from_runs(map(RunTime.of, records), "x")
+        seconds = sum(record.wall_seconds for record in records) + sum(took.breaks)
         assumed = sum(ObservedTimes().seconds("never measured", record.config) for record in records)
-        assumed += len(took.between) * ASSUMED_BETWEEN_SECONDS
+        assumed += len(took.breaks) * ASSUMED_BETWEEN_SECONDS
         assert assumed == pytest.approx(seconds, rel=0.2), name
 
 
 def test_what_was_never_begun_shows_nothing(records):
     unsupported = {"outcome": Outcome.unsupported, "reason": "no such device", "wall_seconds": 0.0}
-    assert ObservedTimes.by(map(RunTime.of, [record.model_copy(update=unsupported) for record in records]), "x") is None
-    assert ObservedTimes.by([], "x") is None
+    assert (
+        ObservedTimes.from_runs(map(RunTime.of, [record.model_copy(update=unsupported) for record in records]), "x")
+        is None
+    )
+    assert ObservedTimes.from_runs([], "x") is None
 
 
 def test_blocks_of_one_command_show_the_time_between_them_and_those_of_different_commands_do_not(records):
-    assert ObservedTimes.by(map(RunTime.of, records), "x").between_blocks == ASSUMED_BETWEEN_SECONDS, (
+    assert ObservedTimes.from_runs(map(RunTime.of, records), "x").between_blocks == ASSUMED_BETWEEN_SECONDS, (
         "minutes lie between the example's blocks"
     )
     first, second = (dict(zip(("started_at", "finished_at"), times, strict=True)) for times in SPANS)
@@ -81,7 +84,7 @@ def test_blocks_of_one_command_show_the_time_between_them_and_those_of_different
         records[0].model_copy(update={"block": "a", **first}),
         records[1].model_copy(update={"block": "b", **second}),
     ]
-    assert ObservedTimes.by(map(RunTime.of, two), "x").between_blocks == pytest.approx(7.0)
+    assert ObservedTimes.from_runs(map(RunTime.of, two), "x").between_blocks == pytest.approx(7.0)
 
 
 SPANS = (

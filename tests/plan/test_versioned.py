@@ -93,7 +93,7 @@ def test_more_repeats_add_blocks_and_keep_the_old_ones(home: Path, two: tuple[Tr
 def test_a_decided_setting_is_wanted_in_no_further_block_in_any_version(home: Path, two: tuple[Tree, Tree]) -> None:
     sizes = ("batch_size=8,16",)
     names = settings(planned(home, *two, overrides=sizes))
-    plan = planned(home, *two, overrides=sizes, until_decided=True, decided=5, decided_at={names[8, "HEAD"]: 3})
+    plan = planned(home, *two, overrides=sizes, until_decided=True, total_repeats=5, decided_at={names[8, "HEAD"]: 3})
     counted = Counter(Run.parse(run).setting for run in plan.manifest.wanted_runs())
     assert counted == {name: 3 if size == 8 else 5 for (size, _), name in names.items()}
 

@@ -83,7 +83,7 @@ class Analysis:
         measure = quality_measure(groups, manifest.options.analysis.quality_margin)
         comparisons = compare_with_baseline(groups, manifest, rules)
         prices = manifest.options.prices
-        priced = [{} if prices.unusable else costs(one, prices, Family(1, rules.family.confidence)) for one in groups]
+        priced = [costs(one, prices, Family(1, rules.family.confidence)) for one in groups]
         context = Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest)
         quality = compare_quality(groups, comparisons, rules.family, measure)
         settings = tuple(
@@ -113,8 +113,6 @@ def analyse(
     recommendations = (section.recommendation(manifest) for section in sections.values())
     compares_nodes = any(section.compares_nodes for section in sections.values())
     prices, curves = manifest.options.prices, scaling_curves(groups)
-    usable = prices.unusable is None  # otherwise there are no costs, but still a report
-    unusable = f"the prices cannot be used: {prices.unusable}"
     return Findings(
         sweep=manifest.sweep,
         revision=manifest.revision,
@@ -150,9 +148,9 @@ def analyse(
         environment=environment_summary(manifest, rows),
         records_sha256=records_digest(rows),
         batch_curves=batch_curves(groups, analysis.names),
-        costs_note=no_cost_reason(prices, analysis.costs) if usable else unusable,
-        cost_gaps=missing_costs(groups, analysis.costs) if usable else (),
-        prices=prices_used(groups, analysis.costs, prices) if usable else (),
+        costs_note=no_cost_reason(prices, analysis.costs),
+        cost_gaps=missing_costs(groups, analysis.costs),
+        prices=prices_used(groups, analysis.costs, prices),
         origin=origin_of(rows),
         looks=tuple(rules.looks),
         sections=sections,

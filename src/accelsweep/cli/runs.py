@@ -102,7 +102,7 @@ def listed(folder: SweepFolder) -> RunsAnswer:
     records: dict[str, Record | DamagedFile | None] = {run: _read(folder, run) for run in manifest.wanted_runs()}
     found = [record for record in records.values() if isinstance(record, Record)]
     found.sort(key=lambda record: record.setting != manifest.baseline)
-    rate = compared_rate(manifest.options.analysis.rate, [found[0].config.work]) if found else None
+    rate = compared_rate(manifest.options.analysis.rate, [found[0].config.task_name]) if found else None
     settings = {setting.name: setting for setting in manifest.settings}
     planned = [(block.name, run) for block in manifest.blocks for run in block.runs]
     rows = [_row(folder, block, run, settings, records[run], rate) for block, run in planned]

@@ -56,14 +56,14 @@ def plan_after_pilot(
         return None
     if needed.repeats <= options.repeats:
         return None
-    further = make_plan(home, overrides, name=name, decided=needed.repeats, versioned=plan.versioned)
+    further = make_plan(home, overrides, name=name, total_repeats=needed.repeats, versioned=plan.versioned)
     affordable = affordable_blocks(home, further, options.repeats, seconds_left)
     say(_in_words(needed, options.repeats, affordable))
     if affordable <= options.repeats:
         return None
     if affordable >= needed.repeats:
         return further
-    return make_plan(home, overrides, name=name, decided=affordable, versioned=plan.versioned)
+    return make_plan(home, overrides, name=name, total_repeats=affordable, versioned=plan.versioned)
 
 
 def affordable_blocks(home: Path, further: Plan, measured: int, seconds_left: float | None) -> int:
@@ -121,7 +121,7 @@ def plan_after_look(
         overrides,
         name=name,
         until_decided=True,
-        decided=upcoming,
+        total_repeats=upcoming,
         decided_at=decided_at,
         versioned=plan.versioned,
     )

@@ -72,7 +72,7 @@ def planned_after_searches(home: Path, plan: Callable[[SearchResults], Plan]) ->
 def tell_of_searches(wanted: BatchSearchNeeded, first: Plan, say: Callable[[str], None] = say) -> None:
     """Say which sweep comes first, and why."""
     say(
-        f"batch_size=auto: the largest batch of {count_of(len(wanted.left), 'setting')} is searched first, in the "
+        f"batch_size=auto: the largest batch of {count_of(len(wanted.pending), 'setting')} is searched first, in the "
         f"sweep {first.manifest.sweep}; {wanted.sweep} is planned with what is found"
     )
 
@@ -81,7 +81,7 @@ def tell_of_batches(home: Path, wanted: BatchSearchNeeded) -> None:
     """Say what each search found, or why it found nothing."""
     found = found_batches(home, wanted.sweep)
     for name, setting in wanted.searches.items():
-        if name in wanted.left:
+        if name in wanted.pending:
             one = found.get(name, "batch_size=auto: its search has not ended")
             words = one if isinstance(one, str) else f"batch_size=auto: {one.batch_size} per rank"
             say(f"{label(setting.axes)}: {words}")

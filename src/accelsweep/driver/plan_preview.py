@@ -129,7 +129,7 @@ def planned(home: Path, request: Request, batches: SearchResults | None = None, 
         add_repeats=request.add_repeats,
         until_decided=request.until_decided,
         profile=None if keep_profile else request.profile,
-        batches=batches,
+        search_results=batches,
     )
     return request.extension.plan(home, request, make) if request.extension else make()
 

@@ -133,8 +133,8 @@ _MOST_RECORDS = 50
 
 def time_taken(folder: SweepFolder, times: Iterable[RunTime | None]) -> ObservedTimes:
     """Return what runs took: by these `times` of the sweep, else by those of the sweeps that were written last."""
-    here = ObservedTimes.by(times, "by earlier runs of this sweep")
-    return here or ObservedTimes.by(_elsewhere(folder), "by earlier sweeps in this folder") or ObservedTimes()
+    here = ObservedTimes.from_runs(times, "by earlier runs of this sweep")
+    return here or ObservedTimes.from_runs(_elsewhere(folder), "by earlier sweeps in this folder") or ObservedTimes()
 
 
 def _elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
@@ -362,7 +362,7 @@ class SweepProgress:
         self.fresh += 1
         self.remaining.add([record])
         self.first.look(record, by_run=len({Run.parse(name).setting for name in self.labels}) == 1)
-        rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.work]))
+        rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.task_name]))
         if record.outcome is Outcome.measured and rate is not None and rate.value is not None:
             self.last = number(rate.value, rate.unit)
         else:

@@ -41,7 +41,7 @@ class CodeVersion:
             return {}
         folders = [str(folder) for folder in self.path.folders]
         tree = {
-            "name": self.tree.version.in_words,
+            "name": self.tree.version.description,
             "tree": str(self.path.tree),
             "checkout": self.tree.checkout,
             "folders": folders,

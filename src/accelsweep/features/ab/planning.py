@@ -39,7 +39,7 @@ def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequen
     grids = [(tree.version, _of_version(folder, tree, overrides)) for tree in trees]
     axes = {canonical_json(grid.axes): grid.axes for _, grid in grids}
     if len(axes) > 1:
-        listed = "; ".join(f"{version.in_words}: {', '.join(grid.axes) or 'none'}" for version, grid in grids)
+        listed = "; ".join(f"{version.description}: {', '.join(grid.axes) or 'none'}" for version, grid in grids)
         raise InputError(f"the versions sweep different axes ({listed}): state them as overrides")
     last = grids[-1][1]
     merged = replace(
@@ -78,7 +78,7 @@ def _of_version(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> Ch
             (setting.config for setting in grid.settings.values() if not setting.unsupported), path
         )
     except InputError as error:
-        raise InputError(f"in {tree.version.in_words}: {error}") from None
+        raise InputError(f"in {tree.version.description}: {error}") from None
     points = {name: _with_version(point, tree.version) for name, point in grid.points.items()}
     named = {name: setting_name(point.config.raw) for name, point in points.items()}
     return replace(
@@ -144,7 +144,8 @@ def _own_packages(settings: Iterable[Setting], path: ImportPath, tree: Tree, fol
     ]
     if lost:
         raise InputError(
-            f"in {tree.version.in_words}: there is no module or package '{lost[0]}', though {tree.checkout} has it now"
+            f"in {tree.version.description}: there is no module or package '{lost[0]}', though "
+            f"{tree.checkout} has it now"
         )
     if not found:
         raise InputError(

@@ -267,13 +267,13 @@ def _priced(device: Projection, count: int, rate: Range, source: str, prices: Pr
 
 def _paid(usd: float, count: int, bills: Sequence[PaymentOption]) -> str:
     each = "" if count == 1 else " each"
-    words, outlay = bills[0].words, bills[0].upfront_usd
+    words, outlay = bills[0].description, bills[0].upfront_usd
     return f"{words}{each}" if outlay is None else f"{usd / count:.2g} USD/h{each}, {words}"
 
 
 def bills_of(key: str, prices: Prices) -> tuple[PaymentOption, ...]:
     """Return how a board can be paid for, by the hour first."""
-    return prices.bills(_board_names(key))
+    return prices.payment_options(_board_names(key))
 
 
 def _board_names(key: str) -> tuple[str, ...]:

@@ -198,7 +198,7 @@ def break_even(here: PaymentOption, there: PaymentOption, name: str, ratio: Rang
     Bills are straight lines over the hours of training a month.
     """
     middle, low, high = (_crossing(here, there, end) for end in (ratio.value, ratio.low, ratio.high))
-    device, machine = f"{name} ({there.words})", f"this machine ({here.words})"
+    device, machine = f"{name} ({there.description})", f"this machine ({here.description})"
     if not middle.sign == low.sign == high.sign:
         return f"whether {device} is cheaper than {machine} cannot be told"
     cheaper = f"{device} is projected cheaper than {machine}"
@@ -216,10 +216,10 @@ def rent_or_buy(rented: PaymentOption, bought: PaymentOption, name: str) -> str:
     """Return from how many hours a month a device is cheaper bought than rented; this depends on prices alone."""
     hours = _crossing(rented, bought, 1.0).hours
     if hours is None or hours > HOURS_PER_MONTH:
-        renting = f"renting {name} ({rented.words})"
-        return f"at any number of hours a month, {renting} is cheaper than buying it ({bought.words})"
-    buying = f"buying {name} ({bought.words})"
-    return f"from {shortened(hours)} hours a month on it, {buying} is cheaper than renting it ({rented.words})"
+        renting = f"renting {name} ({rented.description})"
+        return f"at any number of hours a month, {renting} is cheaper than buying it ({bought.description})"
+    buying = f"buying {name} ({bought.description})"
+    return f"from {shortened(hours)} hours a month on it, {buying} is cheaper than renting it ({rented.description})"
 
 
 class _Crossing(NamedTuple):
