@@ -1,4 +1,4 @@
-"""A fleet's blocks: one for each node and round, with all settings, and none is measured again in vain."""
+"""Blocks of a fleet: one per node and round, with all settings, reused when the fleet changes."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import pytest
 from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from planning_fixtures import write_files
 
+from accelsweep.analysis.setting_findings import rerun_command
 from accelsweep.devices import kinds
 from accelsweep.devices.device_kind import Device
 from accelsweep.errors import EXIT_INPUT, DamagedFile, InputError
@@ -23,13 +26,6 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Manifest
 
 QUICKSTART = ["experiment=quickstart"]
-
-
-def write_conf(folder, files):
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 def files(home):
@@ -435,7 +431,7 @@ def told_twice(plan):
     [("conf", []), ("configs", ["hydra.searchpath=[file://configs]"]), ("configs", ["hydra.searchpath=[configs]"])],
 )
 def test_a_file_of_the_users_wins_over_ours_of_its_name_and_a_note_names_both(home, folder, words):
-    write_conf(home / folder, {"data/mnist.yaml": MNIST, "model/unused.yaml": "a: 1\n", "data/wine.yaml": MNIST})
+    write_files(home / folder, {"data/mnist.yaml": MNIST, "model/unused.yaml": "a: 1\n", "data/wine.yaml": MNIST})
     plan = make_plan(home, [*words, "data=mnist"])
     assert plan.settings[0].config.data == {"_target_": "torch.nn.Identity", "mine": True}
     (note,) = told_twice(plan)
@@ -476,7 +472,7 @@ def test_each_file_of_a_swept_group_is_named_and_an_experiments_as_well(home, ow
 def test_the_users_conf_comes_before_the_search_path_and_neither_replaces_what_a_sweep_begins_with(home, own_conf):
     own_conf({"data/mnist.yaml": MNIST})
     foreign = {"config.yaml": "learning_rate: 1\n", "data/mnist.yaml": "x: 1\n", "callbacks/theirs.yaml": "y: 2\n"}
-    write_conf(home / "configs", foreign)
+    write_files(home / "configs", foreign)
     plan = make_plan(home, ["hydra.searchpath=[file://configs]", "data=mnist", "+callbacks=theirs"])
     assert plan.settings[0].config.data["mine"]
     assert plan.settings[0].config.raw["callbacks"] == {"y": 2}
@@ -634,3 +630,13 @@ def test_planning_imports_no_torch(home):
     )
     found = subprocess.run([sys.executable, "-c", code, str(home)], check=True, capture_output=True, text=True).stdout
     assert found.strip() == "[]"
+
+
+@pytest.mark.heavy
+def test_the_command_for_a_setting_plans_that_setting_alone(home):
+    for overrides in (["experiment=quickstart", "batch_size=32,64"], ["experiment=ladder"]):
+        manifest = make_plan(home, overrides).manifest
+        for setting in [setting for setting in manifest.settings if setting.unsupported is None][::3]:
+            typed = shlex.split(rerun_command(manifest, setting))
+            again = make_plan(home, typed[2 : typed.index("--name")], name=typed[-1]).manifest
+            assert [one.name for one in again.settings] == [setting.name]

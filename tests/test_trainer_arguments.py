@@ -1,4 +1,4 @@
-"""Lightning's Trainer as the plan knows it: its arguments have the values that they have anyway."""
+"""The arguments of Lightning's Trainer, as the plan knows them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
-"""A class that is not there, and a module in another one's place, are found while planning; nothing is imported."""
+"""Missing classes, wrong arguments and shadowed modules are reported while planning, without importing anything."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from hydra._internal.config_repository import CachingConfigRepository
 
 from accelsweep.errors import InputError
+from accelsweep.planning import checked_grid, target_check
 from accelsweep.planning.plan import make_plan
 
 MODS = """
@@ -240,3 +244,37 @@ def test_a_folder_that_is_no_package_and_a_name_that_nobody_imports_are_fine(tmp
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     assert plan(tmp_path).settings
+
+
+@pytest.fixture
+def looked_up(monkeypatch):
+    """How often a class's source, Hydra's folders, and the file that defines a key were looked for."""
+    counts = Counter()
+
+    def counted(owner, name):
+        real = getattr(owner, name)
+
+        def count(*arguments, **options):
+            counts[name] += 1
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, count)
+
+    counted(target_check, "_look_up")
+    counted(CachingConfigRepository, "group_exists")
+    counted(checked_grid, "defining_file")
+    return counts
+
+
+def looks(home, looked_up, settings):
+    looked_up.clear()
+    given = [f"batch_size=range(1,{settings // 4 + 1})", "model=mlp,small_cnn", "precision=32-true,bf16-mixed"]
+    assert len(make_plan(home, ["accelerator=cpu", *given]).settings) == settings
+    return dict(looked_up)
+
+
+def test_twenty_times_as_many_settings_are_planned_with_as_many_look_ups(home, looked_up):
+    (home / "conf").mkdir()  # with a folder of the user's own, no composition of another test is taken
+    few, many = looks(home, looked_up, 8), looks(home, looked_up, 160)
+    assert few == many
+    assert set(few) == {"_look_up", "group_exists", "defining_file"}

@@ -1,4 +1,4 @@
-"""A setting is named by what decides its measurement, and by nothing else."""
+"""A setting is named by what decides its measurement and by nothing else; its labels."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`batch_size: auto`: which searches a grid needs, and that what they found is frozen into the plan."""
+"""`batch_size: auto`: which searches a grid needs, and that their results are frozen into the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A setting's config is typed where it enters, is written back as it was, and is read by attribute from there on."""
+"""A config is validated where it enters, serialised as it was written, and read by attribute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions as an axis: each setting's name holds what its version is, and its versions share every block."""
+"""Versions as an axis: each setting is named with its version, and its versions share every block."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_small_block_keeps_the_versions_of_a_setting_together(home: Path, two:
     plan = planned(home, *two, overrides=("batch_size=8,16,32", "block.size=3"))
     for block in plan.new_blocks:
         assert set(Counter(str(block.configs[run.setting].batch_size) for run in block.runs).values()) == {2}
-    with pytest.raises(InputError, match="must stand in one block"):
+    with pytest.raises(InputError, match="must share a block"):
         planned(home, *two, overrides=("block.size=1",))
 
 

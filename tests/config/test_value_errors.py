@@ -1,4 +1,4 @@
-"""A number out of its range is named with its key, its value, the range as the model states it, and the file."""
+"""A wrong value is reported with its key, its value, the range that the model declares, and the file."""
 
 from __future__ import annotations
 

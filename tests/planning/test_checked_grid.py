@@ -1,4 +1,4 @@
-"""Settings are picked by dotted keys, lists of values and names of config groups."""
+"""Settings are selected by dotted keys, lists of values and names of config groups."""
 
 import pytest
 from tiny_sweep import config_with

@@ -1,4 +1,4 @@
-"""The configs that we ship compose, are complete, and say what the code says."""
+"""The shipped configs compose, are complete, and agree with the code."""
 
 from pathlib import Path
 

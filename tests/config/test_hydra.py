@@ -1,4 +1,6 @@
-"""The grid is what Hydra's own --multirun enumerates, and composing gives what Hydra gives."""
+"""Hydra composes and enumerates as `--multirun` does; its own keys have their effect, are refused, or get a note."""
+
+from __future__ import annotations
 
 import json
 import subprocess
@@ -6,16 +8,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.plugins.sweeper import Sweeper
-from omegaconf import OmegaConf
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 
+from accelsweep.cli.typer_app import OPTIONS, refuse_options
 from accelsweep.config.grid import expand
-from accelsweep.config.hydra import Composer
+from accelsweep.config.hydra import CONFIG_NAME, Composer
 from accelsweep.errors import InputError
 from accelsweep.installation import config_folders
+from accelsweep.planning.plan import make_plan
 from accelsweep.planning.user_targets import composed_yaml
 
 SWEEPS = {
@@ -218,3 +224,141 @@ def test_a_checkout_is_its_own_working_directory(monkeypatch):
     from accelsweep.installation import shipped_root
 
     assert config_folders(shipped_root()) == (shipped_root() / "conf",)
+
+
+ONE_AFTER_ANOTHER = (
+    ["batch_size=64", "model.width=8", "+model.extra=1", "pair.0=7"],
+    [],
+    ["model=big", "model.inner.depth=9", "~note", "sentence=short"],
+    ["experiment=both", "model.width=3"],
+    ["model=big"],
+    ["+optimizer@second=adam", "second.lr=2"],
+    ["+optimizer@second=adam"],
+    ["~optimizer"],
+    [],
+)
+
+
+def by_hydra(composer: Composer, lines: list[str], mode: RunMode) -> DictConfig:
+    loader = ConfigLoaderImpl(composer.loader.config_search_path)
+    return loader.load_configuration(CONFIG_NAME, lines, run_mode=mode, from_shell=False)
+
+
+@pytest.mark.parametrize("mode", [RunMode.RUN, RunMode.MULTIRUN])
+def test_one_composer_composes_one_after_another_what_hydra_composes_each_time_anew(
+    conf: Path, composer: Composer, mode: RunMode
+) -> None:
+    for lines in ONE_AFTER_ANOTHER:
+        ours, theirs = composer._load(lines, mode), by_hydra(composer, lines, mode)
+        assert OmegaConf.to_yaml(ours) == OmegaConf.to_yaml(theirs)
+        assert list(ours.hydra.overrides.task) == lines
+
+
+def test_what_cannot_be_composed_leaves_nothing_behind(composer: Composer) -> None:
+    for wrong in (["model.nonsense=1"], ["model=nonsense"], ["~nonsense"]):
+        with pytest.raises(InputError):
+            composer.compose(wrong)
+    assert OmegaConf.to_yaml(composer.compose([])) == OmegaConf.to_yaml(by_hydra(composer, [], RunMode.RUN))
+
+
+def test_a_folder_that_the_command_line_adds_is_looked_into_for_its_own_compositions_only(
+    composer: Composer, tmp_path: Path
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "theirs.yaml").write_text("_target_: theirs.Net\n")
+    there = f"hydra.searchpath=['file://{tmp_path}']"
+    assert composer.compose([there, "model=theirs"]).model == {"_target_": "theirs.Net"}
+    with pytest.raises(InputError, match="theirs"):
+        composer.compose(["model=theirs"])
+    assert composer.compose([there, "model=theirs"]).model == {"_target_": "theirs.Net"}
+
+
+def test_a_file_that_was_edited_counts_in_the_next_plan(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("a: 1\n")
+    assert Composer([tmp_path]).compose([]).a == 1
+    (tmp_path / "config.yaml").write_text("a: 2\n")
+    assert Composer([tmp_path]).compose([]).a == 2
+
+
+def notes(home, *overrides):
+    return make_plan(home, ["accelerator=cpu", *overrides]).notes
+
+
+@pytest.mark.parametrize(
+    "key", ["hydra.run.dir=/x", "hydra.sweep.dir=/x", "hydra.job.chdir=true", "hydra.verbose=true"]
+)
+def test_a_key_of_hydras_that_changes_nothing_is_said_to(key, tmp_path):
+    assert any(note.startswith(f"{key.partition('=')[0]} has no effect here") for note in notes(tmp_path, key))
+
+
+def test_where_results_lie_is_said_with_the_key_that_would_have_moved_them(tmp_path):
+    assert "hydra.sweep.dir has no effect here: results lie in sweeps/NAME, and --name gives the name" in notes(
+        tmp_path, "hydra.sweep.dir=/x"
+    )
+
+
+def test_variables_that_would_reach_no_run_are_refused_with_the_key_that_every_run_gets(tmp_path):
+    with pytest.raises(InputError, match=r"hydra.job.env_set has no effect here.*write \+env.OMP_NUM_THREADS=VALUE"):
+        notes(tmp_path, "+hydra.job.env_set.OMP_NUM_THREADS=1")
+    assert notes(tmp_path, "+env.OMP_NUM_THREADS=1") is not None
+
+
+def test_variables_in_a_file_of_the_users_are_refused_too(tmp_path):
+    own = tmp_path / "conf" / "experiment"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("# @package _global_\nhydra:\n  job:\n    env_set:\n      FOO: bar\n")
+    with pytest.raises(InputError, match=r"write \+env.FOO=VALUE"):
+        notes(tmp_path, "experiment=mine")
+
+
+@pytest.mark.parametrize("key", ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"])
+def test_a_launcher_is_refused_with_what_starts_the_runs(key, tmp_path):
+    with pytest.raises(InputError, match=r"Snakemake starts the runs. Choose where with --profile"):
+        notes(tmp_path, key)
+
+
+def test_a_space_after_a_comma_is_told_as_what_it_is(tmp_path):
+    with pytest.raises(InputError, match=r"'batch_size=32,': a space ends the value: .*, batch_size=32,64"):
+        notes(tmp_path, "batch_size=32,", "64")
+
+
+@pytest.mark.parametrize("option", sorted(OPTIONS))
+def test_each_of_hydras_options_gets_one_sentence(option):
+    with pytest.raises(InputError) as told:
+        refuse_options(["accelerator=cpu", option, "job"])
+    assert str(told.value) == f"{option} is an option of Hydra's: {OPTIONS[option]}"
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_the_sentence_is_reached_from_the_command_line(command, tmp_path):
+    asked = [sys.executable, "-m", "accelsweep", command, "accelerator=cpu", "--multirun"]
+    answered = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answered.returncode == 2
+    assert answered.stderr.startswith("accelsweep: wrong input: --multirun is an option of Hydra's: a sweep needs no")
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """Write `conf/experiment/mine.yaml`."""
+    own = tmp_path / "conf" / "experiment"
+    own.mkdir(parents=True)
+    return lambda lines: (own / "mine.yaml").write_text("\n".join(["# @package _global_", *lines]))
+
+
+def test_aliases_that_multiply_are_refused_before_anybody_follows_them(tmp_path, experiment):
+    tens = (f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]" for number in range(1, 12))
+    experiment(["a0: &a0 [x, x]", *tens])
+    with pytest.raises(InputError, match=r"mine.yaml: its YAML aliases stand for more than 1000000 values"):
+        notes(tmp_path)
+
+
+def test_interpolations_that_multiply_are_refused_before_anybody_follows_them(tmp_path):
+    tens = (f"+a{number}='{10 * ('${a' + str(number - 1) + '}')}'" for number in range(1, 12))
+    with pytest.raises(InputError, match=r"'a\d+' stands for more than 1000000 values: its interpolations multiply"):
+        notes(tmp_path, "+a0=xxxxxxxxxx", *tens)
+
+
+def test_aliases_and_interpolations_in_measure_stand(tmp_path, experiment):
+    experiment(["env: {A: &one '1', B: *one, C: '${.A}'}"])
+    plan = make_plan(tmp_path, ["accelerator=cpu", "experiment=mine", "+extra=${batch_size}"])
+    assert plan.settings[0].config.env == {"A": "1", "B": "1", "C": "1"}

@@ -1,4 +1,4 @@
-"""A `_target_` of the user's own: what it replaces, what it keeps, and what is said about its optimiser."""
+"""The user's own `_target_`: what it replaces, what it keeps, and the note about its optimizer."""
 
 from __future__ import annotations
 

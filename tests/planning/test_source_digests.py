@@ -1,4 +1,4 @@
-"""The code that a sweep measures is found and digested without importing any of it."""
+"""The measured code is located and digested without importing any of it."""
 
 import sys
 from importlib.util import spec_from_file_location

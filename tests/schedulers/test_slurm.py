@@ -7,10 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsweep.config.site import Site, Slurm
-from accelsweep.errors import InputError
-from accelsweep.planning.plan import make_plan
-from accelsweep.planning.resources import allocated_gpus, trial_jobs
+from accelsweep.config.site import Slurm
 from accelsweep.schedulers.protocol import Resources, python
 from accelsweep.schedulers.slurm import (
     across_nodes,
@@ -207,89 +204,7 @@ def test_the_printed_options_can_be_pasted_into_a_shell():
     assert "--comment=a b" in shlex.split(options)
 
 
-def test_a_site_is_tried_with_a_device_a_node_and_all_nodes_of_each_kind():
-    cpu, gpu = ({"accelerator": kind, "model": "m", "count": 8} for kind in ("cpu", "cuda"))
-    site = Site.model_validate({
-        "name": "mine", "scheduler": "slurm", "slurm": {"max_minutes": 60, "cpus_per_gpu": 2},
-        "kinds": [
-            {"name": "plain", "inventory": [cpu], "nodes": 1},
-            {"name": "a100", "inventory": [cpu, {**gpu, "count": 4}], "nodes": 2, "slurm": {"gpu_model": "a100"}},
-        ],
-    })  # fmt: skip
-    found = [(size.node_kind, size.nodes, size.cpus, size.gpus, size.gpu_model) for size in trial_jobs(site)]
-    assert found == [
-        ("plain", 1, 8, 0, None),
-        ("a100", 1, 2, 1, "a100"),
-        ("a100", 1, 8, 4, "a100"),
-        ("a100", 2, 8, 8, "a100"),
-    ]
-    assert {size.minutes for size in trial_jobs(site)} == {60}
-    alike = Site(name="mine", scheduler="slurm", nodes=1, inventory=site.kinds[1].inventory)
-    assert [(size.cpus, size.gpus) for size in trial_jobs(alike)] == [(8, 0), (1, 1), (4, 4)]
-
-
 def test_a_job_is_told_in_words():
     assert in_words(ONE_NODE, BOX) == (
         "1 node, 8 CPUs per node, 4 GPUs (h100), 64000 MB, at most 24 minutes, partition gpu"
     )
-
-
-@pytest.mark.parametrize(
-    ("override", "parts"),
-    [
-        ("++site.slurm.acount=me", ["site.slurm.acount", "'account'"]),
-        ("site.slurm.mem_mb=300", ["site.slurm.mem_mb=300", "at least 1500"]),
-        ("site.slurm.gpu_model='h100:4'", ["site.slurm.gpu_model", "sinfo"]),
-        ("site.slurm.extra='--gres=gpu:1'", ["generic resources (GRES)", "use devices, and site.slurm.gpu_model"]),
-        ("site.slurm.extra='--reservation=mine --mem 5G'", ["must not state the memory", "site.slurm.mem_mb"]),
-        ("site.slurm.extra='-A mine'", ["must not state the account", "use site.slurm.account"]),
-        (
-            "site.slurm.gpu_model=nvidia_a100-sxm4-80gb",
-            ["executor plugin", "gpu_request to per_node", "gpu_model to null", "site.slurm.constraint or"],
-        ),
-        ("site.slurm.max_minutes=5", ["site.slurm.max_minutes=5", "limits.run_seconds"]),
-        ("site.probe=true", ["site.probe", "machine that plans"]),
-        ("site.slurm.max_jobs=0", ["site.slurm.max_jobs=0", "at least 1"]),
-        ("site.slurm.exclusive=perhaps", ["site.slurm.exclusive", "bool"]),
-    ],
-)
-def test_a_mistake_in_the_site_is_named_with_the_knob(home, override, parts):
-    with pytest.raises(InputError) as caught:
-        make_plan(home, ["site=slurm_example", "accelerator=cuda", override])
-    assert all(part in str(caught.value) for part in parts), caught.value
-
-
-def test_the_partitions_time_limit_cuts_blocks(home):
-    command = ["experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devices=1"]
-    whole = make_plan(home, command).manifest
-    cut = make_plan(home, [*command, "site.slurm.max_minutes=35"]).manifest
-    assert len(cut.blocks) > len(whole.blocks)
-    assert all(block.resources.minutes <= 35 for block in cut.blocks)
-
-
-def test_more_gpus_than_the_sweep_may_hold_are_unsupported(home):
-    command = ["site=slurm_example", "accelerator=cuda", "devices=2,4", "site.slurm.max_gpus=2"]
-    shared = make_plan(home, [*command, "site.slurm.exclusive=false"]).manifest.settings
-    assert [setting.unsupported for setting in shared] == [
-        None,
-        "4 GPUs are asked for; site.slurm.max_gpus of the site 'slurm_example' allows 2",
-    ]
-    [whole, _] = make_plan(home, command).manifest.settings
-    assert "and 1 exclusive node would keep 8 from others" in whole.unsupported
-
-
-def test_a_job_holds_all_gpus_of_its_nodes_where_these_are_exclusive(home):
-    site = make_plan(home, ["site=slurm_example", "accelerator=cuda"]).manifest.site
-    shared = site.model_copy(update={"slurm": site.slurm.model_copy(update={"exclusive": False})})
-    no_other = site.model_copy(update={"slurm": site.slurm.model_copy(update={"cpu_partition": None})})
-    one, wide, none = Resources(gpus=1), Resources(nodes=2, tasks=2, gpus=2), Resources()
-    assert [allocated_gpus(needs, site) for needs in (one, wide, none)] == [8, 16, 0]
-    assert [allocated_gpus(needs, shared) for needs in (one, wide, none)] == [1, 2, 0]
-    assert allocated_gpus(none, no_other) == 8, "a GPU node on which only the processor works"
-
-
-def test_a_cpu_setting_asks_for_gpus_only_in_tests(home):
-    command = ["site=slurm_example", "accelerator=cpu"]
-    assert make_plan(home, command).manifest.blocks[0].resources.gpus == 0
-    fake = make_plan(home, [*command, "site.slurm.fake_gpus=2"]).manifest.blocks[0].resources
-    assert (fake.gpus, fake.gpu_model) == (2, "h100")

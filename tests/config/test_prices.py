@@ -1,4 +1,4 @@
-"""A price file is read strictly: what is no price is refused before anything is measured."""
+"""Prices are read from the config or from lists, and give the cost of an hour."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""Expanding shares structure, yet gives exactly what composing every point through Hydra gives."""
+"""Expanding shares structure, yet gives exactly what composing each point through Hydra gives."""
 
 from __future__ import annotations
 
