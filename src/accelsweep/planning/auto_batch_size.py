@@ -45,7 +45,7 @@ def search_config(config: SettingConfig) -> SettingConfig:
 def refuse_unsearchable(config: SettingConfig, option: str) -> None:
     """Raise InputError if no search can give this setting a batch size.
 
-    `option` asks for settings that each change one thing only, such as `report.ladder=optimizer`; empty without one.
+    `option` is one that makes consecutive settings differ in one thing only; empty without one.
     """
     if config.task not in _TRAINING_TASKS:
         raise InputError(

@@ -313,7 +313,7 @@ def project_grid(
 
 
 def comparison_name(home: Path, overrides: Sequence[str], command: str = "ab") -> str:
-    """Return the default name of a sweep that compares versions or nodes: `ab-EXPERIMENT`, `fleet-EXPERIMENT`.
+    """Return the default name of a sweep that compares versions or nodes: `COMMAND-EXPERIMENT`.
 
     A plain sweep of the same experiment keeps its own name.
     """
