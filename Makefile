@@ -13,9 +13,6 @@ WHERE ?= local
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
 TEST_WORKERS ?= 4
-# What runs in other people's environments, for Python 3.10: mypy finds what the standard library had not yet.
-THIN := $(addprefix src/accelsweep/,worker measure devices workloads testing) \
-  $(filter-out $(addprefix src/accelsweep/,api.py git.py json_documents.py),$(wildcard src/accelsweep/*.py))
 BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
@@ -61,8 +58,7 @@ check: setup ## formatting, lint, types, layers, security, workflow lint
 	@$(RUN)/ruff format --check .
 	@$(RUN)/ruff check .
 	@$(RUN)/mypy
-	@$(RUN)/mypy --config-file= --python-version 3.10 --follow-imports skip --ignore-missing-imports \
-	  --disable-error-code union-attr --disable-error-code valid-type --cache-dir .mypy_cache/thin $(THIN)
+	@$(RUN)/mypy --config-file tests/thin_worker.ini
 	@$(RUN)/lint-imports
 	@$(RUN)/bandit --quiet --configfile pyproject.toml --recursive src
 	@$(RUN)/snakefmt --check Snakefile workflows

@@ -105,10 +105,7 @@ class Document(Frozen):
             raise DamagedFile(path, f"not a whole JSON document ({error})") from None
         if not isinstance(envelope, dict) or envelope.get("accelsweep") != cls.kind:
             raise DamagedFile(path, f"not an accelsweep {cls.kind}")
-        version = _version(envelope)
-        if version is not None and version < _FIRST_READABLE:
-            raise OlderFile(path, __version__, str(version))
-        format_ = envelope.get("format")
+        format_, version = envelope.get("format"), _version(envelope)
         later = str(version) if version is not None and version > Version(__version__) else None
         if format_ != cls.format and later is not None:
             raise NewerFile(path, __version__, later, f"format {format_} of a {cls.kind}")
@@ -116,6 +113,8 @@ class Document(Frozen):
             raise DamagedFile(path, f"{cls.kind} of format {format_!r}; this version reads {cls.format}")
         if "body" not in envelope or envelope.get("sha256") != sha256_text(canonical_json(envelope["body"])):
             raise DamagedFile(path, "its contents do not match its checksum")
+        if version is not None and version < _FIRST_READABLE:
+            raise OlderFile(path, __version__, str(version))
         try:
             return cls.model_validate(envelope["body"])
         except ValidationError as error:

@@ -17,7 +17,7 @@ from accelsweep.schedulers.protocol import Resources
 from accelsweep.schedulers.slurm import SlurmEngine
 
 FOUND = json.dumps({"checks": [{"ok": True, "what": "torch on n1", "found": "2.13.0, no GPU", "remedy": None}]})
-OUT_OF_TIME = "slurmstepd: error: *** JOB 7 ON n1 CANSETTINGED AT 2026-11-23T10:00:00 DUE TO TIME LIMIT ***"
+OUT_OF_TIME = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-23T10:00:00 DUE TO TIME LIMIT ***"
 
 
 @dataclass(frozen=True)

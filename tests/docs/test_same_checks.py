@@ -52,4 +52,4 @@ def test_the_tests_run_on_every_python_that_the_package_names():
 def test_a_version_is_the_same_in_the_citation_and_has_its_changes():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert cited["version"] == __version__
-    assert f"\n## {__version__} - {cited['date-released']}\n" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n## {__version__} - {cited.get('date-released', 'unreleased')}\n" in (ROOT / "CHANGELOG.md").read_text()

@@ -124,9 +124,9 @@ def test_words_of_slurm_itself_count_more_than_those_of_a_supervisor(
     job_log.write_text("all is well\n")
     note_failed_jobs(example_sweep, SLURM, log)
     assert "SIGTERM" in why_not_run(example_sweep, block)
-    job_log.write_text("slurmstepd: error: *** JOB 113 ON gpu1 CANSETTINGED AT 14:15 DUE TO TIME LIMIT ***\n")
+    job_log.write_text("slurmstepd: error: *** JOB 113 ON gpu1 CANCELLED AT 14:15 DUE TO TIME LIMIT ***\n")
     note_failed_jobs(example_sweep, SLURM, log)
-    assert "ended as TIMEOUT (*** JOB 113 ON gpu1 CANSETTINGED AT 14:15 DUE TO TIME LIMIT ***)" in why_not_run(
+    assert "ended as TIMEOUT (*** JOB 113 ON gpu1 CANCELLED AT 14:15 DUE TO TIME LIMIT ***)" in why_not_run(
         example_sweep, block
     )
 
@@ -155,10 +155,10 @@ def test_the_log_that_is_named_is_the_one_with_the_words(
 def test_a_job_that_never_reached_a_node_is_not_told_in_words_of_an_earlier_one(
     example_sweep: SweepFolder, block: str, tmp_path: Path
 ) -> None:
-    log = logged(example_sweep, block, ENDED.format(state="CANSETTINGED"), tmp_path / "113.log")
+    log = logged(example_sweep, block, ENDED.format(state="CANCELLED"), tmp_path / "113.log")
     example_sweep.log(block).write_text("bash: line 1: module: command not found\n")
     [failure] = failures(example_sweep, SLURM, log)
-    assert "ended as CANSETTINGED (it left no word)" in failure.why
+    assert "ended as CANCELLED (it left no word)" in failure.why
     assert "snakemake.log has more" in failure.why
 
 

@@ -45,8 +45,8 @@ LOGS = {
         "snakemake.exceptions.WorkflowError: sbatch: invalid account"
     ),
     f"WorkflowError:\n    sbatch: error: invalid partition\n{ENDED}": "sbatch: error: invalid partition",
-    f" message: SLURM-job '6' failed, SLURM status is: 'CANSETTINGED'. For further error details see logs.\n{ENDED}": (
-        "SLURM-job '6' failed, SLURM status is: 'CANSETTINGED'"
+    f" message: SLURM-job '6' failed, SLURM status is: 'CANCELLED'. For further error details see logs.\n{ENDED}": (
+        "SLURM-job '6' failed, SLURM status is: 'CANCELLED'"
     ),
     f"Error in rule block:\n    message: None\n{FAILED_JOB}{ENDED}": (
         "a block failed: it ended with exit code 1, and its log is empty"

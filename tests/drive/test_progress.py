@@ -97,7 +97,7 @@ def test_the_first_failure_is_a_run_without_an_answer_and_every_new_record_is_a_
     progress = SweepProgress.begin(interrupted)
     seen = [progress.signs()]
     for record, outcome in zip(ended, (Outcome.out_of_memory, Outcome.timed_out, Outcome.crashed), strict=True):
-        bad = {"outcome": outcome, "reason": f"this is how it {outcome}", "attempt": 2}
+        bad = {"outcome": outcome, "reason": f"this is how it {outcome}", "attempt": 2, "doubts": ()}
         record.model_copy(update=bad).write(interrupted.record(record.run))
         progress.update()
         seen.append(progress.signs())

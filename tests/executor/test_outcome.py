@@ -188,7 +188,7 @@ def test_slurms_line_about_a_job_killed_for_its_memory_is_enough(tmp_path: Path,
 def test_a_line_about_a_single_process_counts_if_two_jobs_have_one(tmp_path: Path, line: str) -> None:
     """Slurm prints it at the end of a job, whichever run it was about and whatever ended the job."""
     first, second = (job_log(tmp_path / name, line) for name in ("7.log", "8.log"))
-    preempted = job_log(tmp_path / "9.log", "slurmstepd: error: *** JOB 9 ON gpu1 CANSETTINGED DUE TO PREEMPTION ***")
+    preempted = job_log(tmp_path / "9.log", "slurmstepd: error: *** JOB 9 ON gpu1 CANCELLED DUE TO PREEMPTION ***")
     assert failure(first) is None
     assert failure(first, second) == line
     assert failure(first, preempted) is None

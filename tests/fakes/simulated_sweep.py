@@ -126,4 +126,5 @@ def _effective(config: SettingConfig, changes: Mapping[str, Any]) -> Effective:
         "window_steps": config.measure.min_steps,
         "optimizer": "SGD",
     }
-    return Effective(**{**own, **changes})
+    stated = {**own, **changes}
+    return Effective(**{**stated, "device_names": tuple(stated["device_names"])})

@@ -49,7 +49,7 @@ def test_a_head_whose_time_is_up_is_followed_by_another_and_nothing_is_lost_or_d
         assert SECRET not in home.told(first)
         assert stat.S_IMODE(home.folder.of_head("order").stat().st_mode) == 0o600
         assert home.accelsweep(*command, "--detach", "--cancel-old").returncode == 0
-        assert home.state(first) == "CANSETTINGED"
+        assert home.state(first) == "CANCELLED"
     finally:
         home.slurm("scontrol", "update", "partitionname=cpu", "state=up")
     second = handed_head(home.folder).name

@@ -135,7 +135,7 @@ def test_a_job_of_a_killed_head_that_can_never_start_is_cancelled_and_submitted_
         head.kill()
         head.wait()
         head = home.start(*SLOW)
-        home.wait_for(lambda: home.state(job) == "CANSETTINGED", "the end of the first job")
+        home.wait_for(lambda: home.state(job) == "CANCELLED", "the end of the first job")
     finally:
         home.slurm("scontrol", "update", "partitionname=gpu", "maxtime=infinite")
     output = home.finished(head)

@@ -20,7 +20,7 @@ from accelsweep.tasks import compared_rate
 
 
 class Reading(NamedTuple):
-    """A metric of one run, with the fields of `records.run_record.Metric`. A tuple, because there are very many."""
+    """A metric of one run, with the fields of `metrics.Metric`. A tuple, because there are very many."""
 
     value: float | None
     unit: str

@@ -43,7 +43,7 @@ class RunPoint(Frozen):
 
 
 class StepBottleneck(Frozen):
-    """The time of a setting's steps by part: `shares` by `records.run_record.PARTS`, means over `count` runs."""
+    """The time of a setting's steps by part: `shares` by `results.PARTS`, means over `count` runs."""
 
     verdict: str
     evidence: str

@@ -66,9 +66,10 @@ def test_what_names_no_device_is_for_the_cpu_only():
     model = {"_target_": "accelsweep.features.boosting.boosters.HistGradientBoosting"}
     with pytest.raises(Unsupported, match="names no argument `device`, so it computes on the CPU"):
         build_booster(config_with(model=model), **{**GIVEN, "device": "cuda:0"})
-    for prepare, words in (("apart", "scikit-learn bins the rows in each fit"), ("in_fits", "did you mean 'in_fit'")):
-        with pytest.raises(InputError, match=words):
-            build_booster(config_with(model={**model, "prepare": prepare}), **GIVEN)
+    with pytest.raises(Unsupported, match="scikit-learn bins the rows in each fit"):
+        build_booster(config_with(model={**model, "prepare": "apart"}), **GIVEN)
+    with pytest.raises(InputError, match="did you mean 'in_fit'"):
+        build_booster(config_with(model={**model, "prepare": "in_fits"}), **GIVEN)
     with pytest.raises(InputError, match=r"model.dept: .* has no such argument"):
         build_booster(config_with(model={**model, "dept": 3}), **GIVEN)
 

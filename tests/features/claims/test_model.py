@@ -85,8 +85,7 @@ report:
       statement: a small network is fast
       source: somebody
       figures:
-        - {name: images, setting: {batch_size: 32}, unit: UNIT, published: {RTX 3090: {rows: timm-theirs, WANTED}, me:
-        3}}
+        - {name: one, setting: {batch_size: 32}, unit: UNIT, published: {RTX 3090: {rows: timm-theirs, WANTED}, me: 3}}
 """
 
 

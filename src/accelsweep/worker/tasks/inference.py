@@ -3,7 +3,7 @@
 V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. `offline` has all queries at hand and counts
 samples per second. `single_stream` sends the next query when the one before has been answered. It counts latencies:
 from handing the batch to the module's hooks to the finished answer. A query is one batch. `multi_stream` is the same
-with several samples a query. `server` has a task of its own, `features.serving.task`.
+with several samples a query. `server` has a task of its own.
 """
 
 from __future__ import annotations
