@@ -10,7 +10,14 @@ import yaml
 
 from accelsweep.errors import InputError
 from accelsweep.installation import shipped_root
-from accelsweep.trainer_arguments import DEFAULTS, RESERVED_ARGUMENTS, ineffective_arguments, requested_length
+from accelsweep.trainer_arguments import (
+    DEFAULTS,
+    RESERVED_ARGUMENTS,
+    ineffective_arguments,
+    requested_length,
+    strategy_names,
+    trainer_arguments,
+)
 
 UNSAID = {"deterministic": False}
 """Arguments for which the Trainer's None means this value."""
@@ -37,18 +44,36 @@ def test_the_shipped_config_states_the_defaults() -> None:
         ({"max_epochs": 90, "max_steps": 7}, (90, 7)),
     ],
 )
-def test_the_length_that_schedules_are_made_for_is_what_the_trainers_arguments_say(
+def test_the_length_for_schedules_is_read_from_the_trainers_arguments(
     stated: dict[str, int | None], found: tuple[int | None, int | None]
 ) -> None:
     assert requested_length(stated) == found
 
 
 @pytest.mark.parametrize("value", [0, -2, 1.5, True, "3"])
-def test_a_length_that_is_no_number_of_epochs_is_refused(value: object) -> None:
+def test_an_invalid_length_is_refused(value: object) -> None:
     with pytest.raises(InputError, match="must be a whole number above 0"):
         requested_length({"max_epochs": value})
 
 
-def test_the_defaults_have_an_effect_nowhere() -> None:
+def test_the_defaults_are_never_refused_as_ineffective() -> None:
     assert ineffective_arguments(DEFAULTS, "loop=raw") is None
     assert ineffective_arguments({**DEFAULTS, "accumulate_grad_batches": 2}, "loop=raw") is not None
+
+
+@pytest.mark.real
+def test_the_arguments_read_from_source_are_those_of_the_trainer():
+    import inspect
+
+    from lightning.pytorch import Trainer
+
+    arguments = set(inspect.signature(Trainer.__init__).parameters) - {"self"}
+    assert trainer_arguments() == arguments
+    assert set(RESERVED_ARGUMENTS) <= arguments
+
+
+def test_the_strategies_read_from_source_are_those_that_lightning_registers():
+    from lightning.pytorch.strategies import StrategyRegistry
+
+    deprecated, ours = {"single_tpu"}, {"side_by_side"}  # another test may have registered ours
+    assert set(StrategyRegistry.available_strategies()) - deprecated - ours <= strategy_names()

@@ -91,7 +91,7 @@ def test_hydra_composes_once_per_choice_of_groups(composer, monkeypatch):
     assert len(composed) == 2
 
 
-def test_values_of_an_added_key_need_no_composition_of_their_own(composer, monkeypatch):
+def test_values_of_an_added_key_need_no_further_composition(composer, monkeypatch):
     composed = []
     compose = composer.compose
     monkeypatch.setattr(composer, "compose", lambda lines: composed.append(lines) or compose(lines))
@@ -114,7 +114,7 @@ def test_an_added_key_and_another_override_of_it_are_left_to_hydra(composer):
         points_of(composer, "+fresh=1,2", "+fresh=3,4", "+seed=5,6")
 
 
-def test_points_share_what_they_have_in_common(composer):
+def test_points_share_unchanged_structure(composer):
     first, second = points_of(composer, "trainer.max_time=1,2")
     assert first.config["model"] is second.config["model"]
     assert first.config["trainer"] == {"strategy": "auto", "max_time": 1}
@@ -130,7 +130,7 @@ def test_axes_hold_the_resolved_values_in_sweep_order(composer):
     ]
 
 
-def test_auto_becomes_the_sites_accelerator_wherever_it_is_referred_to(composer):
+def test_auto_becomes_the_sites_accelerator_in_references_too(composer):
     (point,) = points_of(composer, "accelerator=auto", "+where=${accelerator}", auto="cuda")
     assert (point.config["accelerator"], point.config["where"]) == ("cuda", "cuda")
     swept = points_of(composer, "accelerator=auto,cpu", auto="mps")
@@ -153,19 +153,19 @@ def test_auto_becomes_the_sites_accelerator_wherever_it_is_referred_to(composer)
         (["repeats='${oc.env:HOME}'"], ["'repeats'", "oc.env"]),
     ],
 )
-def test_what_would_make_identity_depend_on_time_or_place_is_refused(composer, overrides, words):
+def test_values_that_depend_on_time_or_place_are_refused(composer, overrides, words):
     with pytest.raises(InputError) as caught:
         points_of(composer, *overrides)
     for word in words:
         assert word in str(caught.value)
 
 
-def test_colons_between_interpolations_are_no_resolver(composer):
+def test_a_colon_between_interpolations_is_no_resolver(composer):
     (point,) = points_of(composer, "+a='${note}:${seed}'")
     assert point.config["a"] == "plain:1"
 
 
-def test_how_jobs_are_submitted_may_ask_the_environment(composer, monkeypatch):
+def test_job_options_may_read_the_environment(composer, monkeypatch):
     monkeypatch.setenv("MY_ACCOUNT", "physics")
     (point,) = points_of(composer, "+site.slurm.account='${oc.env:MY_ACCOUNT}'")
     assert point.plan_config["site"] == {"slurm": {"account": "physics"}}

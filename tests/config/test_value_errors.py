@@ -47,7 +47,7 @@ def test_a_number_out_of_range_is_named_with_its_range_and_its_file(model, where
     assert refusal(model, value, where) == f"{sentence}; look in the file of {key}"
 
 
-def test_bounds_are_read_from_the_field_wherever_they_stand() -> None:
+def test_bounds_are_read_from_any_kind_of_annotation() -> None:
     assert describe_bounds(Annotated[float, Field(gt=0, lt=1)]) == "more than 0 and less than 1"
     assert describe_bounds(Annotated[int, Field(ge=1)] | None) == "at least 1, or null"
     assert describe_bounds(Annotated[int | None, Field(le=5)]) == "at most 5, or null"
@@ -55,13 +55,13 @@ def test_bounds_are_read_from_the_field_wherever_they_stand() -> None:
 
 
 class Inner(BaseModel):
-    """Two numbers."""
+    """A bounded number."""
 
     low: Annotated[int, Field(ge=3)] = 3
 
 
 class Outer(BaseModel):
-    """A mapping of them."""
+    """A mapping of models."""
 
     many: dict[str, Inner]
 
@@ -70,6 +70,6 @@ def test_a_number_in_a_mapping_of_models_has_its_range_too() -> None:
     assert "many.a.low=2: must be at least 3; look in" in refusal(Outer, {"many": {"a": {"low": 2}}})
 
 
-def test_an_unknown_key_in_a_mapping_of_models_is_given_the_nearest() -> None:
+def test_an_unknown_key_in_a_mapping_of_models_gets_the_nearest_name() -> None:
     with pytest.raises(InputError, match=r"unknown key 'many\.a\.lo' \(did you mean 'low'\?\)"):
         validated(Outer, {"many": {"a": {"lo": 2}}}, "", lambda _key: "there", extra="forbid")

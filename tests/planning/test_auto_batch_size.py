@@ -13,16 +13,16 @@ from accelsweep.records.plan import FoundBatch, Manifest
 BASE = ["model=mlp", "data=digits", "optimizer=sgd", "accelerator=cpu", "batch_size=auto", "repeats=2"]
 
 
-def unsearched(home, *overrides, **options):
-    with pytest.raises(BatchSearchNeeded) as wanted:
+def needed_searches(home, *overrides, **options):
+    with pytest.raises(BatchSearchNeeded) as needed:
         make_plan(home, [*BASE, *overrides], name="mine", **options)
-    return wanted.value
+    return needed.value
 
 
-def answers(wanted, *numbers):
-    """Return what the searches that are left found: these numbers, in their order."""
-    left = [name for name in wanted.searches if name in wanted.pending]
-    return {name: batch_of(name, number) for name, number in zip(left, numbers, strict=True)}
+def results(needed, *numbers):
+    """Return these numbers as the results of the pending searches, in their order."""
+    pending = [name for name in needed.searches if name in needed.pending]
+    return {name: batch_of(name, number) for name, number in zip(pending, numbers, strict=True)}
 
 
 def batch_of(name, number):
@@ -36,24 +36,24 @@ def batches(plan):
 
 
 def test_settings_that_differ_in_nothing_that_takes_memory_share_a_search(home):
-    wanted = unsearched(home, "devices=1,2", "measure.warmup_steps=5,10", "+measure.headroom=0.2")
-    assert len(wanted.searches) == len(wanted.pending) == 2
-    assert [setting.axes for setting in wanted.searches.values()] == [{"devices": 1}, {"devices": 2}]
-    assert {setting.config.task for setting in wanted.searches.values()} == {"memory_frontier"}
-    assert {setting.config.measure.headroom for setting in wanted.searches.values()} == {0.2}
-    assert "`accelsweep run` searches for it first" in str(wanted)
+    needed = needed_searches(home, "devices=1,2", "measure.warmup_steps=5,10", "+measure.headroom=0.2")
+    assert len(needed.searches) == len(needed.pending) == 2
+    assert [setting.axes for setting in needed.searches.values()] == [{"devices": 1}, {"devices": 2}]
+    assert {setting.config.task for setting in needed.searches.values()} == {"memory_frontier"}
+    assert {setting.config.measure.headroom for setting in needed.searches.values()} == {0.2}
+    assert "`accelsweep run` searches for it first" in str(needed)
     assert list(home.iterdir()) == []
 
 
 def test_strategies_have_searches_of_their_own(home):
-    wanted = unsearched(home, "devices=2", "trainer=default,fsdp_parts")
-    assert [setting.axes for setting in wanted.searches.values()] == [{"trainer": "default"}, {"trainer": "fsdp_parts"}]
-    assert len(unsearched(home, "devices=2", "trainer.strategy=ddp,fsdp").searches) == 2
+    needed = needed_searches(home, "devices=2", "trainer=default,fsdp_parts")
+    assert [setting.axes for setting in needed.searches.values()] == [{"trainer": "default"}, {"trainer": "fsdp_parts"}]
+    assert len(needed_searches(home, "devices=2", "trainer.strategy=ddp,fsdp").searches) == 2
 
 
-def test_what_a_search_found_is_a_plain_number_of_the_setting(home):
-    wanted = unsearched(home, "devices=1,2")
-    plan = make_plan(home, [*BASE, "devices=1,2"], name="mine", search_results=answers(wanted, 118, 60))
+def test_a_search_result_becomes_the_batch_size_of_the_setting(home):
+    needed = needed_searches(home, "devices=1,2")
+    plan = make_plan(home, [*BASE, "devices=1,2"], name="mine", search_results=results(needed, 118, 60))
     assert batches(plan) == [(118, None), (60, None)]
     assert [setting.config.batch_size for setting in plan.settings] == [118, 60]
     given = make_plan(home, [*BASE, "batch_size=118"], name="other").settings[0]
@@ -62,53 +62,53 @@ def test_what_a_search_found_is_a_plain_number_of_the_setting(home):
     assert any("60, 118 per rank, found by mine-frontier" in note for note in plan.notes)
 
 
-def test_a_plan_keeps_its_batches_whatever_later_searches_find(home):
-    wanted = unsearched(home)
-    first = make_plan(home, BASE, name="mine", search_results=answers(wanted, 118))
+def test_a_plan_keeps_its_batch_sizes_whatever_later_searches_find(home):
+    needed = needed_searches(home)
+    first = make_plan(home, BASE, name="mine", search_results=results(needed, 118))
     write_plan(home, first)
-    again = make_plan(home, BASE, name="mine", search_results=answers(wanted, 50))
+    again = make_plan(home, BASE, name="mine", search_results=results(needed, 50))
     assert (again.manifest, again.changed) == (first.manifest, False)
     more = make_plan(home, [*BASE, "repeats=3"], name="mine")
     assert batches(more) == [(118, None)]
 
 
 def test_an_axis_that_is_added_later_asks_for_its_own_searches_only(home):
-    write_plan(home, make_plan(home, BASE, name="mine", search_results=answers(unsearched(home), 118)))
-    wanted = unsearched(home, "precision=32-true,bf16-mixed")
-    assert len(wanted.searches) == 2
-    (left,) = wanted.pending
-    assert wanted.searches[left].config.precision == "bf16-mixed"
-    grown = make_plan(home, [*BASE, "precision=32-true,bf16-mixed"], name="mine", search_results=answers(wanted, 99))
+    write_plan(home, make_plan(home, BASE, name="mine", search_results=results(needed_searches(home), 118)))
+    needed = needed_searches(home, "precision=32-true,bf16-mixed")
+    assert len(needed.searches) == 2
+    (pending,) = needed.pending
+    assert needed.searches[pending].config.precision == "bf16-mixed"
+    grown = make_plan(home, [*BASE, "precision=32-true,bf16-mixed"], name="mine", search_results=results(needed, 99))
     assert batches(grown) == [(118, None), (99, None)]
     write_plan(home, grown)
     write_plan(home, make_plan(home, BASE, name="mine"))
     assert len(Manifest.read(home / "sweeps/mine/manifest.json").found_batches) == 2, "one that comes back is known"
 
 
-def test_a_given_batch_may_stand_beside_an_automatic_one(home):
+def test_explicit_and_automatic_batch_sizes_can_be_mixed(home):
     line = [*BASE[:-2], "repeats=2", "batch_size=32,auto"]
-    with pytest.raises(BatchSearchNeeded) as wanted:
+    with pytest.raises(BatchSearchNeeded) as needed:
         make_plan(home, line, name="mine")
-    plan = make_plan(home, line, name="mine", search_results=answers(wanted.value, 118))
+    plan = make_plan(home, line, name="mine", search_results=results(needed.value, 118))
     assert batches(plan) == [(32, None), (118, None)]
-    same = make_plan(home, line, name="mine", search_results=answers(wanted.value, 32))
+    same = make_plan(home, line, name="mine", search_results=results(needed.value, 32))
     assert batches(same) == [(32, None)]
 
 
-def test_a_search_that_found_nothing_is_a_row_with_its_reason_beside_the_same_batch_given(home):
+def test_a_search_without_a_result_is_an_unsupported_row_next_to_the_explicit_batch_size(home):
     line = [*BASE[:-2], "repeats=2", "batch_size=32,auto"]
-    with pytest.raises(BatchSearchNeeded) as wanted:
+    with pytest.raises(BatchSearchNeeded) as needed:
         make_plan(home, line, name="mine")
-    (name,) = wanted.value.pending
+    (name,) = needed.value.pending
     plan = make_plan(home, line, name="mine", search_results={name: "not even a batch of 1 fits"})
     assert batches(plan) == [(32, None), ("auto", "not even a batch of 1 fits")]
     assert plan.manifest.found_batches == ()
 
 
-def test_nothing_is_searched_for_a_setting_that_cannot_run(home):
-    wanted = unsearched(home, "precision=32-true,16-mixed")
-    assert [setting.config.precision for setting in wanted.searches.values()] == ["32-true"]
-    plan = make_plan(home, [*BASE, "precision=32-true,16-mixed"], name="mine", search_results=answers(wanted, 118))
+def test_unsupported_settings_need_no_search(home):
+    needed = needed_searches(home, "precision=32-true,16-mixed")
+    assert [setting.config.precision for setting in needed.searches.values()] == ["32-true"]
+    plan = make_plan(home, [*BASE, "precision=32-true,16-mixed"], name="mine", search_results=results(needed, 118))
     assert [reason is not None and "16-mixed" in reason for _, reason in batches(plan)] == [False, True]
 
 
@@ -121,24 +121,24 @@ def test_nothing_is_searched_for_a_setting_that_cannot_run(home):
         (["batch_size=automatic"], "must be a number of samples, or auto"),
     ],
 )
-def test_what_no_search_can_answer_is_refused(home, line, why):
+def test_settings_that_cannot_be_searched_are_refused(home, line, why):
     with pytest.raises(InputError, match=why) as refusal:
         make_plan(home, [*BASE, *line], name="mine")
     assert not isinstance(refusal.value, BatchSearchNeeded)
 
 
-def test_the_searches_are_a_sweep_of_their_own(home):
-    wanted = unsearched(home, "devices=1,2")
-    plan = batch_search_plan(home, wanted)
+def test_the_searches_are_a_separate_sweep(home):
+    needed = needed_searches(home, "devices=1,2")
+    plan = batch_search_plan(home, needed)
     assert (plan.manifest.sweep, plan.manifest.searches_for) == ("mine-frontier", "mine")
     assert [setting.axes for setting in plan.manifest.settings] == [{"devices": 1}, {"devices": 2}]
     (block,) = plan.manifest.blocks
     assert len(block.runs) == 2, "one search of each, the first one not twice"
     write_plan(home, plan)
-    assert not batch_search_plan(home, wanted).changed
+    assert not batch_search_plan(home, needed).changed
 
 
-def test_a_plan_without_automatic_batches_is_written_as_it_always_was(home):
+def test_a_plan_without_automatic_batch_sizes_records_no_search(home):
     body = make_plan(home, [*BASE, "batch_size=8"], name="mine").manifest.body()
     assert (body["found_batches"], body["searches_for"]) == ([], None)
     assert SEARCH_PENDING not in str(body)

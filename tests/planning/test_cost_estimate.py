@@ -52,7 +52,7 @@ def gpu_plan(home):
     return lambda *more: make_plan(home, [*GPUS, *more])
 
 
-def test_without_records_it_lies_between_windows_and_time_limits(gpu_plan):
+def test_without_records_the_estimate_lies_between_windows_and_time_limits(gpu_plan):
     found = estimate(gpu_plan())
     runs = 2 * 2 + 0
     assert found.runs_left == len(gpu_plan().manifest.wanted_runs()) >= runs
@@ -66,7 +66,7 @@ def test_without_records_it_lies_between_windows_and_time_limits(gpu_plan):
 
 
 def test_gpu_hours_count_every_gpu(gpu_plan):
-    """A run on one GPU in a job with four, the baseline's for example, holds all four."""
+    """A run on one GPU in a job with four, such as the baseline's, allocates all four."""
     blocks = gpu_plan().manifest.blocks
     assert {block.resources.gpus for block in blocks} == {4}
     four = gpu_plan().settings[1].name
@@ -79,8 +79,8 @@ def test_gpu_hours_count_every_gpu(gpu_plan):
     assert estimate(gpu_plan()).gpu_hours == pytest.approx(hours)
 
 
-def test_on_a_cluster_whole_nodes_count_for_as_long_as_their_jobs_may_last(home):
-    """One-GPU jobs on exclusive nodes of eight GPUs: eight times what they ask for."""
+def test_on_a_cluster_exclusive_nodes_count_for_the_time_limit_of_their_jobs(home):
+    """One-GPU jobs on exclusive nodes with eight GPUs allocate eight times what they request."""
     command = [
         "site=slurm_example",
         "accelerator=cuda",
@@ -99,7 +99,7 @@ def test_on_a_cluster_whole_nodes_count_for_as_long_as_their_jobs_may_last(home)
     assert shared.minutes == found.minutes
 
 
-def test_a_job_without_gpus_costs_what_its_cpu_nodes_do(home):
+def test_a_job_without_gpus_costs_its_cpu_nodes(home):
     command = ["site=slurm_example", "accelerator=cpu", "threads=4", "+prices.devices.cpu=3.0"]
     plan = make_plan(home, command)
     found, minutes = estimate(plan), sum(block.resources.minutes for block in plan.manifest.blocks)
@@ -107,8 +107,8 @@ def test_a_job_without_gpus_costs_what_its_cpu_nodes_do(home):
     assert found.usd.most == pytest.approx(SUBMISSIONS * 3.0 * minutes / 60)
 
 
-def test_the_most_holds_where_a_run_is_tried_again_and_a_job_is_submitted_again(home):
-    """A run may fail at its time limit and be tried again; Snakemake submits a failed job once more."""
+def test_the_upper_bound_includes_retries_of_runs_and_resubmissions_of_jobs(home):
+    """A run may fail at its time limit and be retried; Snakemake resubmits a failed job once."""
     for retries in (0, 2):
         plan = make_plan(home, ["accelerator=cpu", f"limits.retries={retries}", "limits.run_seconds=95"])
         runs = len(plan.manifest.wanted_runs())
@@ -118,24 +118,26 @@ def test_the_most_holds_where_a_run_is_tried_again_and_a_job_is_submitted_again(
         assert 1 + yaml.safe_load(text)["retries"] == SUBMISSIONS
 
 
-def test_cpu_settings_take_no_gpu_hours(home):
+def test_cpu_settings_use_no_gpu_hours(home):
     assert estimate(make_plan(home, ["accelerator=cpu"])).gpu_hours == (0.0, 0.0, 0.0)
 
 
-def test_earlier_runs_replace_the_guess_and_settled_ones_are_left_out(gpu_plan):
+def test_observed_times_replace_assumed_ones_and_settled_runs_are_left_out(gpu_plan):
     plan = gpu_plan()
     one, four = plan.settings
     settled = [run for run in plan.manifest.wanted_runs() if run.startswith(four.name)]
-    took = ObservedTimes("earlier runs", {one.name: [20.0, 22.0]}, {("cuda", "train_throughput"): [5.0, 7.0]}, [3.0])
-    found, blocks = estimate(plan, settled, took), len(plan.manifest.blocks)
+    observed = ObservedTimes(
+        "earlier runs", {one.name: [20.0, 22.0]}, {("cuda", "train_throughput"): [5.0, 7.0]}, [3.0]
+    )
+    found, blocks = estimate(plan, settled, observed), len(plan.manifest.blocks)
     assert found.runs_left == len(plan.manifest.wanted_runs()) - 2
     assert found.minutes.expected == pytest.approx((found.runs_left * 21 + blocks * 3) / 60 + AROUND)
     assert found.basis == "earlier runs"
-    both = estimate(plan, (), took)
+    both = estimate(plan, (), observed)
     assert both.minutes.expected - found.minutes.expected == pytest.approx(2 * (9 + 6) / 60)
 
 
-def test_no_price_no_cost_and_the_reason(gpu_plan, home):
+def test_without_a_price_there_is_no_cost_but_a_reason(gpu_plan, home):
     assert (estimate(gpu_plan()).usd, estimate(gpu_plan()).usd_reason) == (None, "no prices are given")
     other = estimate(gpu_plan("+prices.devices.cpu=1"))
     assert other.usd is None
@@ -164,7 +166,7 @@ def test_a_cpu_run_costs_the_whole_machine(home):
 def test_the_smallest_effect_states_its_assumption(home):
     plan = make_plan(home, ["experiment=quickstart"])
     found = visible_effect(plan)
-    noise = ASSUMED_NOISE * math.sqrt((1 + 1 / 2) / 2)  # two runs of the baseline in each block: half its variance
+    noise = ASSUMED_NOISE * math.sqrt((1 + 1 / 2) / 2)  # two baseline runs per block halve its variance
     assert found.effect == smallest_visible_effect(5, noise, family=7, threshold=0.02)
     once = make_plan(home, ["experiment=quickstart", "block.baseline_runs=1"])
     assert visible_effect(once).effect == smallest_visible_effect(5, ASSUMED_NOISE, family=7, threshold=0.02)
@@ -174,7 +176,7 @@ def test_the_smallest_effect_states_its_assumption(home):
     assert "seen" in visible_effect(plan, noise=0.05).assumption
 
 
-def test_where_no_interval_can_be_had_the_reason_is_given(home):
+def test_a_plan_without_intervals_gives_the_reason(home):
     assert visible_effect(make_plan(home, ["batch_size=8,16", "repeats=1"])).reason == "one repeat gives no interval"
     assert "no other setting" in visible_effect(make_plan(home, [])).reason
 
@@ -187,11 +189,11 @@ CONFIG = checked_config(config_of({"devices": 1, "batch_size": 64, "precision": 
 
 @pytest.fixture
 def records(example_sweep):
-    """The example's records: three blocks, ten minutes from start to start, 20 s from run to run in each."""
+    """The example's records: three blocks that start ten minutes apart, with a run every 20 s."""
     return [Record.read(path) for path in example_sweep.records_on_top()]
 
 
-def test_a_run_of_the_same_setting_takes_the_mean_of_those_before(records):
+def test_a_measured_setting_is_expected_to_take_the_mean_of_its_runs(records):
     setting = records[0].setting
     mine = [record.wall_seconds for record in records if record.setting == setting]
     assert ObservedTimes.from_runs(map(RunTime.of, records), "x").seconds(setting, CONFIG) == pytest.approx(
@@ -199,30 +201,30 @@ def test_a_run_of_the_same_setting_takes_the_mean_of_those_before(records):
     )
 
 
-def test_another_setting_takes_its_window_and_what_others_of_its_kind_take_beside_theirs(records):
+def test_a_new_setting_is_expected_to_take_its_window_and_the_usual_overhead(records):
     window = CONFIG.measure.min_seconds
     timed = [record.model_copy(update={"wall_seconds": window + 4.0}) for record in records]
-    took = ObservedTimes.from_runs(map(RunTime.of, timed), "x")
+    observed = ObservedTimes.from_runs(map(RunTime.of, timed), "x")
     longer = checked_config({**CONFIG.raw, "measure": {**CONFIG.raw["measure"], "min_seconds": 30.0}})
-    assert took.seconds("other", CONFIG) == pytest.approx(window + 4.0)
-    assert took.seconds("other", longer) == pytest.approx(34.0)
+    assert observed.seconds("other", CONFIG) == pytest.approx(window + 4.0)
+    assert observed.seconds("other", longer) == pytest.approx(34.0)
     elsewhere = checked_config({**CONFIG.raw, "accelerator": "cuda"})
-    assert took.seconds("other", elsewhere) == pytest.approx(window + ASSUMED_OVERHEAD_SECONDS)
+    assert observed.seconds("other", elsewhere) == pytest.approx(window + ASSUMED_OVERHEAD_SECONDS)
 
 
-def test_what_is_assumed_before_a_first_run_is_what_the_finished_examples_took():
-    """All of their runs and breaks together, within a fifth: what was measured on a machine that did nothing else."""
+def test_the_assumed_times_are_those_of_the_finished_examples():
+    """The total of all runs and breaks, within a fifth; they were measured on an idle machine."""
     for name in ("quickstart", "ladder"):
         files = sorted((EXAMPLES / name / "sweeps" / name / "runs").glob("*/record.json"))
         records = [Record.read(file) for file in files]
-        took = ObservedTimes.from_runs(map(RunTime.of, records), "x")
-        seconds = sum(record.wall_seconds for record in records) + sum(took.breaks)
+        observed = ObservedTimes.from_runs(map(RunTime.of, records), "x")
+        seconds = sum(record.wall_seconds for record in records) + sum(observed.breaks)
         assumed = sum(ObservedTimes().seconds("never measured", record.config) for record in records)
-        assumed += len(took.breaks) * ASSUMED_BETWEEN_SECONDS
+        assumed += len(observed.breaks) * ASSUMED_BETWEEN_SECONDS
         assert assumed == pytest.approx(seconds, rel=0.2), name
 
 
-def test_what_was_never_begun_shows_nothing(records):
+def test_unsupported_runs_show_no_times(records):
     unsupported = {"outcome": Outcome.unsupported, "reason": "no such device", "wall_seconds": 0.0}
     assert (
         ObservedTimes.from_runs(map(RunTime.of, [record.model_copy(update=unsupported) for record in records]), "x")
@@ -231,7 +233,7 @@ def test_what_was_never_begun_shows_nothing(records):
     assert ObservedTimes.from_runs([], "x") is None
 
 
-def test_blocks_of_one_command_show_the_time_between_them_and_those_of_different_commands_do_not(records):
+def test_only_blocks_of_the_same_command_show_the_time_between_blocks(records):
     assert ObservedTimes.from_runs(map(RunTime.of, records), "x").between_blocks == ASSUMED_BETWEEN_SECONDS, (
         "minutes lie between the example's blocks"
     )
@@ -250,15 +252,15 @@ SPANS = (
 
 
 @pytest.fixture
-def again(example_sweep):
-    """The example's blocks with an hour of limit each, and the manifest that lists them."""
+def planned_hours(example_sweep):
+    """Time limits of the example, whose blocks are planned with an hour each."""
     manifest = Manifest.read(example_sweep.manifest)
     blocks = [block.model_copy(update={"resources": Resources(minutes=60, mem_mb=4000)}) for block in manifest.blocks]
     return TimeLimits(example_sweep, manifest), blocks
 
 
-def test_a_job_whose_settings_were_measured_before_asks_for_three_times_as_long(again, example_sweep):
-    limits, blocks = again
+def test_a_job_with_measured_settings_asks_for_three_times_the_observed_time(planned_hours, example_sweep):
+    limits, blocks = planned_hours
     longest = {}
     for record in map(Record.read, example_sweep.records_on_top()):
         longest[record.setting] = max(longest.get(record.setting, 0.0), record.wall_seconds)
@@ -268,8 +270,8 @@ def test_a_job_whose_settings_were_measured_before_asks_for_three_times_as_long(
     assert asked.mem_mb == 4000
 
 
-def test_a_job_with_a_setting_that_was_never_measured_keeps_its_planned_limit(again, example_sweep):
-    limits, blocks = again
+def test_a_job_with_an_unmeasured_setting_keeps_its_planned_limit(planned_hours, example_sweep):
+    limits, blocks = planned_hours
     setting = Run.parse(blocks[0].runs[0]).setting
     for path in example_sweep.records_on_top():
         if Run.parse(path.parent.name).setting == setting:
@@ -278,13 +280,13 @@ def test_a_job_with_a_setting_that_was_never_measured_keeps_its_planned_limit(ag
 
 
 @pytest.mark.parametrize(
-    ("planned", "took", "asked"), [(60, [1.0], 5), (60, [100.0, 200.0], 17), (3, [1.0], 3), (60, [9000.0], 60)]
+    ("planned", "observed", "asked"), [(60, [1.0], 5), (60, [100.0, 200.0], 17), (3, [1.0], 3), (60, [9000.0], 60)]
 )
-def test_a_shortened_limit_is_never_below_five_minutes_nor_above_the_plan(planned, took, asked):
-    assert with_observed_limit(Resources(minutes=planned), took).minutes == asked
+def test_an_observed_limit_is_never_below_five_minutes_nor_above_the_plan(planned, observed, asked):
+    assert with_observed_limit(Resources(minutes=planned), observed).minutes == asked
 
 
-def test_rows_tell_what_is_wanted_settled_unsupported_and_excluded(home):
+def test_the_table_shows_wanted_settled_unsupported_and_excluded_settings(home):
     plan = make_plan(
         home,
         [
@@ -310,7 +312,7 @@ def test_rows_tell_what_is_wanted_settled_unsupported_and_excluded(home):
     assert table.visible_effect.effect > 0.02
 
 
-def test_blocks_that_stand_are_not_new(home):
+def test_existing_blocks_are_not_new(home):
     write_plan(home, make_plan(home, ["experiment=quickstart"]))
     table = plan_table(make_plan(home, ["experiment=quickstart", "repeats=6"]))
     assert [row.new for row in table.blocks] == [*[False] * 5, True]

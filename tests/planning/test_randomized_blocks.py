@@ -38,7 +38,7 @@ def setting(
 
 
 def task(settings, *, repeats=3, baseline=None, site=LOCAL, run_seconds=600.0, **block) -> DesignInput:
-    """What to cut; the baseline runs once in each block unless `baseline_runs` says otherwise."""
+    """Return the input of a design; the baseline runs once in each block unless `baseline_runs` is given."""
     named = {each.name: each for each in (setting(c) if isinstance(c, str) else c for c in settings)}
     options = Options(
         repeats=repeats, block=BlockOptions(**{"baseline_runs": 1} | block), limits=Limits(run_seconds=run_seconds)
@@ -58,7 +58,7 @@ def test_a_block_holds_one_repeat_of_each_setting():
     ]
 
 
-def test_the_baseline_runs_twice_in_each_block_with_two_numbers_and_the_seed_of_its_block():
+def test_the_baseline_runs_twice_in_each_block_with_two_repeat_numbers_and_one_seed():
     blocks = block_design(task("abc", baseline_runs=BlockOptions().baseline_runs), []).new
     assert [sorted(run.name for run in block.runs) for block in blocks] == [
         ["a-r0", "a-r1", "b-r0", "c-r0"],
@@ -66,24 +66,24 @@ def test_the_baseline_runs_twice_in_each_block_with_two_numbers_and_the_seed_of_
         ["a-r4", "a-r5", "b-r2", "c-r2"],
     ]
     assert [{run.seed for run in block.runs} for block in blocks] == [{7}, {8}, {9}]
-    assert [block.resources.minutes for block in blocks] == [43] * 3  # 4 limits of 605 s, and 2 minutes to start
+    assert [block.resources.minutes for block in blocks] == [43] * 3  # 4 limits of 605 s and 2 minutes of start-up
 
 
-def test_both_runs_of_the_baseline_come_at_any_place_of_a_block():
+def test_both_baseline_runs_can_take_any_position_in_a_block():
     blocks = block_design(task("abcdefgh", repeats=40, baseline_runs=2), []).new
     places = {tuple(place for place, run in enumerate(block.runs) if run.setting == "a") for block in blocks}
     assert len(places) > 20
     assert {place for pair in places for place in pair} == set(range(9))
 
 
-def test_the_baseline_runs_no_more_often_than_there_are_settings_beside_it():
+def test_the_baseline_runs_no_more_often_than_there_are_other_settings():
     assert runs(block_design(task("ab", repeats=1, baseline_runs=2), [])) == [["a-r0", "b-r0"]]
     assert runs(block_design(task("abc", repeats=1, baseline_runs=9), [])) == [["a-r0", "a-r1", "b-r0", "c-r0"]]
     bounded = runs(block_design(task("abcdefgh", repeats=1, baseline_runs=2, size=3), []))
     assert [sum(run.startswith("a-") for run in block) for block in bounded] == [1] * 4
 
 
-def test_a_sweep_that_was_planned_with_one_run_of_the_baseline_grows_by_blocks_with_two():
+def test_a_design_with_one_baseline_run_grows_by_blocks_with_two():
     first = block_design(task("abc"), [])
     again, more = (block_design(task("abc", repeats=n, baseline_runs=2), first.new) for n in (3, 4))
     assert again == block_design(task("abc"), first.new)
@@ -93,20 +93,20 @@ def test_a_sweep_that_was_planned_with_one_run_of_the_baseline_grows_by_blocks_w
     ]
 
 
-def test_fewer_runs_of_the_baseline_leave_the_blocks_that_have_more():
+def test_fewer_baseline_runs_leave_existing_blocks_unchanged():
     first = block_design(task("abc", baseline_runs=2), [])
     assert block_design(task("abc"), first.new).planned == first.planned
     assert runs(block_design(task("abc", repeats=4), first.new))[3:] == [["a-r6", "b-r3", "c-r3"]]
 
 
-def test_a_setting_that_was_the_baseline_keeps_one_run_in_each_block():
+def test_a_former_baseline_keeps_one_run_in_each_block():
     first = block_design(task("abc", baseline_runs=2), [])
     other = block_design(task("abc", baseline="b", baseline_runs=2), first.new)
     assert other.new == ()
     assert runs(other) == [["a-r0", "b-r0", "c-r0"], ["a-r2", "b-r1", "c-r1"], ["a-r4", "b-r2", "c-r2"]]
 
 
-def test_the_baseline_is_in_as_many_blocks_as_are_wanted_however_often_it_runs_in_one():
+def test_the_baseline_is_counted_by_block_not_by_run():
     alone = block_design(task("abc", repeats=2, size=1), [])
     more = block_design(task("abc", repeats=3, baseline_runs=2), alone.new)
     assert [block for block in runs(more) if any(run.startswith("a-") for run in block)] == [
@@ -116,13 +116,13 @@ def test_the_baseline_is_in_as_many_blocks_as_are_wanted_however_often_it_runs_i
     ]
 
 
-def test_what_is_left_of_the_baseline_alone_counts_by_block():
+def test_a_remaining_baseline_is_counted_by_block():
     first = block_design(task("abc", baseline_runs=2), [])
     alone = block_design(task("a", repeats=4), first.new)
     assert runs(alone) == [["a-r0", "a-r1"], ["a-r2", "a-r3"], ["a-r4", "a-r5"], ["a-r6"]]
 
 
-def test_the_order_is_random_differs_between_blocks_and_is_the_same_everywhere():
+def test_the_order_is_random_differs_between_blocks_and_is_reproducible():
     blocks = block_design(task("abcdefgh"), []).new
     orders = [[run.setting for run in block.runs] for block in blocks]
     assert len({tuple(order) for order in orders}) == 3
@@ -155,20 +155,20 @@ def test_a_new_setting_gets_blocks_with_a_fresh_baseline():
     assert runs(second)[3:] == [["a-r3", "d-r0"], ["a-r4", "d-r1"], ["a-r5", "d-r2"]]
 
 
-def test_more_repeats_get_whole_blocks():
+def test_more_repeats_get_complete_blocks():
     first = block_design(task("abc"), [])
     second = block_design(task("abc", repeats=5), first.new)
     assert runs(second)[3:] == [["a-r3", "b-r3", "c-r3"], ["a-r4", "b-r4", "c-r4"]]
     assert second.planned[:3] == first.planned
 
 
-def test_fewer_repeats_want_fewer_runs_and_no_new_block():
+def test_fewer_repeats_need_fewer_runs_and_no_new_block():
     first = block_design(task("abc", repeats=5), [])
     fewer = block_design(task("abc", repeats=2), first.new)
     assert (fewer.planned, fewer.new) == (first.planned[:2], ())
 
 
-def test_a_dropped_setting_is_no_longer_wanted_though_its_block_stands():
+def test_a_dropped_setting_is_no_longer_wanted_but_its_block_remains():
     first = block_design(task("abc"), [])
     fewer = block_design(task("ab"), first.new)
     assert runs(fewer) == [["a-r0", "b-r0"], ["a-r1", "b-r1"], ["a-r2", "b-r2"]]
@@ -176,7 +176,7 @@ def test_a_dropped_setting_is_no_longer_wanted_though_its_block_stands():
     assert fewer.planned[0].resources.minutes < first.planned[0].resources.minutes
 
 
-def test_a_lost_block_is_made_again_under_its_name():
+def test_a_lost_block_is_recreated_under_its_name():
     first = block_design(task("abc"), [])
     again = block_design(task("abc"), [first.new[0], first.new[2]])
     assert again.new == (first.new[1],)
@@ -187,7 +187,7 @@ def test_the_baseline_alone_is_measured_too():
     assert runs(block_design(task("a", repeats=4), block_design(task("a"), []).new))[3:] == [["a-r3"]]
 
 
-def test_another_baseline_stands_in_the_blocks_that_hold_it():
+def test_another_baseline_uses_the_blocks_that_hold_it():
     first = block_design(task("abc"), [])
     other = block_design(task("abc", baseline="b"), first.new)
     assert (other.planned, other.new) == (first.planned, ())
@@ -204,13 +204,13 @@ def test_a_bounded_block_keeps_its_baseline(size):
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_bounded_blocks_mix_their_settings_anew_in_each_repeat():
+def test_bounded_blocks_reshuffle_their_settings_in_each_repeat():
     planned = block_design(task("abcdefgh", size=5, repeats=5), [])
     parts = {frozenset(run[0] for run in block.runs) for block in planned.planned}
     assert len(parts) > 4
 
 
-def test_blocks_of_one_run_hold_no_baseline_but_their_own():
+def test_blocks_of_one_run_hold_no_additional_baseline():
     planned = block_design(task("abc", size=1), [])
     assert sorted(run for block in planned.planned for run in block.runs) == sorted(
         f"{letter}-r{k}" for letter in "abc" for k in range(3)
@@ -243,14 +243,14 @@ def test_one_machine_puts_all_settings_into_one_block():
     ],
     ids=["all cores", "a GPU", "all cores of a whole node"],
 )
-def test_a_baseline_that_needs_more_than_all_others_shares_their_blocks(baseline, other, site):
-    """Apart from each other, no pair of them would ever have a verdict."""
+def test_a_baseline_that_needs_more_than_the_others_shares_their_blocks(baseline, other, site):
+    """In separate blocks, they could never be compared."""
     found = block_design(task([baseline, other], repeats=1, site=site), [])
     assert runs(found) == [["a-r0", "b-r0"]]
     assert found.new[0].resources.cpus == site.count("cpu")
 
 
-def test_on_shared_nodes_a_baseline_takes_no_cores_that_its_block_would_not_use():
+def test_on_shared_nodes_a_baseline_adds_no_cores_to_a_block():
     shared = CLUSTER.model_copy(update={"slurm": CLUSTER.slurm.model_copy(update={"exclusive": False})})
     assert runs(block_design(task([setting("a"), setting("b", threads=1)], repeats=1, site=shared), [])) == [
         ["b-r0"],
@@ -277,8 +277,8 @@ def test_a_cluster_has_a_block_per_resource_class_with_the_baseline_where_it_fit
 @pytest.mark.parametrize(
     ("nodes", "repeats", "size", "blocks"), [(1, 3, None, 3), (12, 3, None, 12), (100, 1, None, 4), (12, 3, 25, 3)]
 )
-def test_a_large_sweep_on_a_cluster_gives_work_to_all_nodes(nodes, repeats, size, blocks):
-    """24 settings beside the baseline; a job has 6 of them at least, and a stated size is kept."""
+def test_a_large_sweep_on_a_cluster_occupies_all_nodes(nodes, repeats, size, blocks):
+    """24 settings besides the baseline; a job has at least 6 of them, and an explicit size is respected."""
     site = CLUSTER.model_copy(update={"nodes": nodes})
     planned = block_design(
         task([setting(f"c{number}") for number in range(25)], repeats=repeats, site=site, size=size), []

@@ -73,8 +73,8 @@ def test_no_more_cores_are_asked_for_than_a_node_has():
         (config("cpu", 8, threads=16), 16),
     ],
 )
-def test_a_rank_on_a_cluster_has_the_threads_that_its_own_setting_asks_for(setting, threads):
-    """Whatever its block was given; and a CPU setting is measured on a node, not on one of its cores."""
+def test_a_rank_on_a_cluster_has_the_threads_that_its_setting_asks_for(setting, threads):
+    """Independently of its block; and a CPU setting uses a node, not one of its cores."""
     assert threads_per_rank(setting, CLUSTER) == threads
 
 
@@ -89,7 +89,7 @@ def test_ranks_share_the_cores_of_one_machine_unless_the_setting_says_how_many()
     assert (threads_per_rank(config("cuda", 4), local), threads_per_rank(config(threads=2), local)) == (None, 2)
 
 
-def test_an_allocation_offers_the_most_of_each():
+def test_an_allocation_has_the_maximum_of_each_resource():
     both = combined([Resources(cpus=8), Resources(cpus=2, gpus=4, gpu_model="h100", nodes=2, tasks=2)], 3, Limits())
     assert (both.cpus, both.gpus, both.nodes, both.tasks, both.gpu_model) == (8, 4, 2, 2, "h100")
     assert both.minutes == minutes(3, Limits())
@@ -99,7 +99,7 @@ def test_an_allocation_offers_the_most_of_each():
     ("setting", "answer"),
     [(Resources(), True), (Resources(gpus=2), True), (Resources(gpus=4), False), (Resources(cpus=9), False)],
 )
-def test_a_setting_fits_where_nothing_is_short(setting, answer):
+def test_a_setting_fits_if_the_allocation_has_enough_of_everything(setting, answer):
     assert fits_in(setting, Resources(gpus=2, cpus=8)) is answer
 
 
@@ -124,8 +124,8 @@ def test_one_machine_has_one_class_and_a_cluster_one_per_kind_of_job():
     assert resource_class(config("cuda", 4), CLUSTER) != resource_class(config("cuda", 8, 2), CLUSTER)
 
 
-def test_a_job_that_holds_whole_nodes_is_shared_by_settings_with_fewer_devices():
-    """On shared nodes they have jobs of their own: a setting with one GPU would keep the other seven idle."""
+def test_settings_with_fewer_devices_share_a_job_on_exclusive_nodes():
+    """On shared nodes they get separate jobs: a setting with one GPU would leave the other seven idle."""
     shared = CLUSTER.model_copy(update={"slurm": CLUSTER.slurm.model_copy(update={"exclusive": False})})
     one, all_of_it = config("cuda", 1), config("cuda", 8)
     assert resource_class(one, CLUSTER) == resource_class(all_of_it, CLUSTER)
@@ -133,7 +133,7 @@ def test_a_job_that_holds_whole_nodes_is_shared_by_settings_with_fewer_devices()
 
 
 @pytest.mark.parametrize(("nodes", "has_a_place"), [(1, True), (2, True), (3, False), (16, False)])
-def test_a_baseline_of_one_node_never_leaves_more_than_half_of_the_nodes_idle(nodes, has_a_place):
+def test_a_one_node_baseline_never_idles_more_than_half_of_the_nodes(nodes, has_a_place):
     assert fits_in(Resources(gpus=1), Resources(nodes=nodes, gpus=8 * nodes)) is has_a_place
 
 
@@ -151,7 +151,7 @@ def test_a_baseline_of_one_node_never_leaves_more_than_half_of_the_nodes_idle(no
         ({"exclusive": False}, Resources(cpus=1), ""),
     ],
 )
-def test_a_plan_says_what_whole_nodes_hold_and_do_not_use(jobs, asked, words):
+def test_idle_resources_of_exclusive_nodes_are_described(jobs, asked, words):
     inventory = [{"accelerator": "cpu", "model": "CPU", "count": 8}]
     inventory += [{"accelerator": "cuda", "model": "H100", "count": 4}] if asked.gpus else []
     site = Site.model_validate({"name": "box", "scheduler": "slurm", "inventory": inventory, "slurm": jobs})
@@ -188,13 +188,13 @@ def setting(accelerator: str, **keys: object) -> SettingConfig:
         ("cuda:a100-80gb", "old"),
     ],
 )
-def test_a_setting_is_served_by_the_kind_of_node_that_has_its_device(accelerator: str, kind: str) -> None:
+def test_a_setting_runs_on_the_kind_of_node_that_has_its_device(accelerator: str, kind: str) -> None:
     served = site_for(setting(accelerator), MIX)
     assert served.name == f"mix: {kind}"
     assert served.slurm == MIX.of_kind(kind).slurm
 
 
-def test_a_kind_inherits_from_the_site_what_it_leaves_out() -> None:
+def test_a_kind_of_node_inherits_job_options_from_the_site() -> None:
     plain, new = MIX.of_kind("plain").slurm, MIX.of_kind("new").slurm
     assert (plain.account, plain.partition, plain.mem_mb) == ("physics", "cpu", None)
     assert (new.account, new.partition, new.mem_mb, new.max_minutes) == ("physics", "gpu", 64000, 60)
@@ -209,13 +209,13 @@ def test_a_kind_inherits_from_the_site_what_it_leaves_out() -> None:
         ("mps", "accelerator=mps: the site 'mix' has no such kind of node"),
     ],
 )
-def test_no_kind_or_several_are_refused_by_name(accelerator: str, words: str) -> None:
+def test_a_setting_without_exactly_one_kind_of_node_is_refused(accelerator: str, words: str) -> None:
     with pytest.raises(InputError) as refused:
         why_unsupported(setting(accelerator), MIX)
     assert words in str(refused.value)
 
 
-def test_a_machine_without_the_model_leaves_a_row_that_names_what_it_has() -> None:
+def test_a_missing_device_model_is_unsupported_and_names_the_available_ones() -> None:
     here = Site(name="here", inventory=(Device(**EPYC), Device(**A100), Device(**H100)))
     assert why_unsupported(setting("cuda:h100", devices=8), here) is None
     assert why_unsupported(setting("cuda:a100", devices=8), here) is not None
@@ -224,7 +224,7 @@ def test_a_machine_without_the_model_leaves_a_row_that_names_what_it_has() -> No
 
 
 @pytest.mark.parametrize(("whole", "own", "bounding"), [(None, 4, "mix: new"), (4, 8, "mix"), (4, None, "mix")])
-def test_a_setting_keeps_to_the_limit_of_its_kind_and_to_that_of_the_whole_site(whole, own, bounding) -> None:
+def test_gpu_limits_of_the_kind_and_of_the_site_both_apply(whole, own, bounding) -> None:
     *others, new = KINDS["kinds"]
     limited = {**new, "slurm": {**new["slurm"], "max_gpus": own}}
     site = Site.model_validate({**KINDS, "slurm": {**KINDS["slurm"], "max_gpus": whole}, "kinds": [*others, limited]})
@@ -234,7 +234,7 @@ def test_a_setting_keeps_to_the_limit_of_its_kind_and_to_that_of_the_whole_site(
     assert why_unsupported(setting("cuda:old"), site) is None
 
 
-def test_a_run_may_use_devices_of_its_own_model_alone() -> None:
+def test_a_run_uses_only_devices_of_its_model() -> None:
     here = Site(name="here", inventory=(Device(**EPYC), Device(**A100), Device(**H100)))
     assert device_models_for(setting("cuda:h100"), here) == ("NVIDIA H100 80GB HBM3",)
     assert device_models_for(setting("cuda:new"), MIX) == ("NVIDIA H100 80GB HBM3",)
@@ -274,7 +274,7 @@ def test_one_sweep_over_three_kinds_of_node_has_jobs_for_each(tmp_path: Path) ->
         ({"kinds": [{**KINDS["kinds"][0], "slurm": {"head": {"minutes": 9}}}]}, "set site.slurm.head"),
     ],
 )
-def test_a_mistake_in_a_kind_is_named(tmp_path: Path, change: dict[str, object], words: str) -> None:
+def test_a_mistake_in_a_kind_of_node_is_named(tmp_path: Path, change: dict[str, object], words: str) -> None:
     site = tmp_path / "conf" / "site" / "mix.yaml"
     site.parent.mkdir(parents=True)
     site.write_text(yaml.safe_dump({**KINDS, **change}))
@@ -284,7 +284,7 @@ def test_a_mistake_in_a_kind_is_named(tmp_path: Path, change: dict[str, object],
     assert not (tmp_path / "sweeps").exists()
 
 
-def test_a_site_is_tried_with_a_device_a_node_and_all_nodes_of_each_kind():
+def test_trial_jobs_cover_a_device_a_node_and_all_nodes_of_each_kind():
     cpu, gpu = ({"accelerator": kind, "model": "m", "count": 8} for kind in ("cpu", "cuda"))
     site = Site.model_validate({
         "name": "mine", "scheduler": "slurm", "slurm": {"max_minutes": 60, "cpus_per_gpu": 2},
@@ -324,13 +324,13 @@ def test_a_site_is_tried_with_a_device_a_node_and_all_nodes_of_each_kind():
         ("site.slurm.exclusive=perhaps", ["site.slurm.exclusive", "bool"]),
     ],
 )
-def test_a_mistake_in_the_site_is_named_with_the_knob(home, override, parts):
+def test_a_mistake_in_the_site_is_named_with_its_key(home, override, parts):
     with pytest.raises(InputError) as caught:
         make_plan(home, ["site=slurm_example", "accelerator=cuda", override])
     assert all(part in str(caught.value) for part in parts), caught.value
 
 
-def test_the_partitions_time_limit_cuts_blocks(home):
+def test_the_partitions_time_limit_bounds_blocks(home):
     command = ["experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devices=1"]
     whole = make_plan(home, command).manifest
     cut = make_plan(home, [*command, "site.slurm.max_minutes=35"]).manifest
@@ -338,7 +338,7 @@ def test_the_partitions_time_limit_cuts_blocks(home):
     assert all(block.resources.minutes <= 35 for block in cut.blocks)
 
 
-def test_more_gpus_than_the_sweep_may_hold_are_unsupported(home):
+def test_more_gpus_than_max_gpus_are_unsupported(home):
     command = ["site=slurm_example", "accelerator=cuda", "devices=2,4", "site.slurm.max_gpus=2"]
     shared = make_plan(home, [*command, "site.slurm.exclusive=false"]).manifest.settings
     assert [setting.unsupported for setting in shared] == [
@@ -349,7 +349,7 @@ def test_more_gpus_than_the_sweep_may_hold_are_unsupported(home):
     assert "and 1 exclusive node would keep 8 from others" in whole.unsupported
 
 
-def test_a_job_holds_all_gpus_of_its_nodes_where_these_are_exclusive(home):
+def test_a_job_on_exclusive_nodes_allocates_all_their_gpus(home):
     site = make_plan(home, ["site=slurm_example", "accelerator=cuda"]).manifest.site
     shared = site.model_copy(update={"slurm": site.slurm.model_copy(update={"exclusive": False})})
     no_other = site.model_copy(update={"slurm": site.slurm.model_copy(update={"cpu_partition": None})})

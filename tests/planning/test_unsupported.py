@@ -36,7 +36,7 @@ def config(accelerator, precision="32-true", devices=1, num_nodes=1):
         (config("cpu", num_nodes=2), "single machine"),
     ],
 )
-def test_impossible_settings_have_a_reason(settings, words):
+def test_unsupported_settings_have_a_reason(settings, words):
     assert words in why_unsupported(settings, site(CPU, CUDA, XPU, MPS))
 
 
@@ -53,7 +53,7 @@ def test_impossible_settings_have_a_reason(settings, words):
         config("mps", "16-mixed"),
     ],
 )
-def test_possible_settings_have_none(settings):
+def test_supported_settings_have_none(settings):
     assert why_unsupported(settings, site(CPU, CUDA, XPU, MPS)) is None
 
 
@@ -66,7 +66,7 @@ def test_nodes_are_bounded_by_the_site():
     assert "3 nodes" in why_unsupported(config("cpu", num_nodes=3), cluster)
 
 
-def test_a_setting_of_several_nodes_needs_a_cluster_that_has_them_and_srun():
+def test_a_setting_of_several_nodes_is_supported_on_a_cluster_that_has_them():
     cluster = site(CPU, nodes=2, scheduler="slurm")
     assert why_unsupported(config("cpu", num_nodes=2), cluster) is None
     contained = cluster.model_copy(update={"slurm": Slurm(container="apptainer exec image.sif")})
@@ -83,7 +83,7 @@ def test_a_setting_of_several_nodes_needs_a_cluster_that_has_them_and_srun():
         ((), "cpu"),
     ],
 )
-def test_auto_takes_the_fastest_kind_the_site_has(devices, accelerator):
+def test_auto_takes_the_first_accelerator_that_the_site_has(devices, accelerator):
     assert resolve_auto(site(*devices)) == accelerator
 
 
@@ -132,7 +132,7 @@ def reason(strategy, site=ELSEWHERE, accelerator="cpu", trainer=None, **changes)
         ),
     ],
 )
-def test_what_a_strategy_cannot_train_has_a_sentence(found, words):
+def test_settings_that_a_strategy_cannot_train_have_a_reason(found, words):
     assert words in found
 
 
@@ -152,11 +152,11 @@ def test_what_a_strategy_cannot_train_has_a_sentence(found, words):
         reason("fsdp", trainer={"plugins": [{"_target_": "lightning.pytorch.plugins.io.TorchCheckpointIO"}]}),
     ],
 )
-def test_what_it_can_has_none(found):
+def test_settings_that_a_strategy_can_train_have_none(found):
     assert found is None
 
 
-def test_only_where_this_machine_measures_is_it_asked_for_deepspeed(monkeypatch):
+def test_deepspeed_is_looked_for_only_on_the_measuring_machine(monkeypatch):
     monkeypatch.setattr("accelsweep.planning.unsupported.find_spec", lambda name: None)
     assert reason("deepspeed", HERE, "cuda").endswith("needs the package deepspeed: pip install deepspeed")
     assert reason("deepspeed", ELSEWHERE, "cuda") is None
