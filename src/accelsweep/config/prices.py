@@ -10,18 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from accelsweep.config.value_errors import validated
 from accelsweep.devices.datasheets import datasheet_of
@@ -46,10 +37,10 @@ def _from_number(key: str, unit: str) -> BeforeValidator:
     return BeforeValidator(to_mapping)
 
 
-class Sourced(BaseModel):
+class Sourced(Frozen):
     """The date and the source of a price."""
 
-    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     date: str | None = None
     source: str | None = None
@@ -115,10 +106,8 @@ class PaymentOption(NamedTuple):
     upfront_usd: float | None = None
 
 
-class Prices(BaseModel):
-    """The `prices` key, serialised as the mapping that it was read from. A bare number stands for the amount."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Prices(Frozen):
+    """The `prices` key. A bare number stands for the amount."""
 
     devices: dict[str, Annotated[Price, _from_number("usd_per_hour", "USD per device-hour")]] = Field(
         default_factory=dict
@@ -126,30 +115,6 @@ class Prices(BaseModel):
     electricity: Annotated[Electricity | None, _from_number("usd_per_kwh", "USD per kWh")] = None
     carbon: Annotated[Carbon | None, _from_number("grams_per_kwh", "grams of CO2 per kWh")] = None
     purchase: dict[str, Purchase] = Field(default_factory=dict)
-
-    _raw: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _keep_raw(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        prices = handler(value)
-        if isinstance(value, Mapping):
-            prices._raw = dict(value)
-        return prices
-
-    @model_serializer(mode="plain")
-    def _as_written(self) -> dict[str, Any]:
-        return self._raw
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Prices) and self._raw == other._raw
-
-    __hash__ = None  # type: ignore[assignment]  # mappings with another order of keys are equal
-
-    @property
-    def raw(self) -> dict[str, Any]:
-        """The mapping as it was written. It must not be changed."""
-        return self._raw
 
     @property
     def _usd_per_kwh(self) -> float | None:

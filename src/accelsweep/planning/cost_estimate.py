@@ -224,7 +224,7 @@ def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes 
     seconds = [each.seconds for each in allocations]
     unpriced = sorted({each.accelerator for each in allocations if each.usd_per_hour is None})
     usd_reason = None if allocations else "no run is left"
-    if unpriced and not plan.manifest.options.prices.raw:
+    if unpriced and not plan.manifest.options.prices.hourly:
         usd_reason = "no prices are given"
     elif unpriced:
         usd_reason = f"no price is given for {' and '.join(unpriced)}"
