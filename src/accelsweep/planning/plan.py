@@ -17,7 +17,7 @@ from accelsweep.analysis.power import MIN_BLOCKS
 from accelsweep.config.setting import Setting
 from accelsweep.config.sweep_options import LOOKS, Options
 from accelsweep.config.versions import Version
-from accelsweep.errors import InputError
+from accelsweep.errors import DamagedFile, InputError
 from accelsweep.files import set_aside, write_bytes_atomically
 from accelsweep.planning import auto_batch_size
 from accelsweep.planning.checked_grid import (
@@ -31,10 +31,8 @@ from accelsweep.planning.checked_grid import (
 from accelsweep.planning.randomized_blocks import (
     BlockDesign,
     DesignInput,
-    PreviousPlan,
     block_design,
     paired_block_design,
-    read_previous_plan,
     version_groups,
 )
 from accelsweep.planning.source_digests import core_versions
@@ -66,6 +64,46 @@ class Plan:
     def changed(self) -> bool:
         """Whether writing this plan would change anything on disk."""
         return self.manifest != self.previous or bool(self.new_blocks) or bool(self.damaged)
+
+
+@dataclass(frozen=True)
+class PreviousPlan:
+    """The plan on disk: `blocks` in the order in which they were planned, then those of still earlier plans.
+
+    `revision` is the number of the last revision, 0 if there was none. `damaged` files were not read.
+    """
+
+    manifest: Manifest | None
+    revision: int
+    blocks: tuple[Block, ...]
+    damaged: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def read_previous_plan(folder: SweepFolder) -> PreviousPlan:
+    """Return the plan in the sweep's folder, without reading any record; it is empty before the first plan."""
+    damaged: list[DamagedFile] = []
+    manifest = None
+    try:
+        manifest = Manifest.read(folder.manifest)
+    except FileNotFoundError:
+        pass
+    except DamagedFile as error:
+        damaged.append(error)
+    blocks = {}
+    for path in folder.blocks():
+        try:
+            blocks[path.stem] = Block.read(path)
+        except DamagedFile as error:
+            damaged.append(error)
+    planned = [block.name for block in manifest.blocks if block.name in blocks] if manifest else []
+    return PreviousPlan(
+        manifest=manifest,
+        revision=max([manifest.revision if manifest else 0, *folder.revisions()]),
+        blocks=tuple(blocks[name] for name in dict.fromkeys([*planned, *blocks])),
+        damaged=tuple(error.path for error in damaged),
+        notes=tuple(f"{error}; it is set aside and planned again" for error in damaged),
+    )
 
 
 def make_plan(

@@ -11,17 +11,16 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
 
 from accelsweep.config.setting import Setting
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Options
-from accelsweep.errors import DamagedFile, InputError
+from accelsweep.errors import InputError
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.planning.resources import combined, fits_in, max_runs_within, required_resources, resource_class
-from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, Manifest, PlannedBlock, in_any_version
+from accelsweep.records.plan import Block, PlannedBlock, in_any_version
 from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
 
@@ -41,11 +40,11 @@ class DesignInput:
     baseline: str
     options: Options
     site: Site
-    needs: dict[str, Resources] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Compute the needs of each setting."""
-        self.needs.update((name, required_resources(each.config, self.site)) for name, each in self.settings.items())
+    @cached_property
+    def needs(self) -> dict[str, Resources]:
+        """What a run of each setting needs."""
+        return {name: required_resources(setting.config, self.site) for name, setting in self.settings.items()}
 
 
 @dataclass(frozen=True)
@@ -316,43 +315,3 @@ def _paired_chunks(task: DesignInput, groups: Sequence[VersionGroup], layer: int
             )
         for chunk in _shuffled_chunks(list(members), int(room), layer, task):
             yield [members[name] for name in chunk]
-
-
-@dataclass(frozen=True)
-class PreviousPlan:
-    """The plan on disk: `blocks` in the order in which they were planned, then those of still earlier plans.
-
-    `revision` is the number of the last revision, 0 if there was none. `damaged` files were not read.
-    """
-
-    manifest: Manifest | None
-    revision: int
-    blocks: tuple[Block, ...]
-    damaged: tuple[Path, ...]
-    notes: tuple[str, ...]
-
-
-def read_previous_plan(folder: SweepFolder) -> PreviousPlan:
-    """Return the plan in the sweep's folder, without reading any record; it is empty before the first plan."""
-    damaged: list[DamagedFile] = []
-    manifest = None
-    try:
-        manifest = Manifest.read(folder.manifest)
-    except FileNotFoundError:
-        pass
-    except DamagedFile as error:
-        damaged.append(error)
-    blocks = {}
-    for path in folder.blocks():
-        try:
-            blocks[path.stem] = Block.read(path)
-        except DamagedFile as error:
-            damaged.append(error)
-    planned = [block.name for block in manifest.blocks if block.name in blocks] if manifest else []
-    return PreviousPlan(
-        manifest=manifest,
-        revision=max([manifest.revision if manifest else 0, *folder.revisions()]),
-        blocks=tuple(blocks[name] for name in dict.fromkeys([*planned, *blocks])),
-        damaged=tuple(error.path for error in damaged),
-        notes=tuple(f"{error}; it is set aside and planned again" for error in damaged),
-    )
