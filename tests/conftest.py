@@ -217,13 +217,13 @@ def unchanged_folders() -> Iterator[set[str]]:
     from hydra._internal.config_repository import ConfigRepository
     from hydra.core.object_type import ObjectType
 
-    from accelsweep.config.hydra import KeepingLoader, KeptFiles
+    from accelsweep.config.hydra import CachedConfigs, CachingLoader
     from accelsweep.installation import shipped_root
 
     unchanged = {str(shipped_root() / "conf"), "hydra.conf", ""}
     read: dict[tuple[str, str], ConfigResult | None] = {}
     chosen: dict[tuple[str, ...], dict[tuple[str, ...], DictConfig]] = {}
-    load, made = ConfigRepository.load_config, KeepingLoader.__init__
+    load, made = ConfigRepository.load_config, CachingLoader.__init__
 
     def kept(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
         source = repository._find_object_source(config_path, ObjectType.CONFIG)
@@ -232,9 +232,9 @@ def unchanged_folders() -> Iterator[set[str]]:
         asked = (f"{source.scheme()}://{source.path}", config_path)
         if asked not in read:
             read[asked] = load(repository, config_path)
-        return read[asked] if isinstance(repository, KeptFiles) else copy.deepcopy(read[asked])
+        return read[asked] if isinstance(repository, CachedConfigs) else copy.deepcopy(read[asked])
 
-    def sharing(loader: KeepingLoader, config_search_path: ConfigSearchPath) -> None:
+    def sharing(loader: CachingLoader, config_search_path: ConfigSearchPath) -> None:
         made(loader, config_search_path)
         folders = tuple(source.path for source in loader.repository.get_sources())
         if unchanged.issuperset(folders):
@@ -242,7 +242,7 @@ def unchanged_folders() -> Iterator[set[str]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConfigRepository, "load_config", kept)
-        patch.setattr(KeepingLoader, "__init__", sharing)
+        patch.setattr(CachingLoader, "__init__", sharing)
         yield unchanged
 
 

@@ -195,8 +195,8 @@ class Feature:
     `metrics` is a mapping of the names of metrics to `metrics.Meaning`.
     `setting_doubts` is a function of a setting's runs (`analysis.run_results.SettingRuns`) that yields doubts.
     `generated_data` are dotted names of data modules without `prepare_data`, for whose sake torch is not imported.
-    `plan_part` is a subclass of `records.plan.PlanPart`, and `plan_blocks` a function (`Cutting`, that part, existing
-    blocks, names of finished blocks) that returns the `Design` of its sweep's blocks, both of
+    `plan_part` is a subclass of `records.plan.PlanPart`, and `plan_blocks` a function (`DesignInput`, that part,
+    existing blocks, names of finished blocks) that returns the `BlockDesign` of its sweep, both of
     `planning.randomized_blocks`.
     `grid_points` is a function (composer, grid, accelerator in place of `auto`, the `report` options, file_of) that
     returns `config.grid.GridPoints` for a grid that it expands in its own way, or None.

@@ -1,8 +1,8 @@
-"""The frozen config of a setting, typed: every key that accelsweep itself reads, with its derived values.
+"""The frozen config of a setting, typed: every key that accelsweep itself reads, with derived values.
 
 These are plain dataclasses, because the worker reads them in other people's environments. They are the only declaration
-of the config's keys: `config.schema` makes the validating pydantic model from them. The keys of a model, a data set, an
-optimiser or the Trainer are not typed here. They are checked where those are built.
+of the config's keys: `config.schema` derives the validating pydantic models from them. The keys of a model, a data set,
+an optimiser or the Trainer are checked where those are built.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accelsweep.tasks import task_of
 
 @dataclass(frozen=True)
 class Strict:
-    """A field takes its very type only (a float also takes an int), within these bounds."""
+    """A field that accepts its exact type only (a float also accepts an int), within these bounds."""
 
     ge: float | None = None
     lt: float | None = None
@@ -42,17 +42,17 @@ Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
 
 Node = dict[str, Any]
-"""A part of the config that belongs to the user: its content is handed to a class of theirs, or to the Trainer."""
+"""A part of the config that is passed to the user's class or to the Trainer as it is."""
 
 Scaling = Literal["none", "linear", "sqrt"]
 
 
 @dataclass(frozen=True)
 class LearningRate:
-    """How the learning rate follows the batch size: our keys of `optimizer`, which its class does not get.
+    """How the learning rate follows the batch size: keys of `optimizer` that its class does not get.
 
-    `optimizer.lr` is meant for a global batch of `base_batch_size` samples, and `lr_scaling` makes it fit another. It
-    grows to its value over the first `warmup_steps` optimiser steps. None is the same as leaving the key out.
+    `optimizer.lr` is meant for a global batch of `base_batch_size` samples, and `lr_scaling` adapts it to another. It
+    is warmed up over the first `warmup_steps` optimiser steps. None is the same as leaving the key out.
     """
 
     lr_scaling: Scaling | None = None
@@ -65,12 +65,12 @@ LEARNING_RATE_KEYS = tuple(key.name for key in fields(LearningRate))
 
 @dataclass(frozen=True)
 class Measure:
-    """How a run is measured. Sizes are steps, training samples on all devices together, and seconds.
+    """How a run is measured. Lengths are in steps, in training samples on all devices together, and in seconds.
 
-    None leaves a phase out (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
-    `rank_memory_bytes`).
-    `headroom` is the share of the free memory that a search for the largest batch keeps free. The search ends at
-    `max_batch`, or where it knows the batch to `batch_resolution`, a share of it. All three are per rank.
+    None omits a phase (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
+    `rank_memory_bytes`). `headroom` is the share of the free memory that a search for the largest batch leaves free.
+    The search ends at `max_batch`, or once the batch is known to `batch_resolution`, a share of it. All three are per
+    rank.
     """
 
     warmup_steps: Natural
@@ -95,20 +95,20 @@ class Measure:
 
     @property
     def better(self) -> Literal["max", "min"]:
-        """Whether more or less of `quality_metric` is better, where one of both has to be."""
+        """Whether a higher or a lower `quality_metric` is better, also if the config leaves it open."""
         return self.quality_better or "max"
 
     @property
     def shared(self) -> bool:
-        """Whether runs of this setting may share a machine while they are timed."""
+        """Whether concurrent runs may share a machine while they are timed."""
         return self.concurrency > 1
 
 
 VERSION = "version"
-"""The axis, and the config key, that holds a version's identity."""
+"""The axis, and the config key, of a version's identity."""
 
-TREES_VARIABLE = "ACCELSWEEP_TREE"
-"""The environment variable of a run that names the tree which its modules must come from (`worker.rank_setup`)."""
+TREE_VARIABLE = "ACCELSWEEP_TREE"
+"""The environment variable with the tree that a run must import its modules from (`worker.rank_setup`)."""
 
 VersionKind = Literal["commit", "files", "environment"]
 
@@ -121,20 +121,8 @@ class Identity(NamedTuple):
 
     @property
     def id(self) -> str:
-        """12 hexadecimal digits, by which the version's folder is called."""
+        """12 hexadecimal digits, which name the version's folder."""
         return self.digest[:12]
-
-
-def identity_in(config: Mapping[str, Any]) -> Identity | None:
-    """Return the version that a setting's config holds, or None for a setting without one.
-
-    A user's own key of that name is not taken for one.
-    """
-    found = config.get(VERSION)
-    if not isinstance(found, Mapping) or len(found) != 1:
-        return None
-    ((kind, digest),) = found.items()
-    return Identity(kind, digest) if kind in get_args(VersionKind) and isinstance(digest, str) else None
 
 
 MODULE_DATA = "accelsweep.workloads.data_module.ModuleData"
@@ -145,9 +133,9 @@ MODULE_DATA = "accelsweep.workloads.data_module.ModuleData"
 class SettingConfig:
     """The scientific config of a setting, which decides the measurement of its runs.
 
-    `raw` is the mapping as it was written, the user's own keys included, and must not be changed. Configs are equal
-    where their `raw` are. `devices` are ranks per node, `batch_size` is per rank. `threads` are CPU threads of each
-    rank; None leaves them to the machine. `env` are environment variables of the run.
+    `raw` is the mapping as it was written, with the user's own keys, and must not be changed; configs with equal `raw`
+    are equal. `devices` are ranks per node, `batch_size` is per rank, `threads` are CPU threads per rank (None leaves
+    them to the machine), and `env` are environment variables of the run.
     """
 
     raw: Mapping[str, Any]
@@ -170,13 +158,13 @@ class SettingConfig:
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> SettingConfig:
-        """Return the config that `dataclasses.asdict` gave, which was validated before it was written."""
+        """Return the config that `dataclasses.asdict` wrote; it was validated before."""
         return cls(**{**written, "measure": Measure(**written["measure"])})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SettingConfig) and self.raw == other.raw
 
-    __hash__ = None  # type: ignore[assignment]  # it holds mappings, and equal ones may differ in their keys' order
+    __hash__ = None  # type: ignore[assignment]  # mappings with another order of keys are equal
 
     @cached_property
     def digest(self) -> str:
@@ -185,79 +173,83 @@ class SettingConfig:
 
     @property
     def version(self) -> Identity | None:
-        """The version that is measured, where the sweep compares versions."""
-        return identity_in(self.raw)
+        """The measured version, if the sweep compares versions; a user's own key of that name is not one."""
+        value = self.raw.get(VERSION)
+        if not isinstance(value, Mapping) or len(value) != 1:
+            return None
+        ((kind, digest),) = value.items()
+        return Identity(kind, digest) if kind in get_args(VersionKind) and isinstance(digest, str) else None
 
     @property
     def version_id(self) -> str | None:
-        """The id of that version, by which its folder is called."""
+        """The id of that version, which names its folder."""
         return self.version.id if self.version else None
 
     @property
-    def work(self) -> str:
-        """The name under which rates are listed: the task, or another word where its keys choose among several."""
+    def task_name(self) -> str:
+        """The name under which its rates are listed: that of `task`, or of the variant that its keys select."""
         return task_of(self.task, self.raw).name
 
     @property
     def world_size(self) -> int:
-        """The ranks of a run, on all nodes together."""
+        """The ranks of a run on all nodes."""
         return self.devices * self.num_nodes
 
     @property
     def samples_per_step(self) -> int:
-        """The samples of one batch on all ranks together; an optimiser step may accumulate several."""
+        """The samples of one batch on all ranks; an optimiser step may accumulate several."""
         return self.batch_size * self.world_size
 
     @property
     def divided_batch_size(self) -> int | None:
-        """`data.batch_size` where it is the batch of several ranks together, for data that divides it among them."""
-        stated = self.data.get("batch_size")
-        return stated if self.world_size > 1 and stated == self.samples_per_step else None
+        """`data.batch_size` if it is the global batch of several ranks, for data that divides it among them."""
+        batch_size = self.data.get("batch_size")
+        return batch_size if self.world_size > 1 and batch_size == self.samples_per_step else None
 
     @property
     def device_model(self) -> str | None:
-        """The part behind the accelerator (`cuda:a100`): a kind of node, or words of the device's name."""
+        """The part after the accelerator (`cuda:a100`): a kind of node, or a part of the device's name."""
         return str(self.raw["accelerator"]).partition(":")[2] or None
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the setting trains on something else than CPU cores."""
+        """Whether the setting runs on something other than CPU cores."""
         return self.accelerator != "cpu"
 
     @property
     def learning_rate(self) -> LearningRate:
-        """Our keys of `optimizer`, each at its default where there is none."""
+        """Our keys of `optimizer`, defaults included."""
         stated = self.optimizer or {}
         return LearningRate(**{key: stated[key] for key in LEARNING_RATE_KEYS if key in stated})
 
     @property
     def model_target(self) -> str:
-        """The dotted name of the model's class; empty where the config names none."""
+        """The dotted name of the model's class; empty if there is none."""
         return str(self.model.get("_target_") or "")
 
     @property
     def data_target(self) -> str:
-        """The dotted name of the data's class; empty where the config names none."""
+        """The dotted name of the data's class; empty if there is none."""
         return str(self.data.get("_target_") or "")
 
     @property
-    def brings_own_data(self) -> bool:
-        """Whether the data is that of the module, so that all of `model` decides which data that is."""
+    def data_from_module(self) -> bool:
+        """Whether the module brings its own data, so that all of `model` decides which data that is."""
         return self.data_target == MODULE_DATA
 
     @property
     def compiles(self) -> bool:
-        """Whether the model is compiled (`model.compile`), where it is one of ours."""
+        """Whether a built-in model is compiled (`model.compile`)."""
         return bool(self.model.get("compile"))
 
     @property
-    def each_fold(self) -> bool:
-        """Whether each part of the data is held out in turn (`data.fold=all`), where the data is one of ours."""
+    def all_folds(self) -> bool:
+        """Whether each fold of built-in data is held out in turn (`data.fold=all`)."""
         return self.data.get("fold") == "all"
 
     @property
     def class_column(self) -> str | None:
-        """The column of the classes (`data.target`), where the data has columns."""
+        """The column with the classes (`data.target`) of tabular data."""
         target = self.data.get("target")
         return None if target is None else str(target)
 
@@ -266,7 +258,7 @@ _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
 
 
 class RunName(NamedTuple):
-    """The parts of a run's name: its setting's name, and the number of the repeat (from 0)."""
+    """The parts of a run's name: the name of its setting and the number of the repeat (from 0)."""
 
     setting: str
     repeat: int
@@ -276,8 +268,8 @@ class RunName(NamedTuple):
 class Run:
     """One repeat of one setting: the unit of measurement.
 
-    `seed` is the setting's seed plus the number of its earlier blocks, which is usually the repeat's number. A setting
-    may run several times in a block. Then its runs there have one seed.
+    `seed` is the setting's seed plus the number of its earlier blocks, usually the repeat's number. Runs of a setting
+    in the same block share a seed.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -289,13 +281,13 @@ class Run:
 
     @classmethod
     def of(cls, setting: str, repeat: int, seed: int) -> Run:
-        """Return the run for repeat number `repeat` (from 0) of the setting `setting`, one run in each block."""
+        """Return the run for repeat number `repeat` (from 0) of `setting`, given the seed of repeat 0."""
         return cls(name=f"{setting}-r{repeat}", setting=setting, repeat=repeat, seed=seed + repeat)
 
     @staticmethod
     def parse(name: str) -> RunName:
-        """Return the setting and the repeat in this name of a run. Raises InputError for any other text."""
-        found = _RUN_NAME.fullmatch(name)
-        if found is None:
+        """Return the setting and the repeat of a run's name. Raises InputError for any other text."""
+        match = _RUN_NAME.fullmatch(name)
+        if match is None:
             raise InputError(f"{name!r} is not the name of a run, which is SETTING-rK for repeat K")
-        return RunName(found[1], int(found[2]))
+        return RunName(match[1], int(match[2]))

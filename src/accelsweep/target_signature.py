@@ -1,6 +1,6 @@
-"""The arguments of a `_target_` against those that its config gives: one check for the plan and for the runs.
+"""Checks the config of a `_target_` against the arguments that it takes.
 
-The plan reads them in the source of a class, without importing it. A run asks the class itself.
+The plan reads these in the source of a class without importing it; a run inspects the class itself.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ OUR_PACKAGE = "accelsweep."
 
 
 class Arguments(NamedTuple):
-    """What a target takes: all names in order, those without a default, and whether it takes any other name too."""
+    """What a target takes: all names in order, those without a default, and whether it accepts any other name."""
 
     target: str
     names: tuple[str, ...]
-    needed: tuple[str, ...]
-    any_name: bool
+    required: tuple[str, ...]
+    accepts_any: bool
 
 
-def refuse_arguments(given: Mapping[str, Any], place: str, takes: Arguments, within: str | None = None) -> None:
-    """Raise InputError for a key of `given` that the target does not take, and for an argument that is missing.
+def refuse_arguments(given: Mapping[str, Any], key: str, takes: Arguments, within: str | None = None) -> None:
+    """Raise InputError for a key of `given` that the target does not take, and for a missing argument.
 
-    `place` is the key of `given` itself. `within` is the target that gets what is built here, None for the outermost.
+    `key` is that of `given` itself. `within` is the target that receives this object, None for the outermost.
     """
-    names = [str(key) for key in given if not str(key).startswith("_")]
+    names = [str(name) for name in given if not str(name).startswith("_")]
     unknown = [name for name in names if name not in takes.names]
-    if unknown and not takes.any_name:
+    if unknown and not takes.accepts_any:
         listed = f"it takes {', '.join(takes.names)}" if takes.names else "it takes none"
         raise InputError(
-            f"{place}.{unknown[0]}: {takes.target} has no such argument{nearest(unknown[0], takes.names)}; {listed}"
+            f"{key}.{unknown[0]}: {takes.target} has no such argument{nearest(unknown[0], takes.names)}; {listed}"
         )
-    missing = [name for name in takes.needed if name not in names]
+    missing = [name for name in takes.required if name not in names]
     if not missing or given.get("_partial_") or "_args_" in given:
         return
-    give = f"give it, +{place}.{missing[0]}=VALUE"
+    remedy = f"give it, +{key}.{missing[0]}=VALUE"
     if within is not None:
-        give = f"where {within} gives it itself, add {place}._partial_=true (`_partial_: true` in a file); else {give}"
-    raise InputError(f"{place}: {takes.target} needs {missing[0]}: {give}")
+        remedy = f"if {within} gives it itself, add {key}._partial_=true (`_partial_: true` in a file); else {remedy}"
+    raise InputError(f"{key}: {takes.target} needs {missing[0]}: {remedy}")

@@ -1,19 +1,13 @@
-"""The tasks that a config can name, those of features included, and the rates that settings are compared by."""
+"""The tasks that a config can name, including those of features, and the rates that settings are compared by."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from accelsweep import registry
 from accelsweep.plain_json import look_up
-from accelsweep.registry import (
-    BATCH_SEARCH_KEYS,
-    QUALITY_KEYS,
-    TARGET_KEYS,
-    WINDOW_KEYS,
-    Task,
-)
+from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, WINDOW_KEYS, Task
 
 _CORE = (
     Task(
@@ -47,12 +41,11 @@ _CORE = (
     ),
 )
 
+SIZE_METRICS = frozenset({"largest_batch"})
+"""Rates that are sizes instead: more of them is larger, not faster."""
 
-SIZES = frozenset({"largest_batch"})
-"""Those that are no rates but sizes: more of them is larger, not faster."""
-
-TITLES = {"largest_batch": "largest batch"}
-"""Metric -> what headings call it, where that is not "rate"."""
+METRIC_TITLES = {"largest_batch": "largest batch"}
+"""Metric -> its name in headings, if that is not "rate"."""
 
 
 def tasks() -> tuple[Task, ...]:
@@ -61,16 +54,16 @@ def tasks() -> tuple[Task, ...]:
 
 
 def task_of(name: str, config: Mapping[str, Any]) -> Task:
-    """Return the task with this name that runs a config: one that asks for its values, else the one that asks for none.
+    """Return the task `name` for a config: preferably one whose `when` matches its values, else one without `when`.
 
-    Raises KeyError where there is no such task.
+    Raises KeyError if there is no such task.
     """
-    chosen = [task for task in tasks() if task.task == name]
-    asking = (task for task in chosen if task.when and all(look_up(config, key) == value for key, value in task.when))
-    found = next(asking, None) or next((task for task in chosen if not task.when), None)
-    if found is None:
+    named = [task for task in tasks() if task.task == name]
+    matching = (task for task in named if task.when and all(look_up(config, key) == value for key, value in task.when))
+    task = next(matching, None) or next((task for task in named if not task.when), None)
+    if task is None:
         raise KeyError(name)
-    return found
+    return task
 
 
 def rates_by_task() -> dict[str, tuple[str, ...]]:
@@ -85,6 +78,6 @@ def unused_keys(task: Task) -> tuple[str, ...]:
     return (*task.unused_keys, *(name for model in models for name in model.model_fields))
 
 
-def compared_rate(wanted: str | None, works: Any) -> str:
-    """Return the metric that a sweep's settings are compared by: `wanted`, or that of the first of its `works`."""
-    return wanted or rates_by_task().get(next(iter(works), ""), ("samples_per_second",))[0]
+def compared_rate(rate: str | None, task_names: Iterable[str]) -> str:
+    """Return the metric that settings are compared by: `analysis.rate` if set, else that of the first task."""
+    return rate or rates_by_task().get(next(iter(task_names), ""), ("samples_per_second",))[0]

@@ -57,13 +57,6 @@ def test_a_setting_without_a_price_has_no_cost_beside_one_that_has(simulated: Mo
     assert findings.costs_note is None
 
 
-def test_a_price_that_is_no_number_costs_the_columns_and_not_the_report(simulated: ModuleType) -> None:
-    findings = _analysed(simulated, {"devices": {"cpu": "cheap"}})
-    assert all(not setting.costs for setting in findings.settings)
-    assert findings.costs_note is not None
-    assert "prices cannot be used" in findings.costs_note
-
-
 def test_the_interval_of_a_cost_is_that_of_the_rate_turned_over(simulated: ModuleType) -> None:
     setting = _analysed(simulated, PRICES, repeats=3).settings[0]
     rate, cost = setting.rate, setting.costs["usd_per_million_samples"]

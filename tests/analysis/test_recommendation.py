@@ -14,7 +14,7 @@ from accelsweep.analysis.merge_sweeps import Part, analyse_together
 from accelsweep.analysis.recommendation import block_seconds
 from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.config.prices import Prices
-from accelsweep.config.setting import axes_in_words
+from accelsweep.config.setting import describe_axes
 from accelsweep.config.site import Site
 from accelsweep.devices.device_kind import Device
 from accelsweep.records.estimates import Estimate, Speedup, Verdict
@@ -336,7 +336,7 @@ def sped_up(setting: SettingFinding, value: float, low: float, high: float) -> S
     ],
 )
 def test_a_setting_has_a_name_in_prose(axes: dict[str, object], name: str) -> None:
-    assert axes_in_words(axes) == name
+    assert describe_axes(axes) == name
 
 
 def test_a_name_of_many_axes_is_cut_to_what_fits_and_says_so(simulated: ModuleType) -> None:

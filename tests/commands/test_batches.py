@@ -8,8 +8,8 @@ from example_sweep import build_example_sweep
 from accelsweep.driver.auto_batch_size import search_results
 from accelsweep.driver.plan_preview import plan_to_show, show_plan
 from accelsweep.driver.request import Request
-from accelsweep.planning.checked_grid import Unsearched
-from accelsweep.planning.plan import make_plan, search_plan, write_plan
+from accelsweep.planning.checked_grid import BatchSearchNeeded
+from accelsweep.planning.plan import batch_search_plan, make_plan, write_plan
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Coefficient, Frontier, Record, Trial
 from accelsweep.results import Outcome
@@ -26,9 +26,9 @@ def searched(tmp_path):
     pattern = next(Record.read(path) for path in sorted(example.root.glob("runs/*/record.json")))
     home = tmp_path / "home"
     home.mkdir()
-    with pytest.raises(Unsearched) as wanted:
+    with pytest.raises(BatchSearchNeeded) as wanted:
         make_plan(home, LINE, name="mine")
-    plan = search_plan(home, wanted.value)
+    plan = batch_search_plan(home, wanted.value)
     folder = write_plan(home, plan)
 
     def leave(number, largest=None, rows=None, **changes):

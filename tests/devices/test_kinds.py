@@ -11,7 +11,7 @@ import pytest
 from fake_nvml import FakeGpu
 
 from accelsweep.config.site import Site
-from accelsweep.config.value_errors import parsed
+from accelsweep.config.value_errors import validated
 from accelsweep.devices import device_kind, kinds, mps
 from accelsweep.devices.device_kind import Device, DeviceKind, Gpu, torch_is_built_for_rocm
 from accelsweep.devices.kinds import (
@@ -43,7 +43,7 @@ def test_a_site_validates_its_devices_strictly_and_dumps_them_as_plain_json():
         ({"memori_bytes": 1}, r"unknown key 'site\.inventory\.0\.memori_bytes' \(did you mean 'memory_bytes'\?\)"),
     ):
         with pytest.raises(InputError, match=message):
-            parsed(Site, {"name": "s", "inventory": [device | wrong]}, "site", str)
+            validated(Site, {"name": "s", "inventory": [device | wrong]}, "site", str)
 
 
 def test_an_unknown_key_of_a_device_in_a_document_is_ascribed_to_another_version(tmp_path):

@@ -48,7 +48,7 @@ def test_a_kind_of_error_has_the_exit_code_that_its_class_has(made_page):
     import sources
 
     told = dict(re.findall(r"^\| `(\w+)` \| .* \| (\d*) \|$", made_page("errors"), re.MULTILINE))
-    assert {"NewerFile", "RefusedArchive", "Unsearched"} <= told.keys()
+    assert {"NewerFile", "RefusedArchive", "BatchSearchNeeded"} <= told.keys()
     homes = {
         node.name: ".".join(["accelsweep", *path.with_suffix("").parts])
         for path, tree in sources.trees().items()

@@ -2,51 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from planning_fixtures import home, own_conf, plan_of, two_cores  # noqa: F401 - fixtures
 
-from accelsweep.devices import kinds
-from accelsweep.devices.device_kind import Device
-from accelsweep.planning.plan import Plan, make_plan
 from accelsweep.records.findings import Findings
-
-
-def declare_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = Device(accelerator="cpu", model="Test CPU", count=2, memory_bytes=8 * 2**30)
-    monkeypatch.setattr(kinds, "inventory", lambda: (cpu,))
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory on a machine with two CPU cores and no GPU."""
-    declare_two_cores(monkeypatch)
-    return tmp_path
-
-
-@pytest.fixture
-def own_conf(home: Path) -> Callable[[Mapping[str, str]], None]:
-    """Write config files of the user below the working directory."""
-
-    def write(files: Mapping[str, str]) -> None:
-        for name, text in files.items():
-            path = home / "conf" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-
-    return write
-
-
-@pytest.fixture(scope="module")
-def plan_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Plan]]:
-    """A function that plans overrides of the shipped config on two cores; each plan is made once and shared."""
-    home = tmp_path_factory.mktemp("planned")
-    with pytest.MonkeyPatch.context() as patch:
-        declare_two_cores(patch)
-        yield cache(lambda *overrides: make_plan(home, overrides))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tiny_sweep import config_with
 
 from accelsweep import registry
 from accelsweep.planning import source_digests
-from accelsweep.planning.source_digests import ImportPath, targets
+from accelsweep.planning.source_digests import ImportPath, measured_targets
 from accelsweep.run_config import SettingConfig
 
 MODELS = {
@@ -27,7 +27,7 @@ def setting_of(feature: str) -> SettingConfig:
 
 
 def digests(config: SettingConfig, home: Path) -> dict[str, str]:
-    return source_digests.source_digests(targets(config), ImportPath.of_home(home))
+    return source_digests.source_digests(measured_targets(config), ImportPath.of_home(home))
 
 
 def test_each_feature_with_a_task_is_tested_here() -> None:

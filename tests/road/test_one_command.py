@@ -56,7 +56,7 @@ def test_every_block_holds_every_setting_once_in_an_order_of_its_own(finished):
         assert sorted(run.setting for run in block.runs) == sorted(setting.name for setting in manifest.settings)
 
 
-@pytest.mark.long  # plan/test_make.py plans those blocks; only here they are measured beside old records
+@pytest.mark.long  # planning/test_plan.py plans those blocks; only here they are measured beside old records
 def test_another_batch_size_runs_only_new_blocks_with_a_fresh_baseline(continued):
     before = continued.records("tiny")
     old_blocks = {name: stamp for name, stamp in continued.files().items() if re.search(r"blocks/b\w+\.json$", name)}
@@ -70,7 +70,7 @@ def test_another_batch_size_runs_only_new_blocks_with_a_fresh_baseline(continued
     assert {name: files[name] for name in old_blocks} == old_blocks
 
 
-@pytest.mark.long  # plan/test_make.py adds blocks, executor/test_result_reuse.py reopens one; here a command does both
+@pytest.mark.long  # planning/test_plan.py adds blocks, executor/test_result_reuse.py reopens one; here both at once
 def test_more_repeats_add_whole_blocks_and_a_deleted_run_is_measured_again_and_nothing_else(continued):
     before = continued.records("tiny")
     victim = next(iter(before))

@@ -148,7 +148,7 @@ def test_on_a_cluster_too_results_are_reused_only_with_the_same_paths_and_links(
     assert "reading the slow set" in logs()
 
 
-@pytest.mark.long  # plan/test_nodes.py sends settings to their kind; only here Slurm has three kinds of node
+@pytest.mark.long  # planning/test_resources.py sends settings to their kind; only here Slurm has three kinds of node
 def test_one_command_measures_on_three_kinds_of_node_and_tells_them_apart(home):
     """Two kinds of GPU, which the plugin's options ask for in two ways, and nodes without one."""
     kinds = ("accelerator=cpu:plain,cpu:h100,cpu:a100", "+baseline.accelerator=cpu:plain", "site=kinds")
@@ -187,7 +187,7 @@ class Contained(SmallCNN):
 """
 
 
-@pytest.mark.long  # plan/test_slurm.py and road/test_snakemake_alone.py have one each; only here they meet in Slurm
+@pytest.mark.long  # schedulers/test_slurm.py and road/test_snakemake_alone.py test one each; only here they meet
 def test_snakemake_alone_goes_through_slurm_too_in_the_sites_container_whatever_the_sweep_is_called(home):
     (home.path / "container").write_text(CONTAINER)
     (home.path / "container").chmod(0o755)

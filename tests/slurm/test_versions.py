@@ -16,7 +16,7 @@ from accelsweep.results import Outcome
 pytestmark = pytest.mark.slurm
 
 
-@pytest.mark.long  # tests/plan keeps versions in one block, test_one_command.py makes it a job; only here both meet
+@pytest.mark.long  # features/ab keeps versions in one block, test_one_command.py makes it a job; here both meet
 def test_one_job_measures_both_versions_of_a_block(home):
     git(home.path, "init", "--quiet", "--initial-branch=main")
     ignored = "sweeps/\nreports/\nslurm-logs/\nleases/\nmlflow.db*\n__pycache__/\n.snakemake/\n"

@@ -11,7 +11,7 @@ import pytest
 
 from accelsweep.errors import AccelsweepError
 from accelsweep.plain_json import canonical_json
-from accelsweep.run_config import TREES_VARIABLE
+from accelsweep.run_config import TREE_VARIABLE
 from accelsweep.worker.rank_setup import OwnTree
 
 
@@ -32,7 +32,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def own_tree(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> OwnTree:
     tree = checkout / "sweeps/s/versions/1"
     told = {"name": "HEAD", "tree": str(tree), "checkout": str(checkout), "folders": [str(tree / "src")]}
-    monkeypatch.setenv(TREES_VARIABLE, canonical_json({**told, "packages": ["of_versions"]}))
+    monkeypatch.setenv(TREE_VARIABLE, canonical_json({**told, "packages": ["of_versions"]}))
     found = OwnTree.of_this_run()
     assert found is not None
     return found

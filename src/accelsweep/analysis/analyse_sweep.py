@@ -40,7 +40,7 @@ from accelsweep.analysis.scaling import batch_curves, scaling, scaling_curves, s
 from accelsweep.analysis.setting_findings import Context, build_finding, count_outcomes
 from accelsweep.analysis.simultaneous_intervals import pools
 from accelsweep.analysis.sweep_doubts import outlying_runs, overlapping_runs, sweep_doubts, two_levels
-from accelsweep.config.sweep_options import PILOT
+from accelsweep.config.sweep_options import PILOT_BLOCKS
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.findings import Findings, Hardware, Section, SettingFinding
@@ -83,7 +83,7 @@ class Analysis:
         measure = quality_measure(groups, manifest.options.analysis.quality_margin)
         comparisons = compare_with_baseline(groups, manifest, rules)
         prices = manifest.options.prices
-        priced = [{} if prices.unusable else costs(one, prices, Family(1, rules.family.confidence)) for one in groups]
+        priced = [costs(one, prices, Family(1, rules.family.confidence)) for one in groups]
         context = Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest)
         quality = compare_quality(groups, comparisons, rules.family, measure)
         settings = tuple(
@@ -113,8 +113,6 @@ def analyse(
     recommendations = (section.recommendation(manifest) for section in sections.values())
     compares_nodes = any(section.compares_nodes for section in sections.values())
     prices, curves = manifest.options.prices, scaling_curves(groups)
-    usable = prices.unusable is None  # otherwise there are no costs, but still a report
-    unusable = f"the prices cannot be used: {prices.unusable}"
     return Findings(
         sweep=manifest.sweep,
         revision=manifest.revision,
@@ -150,9 +148,9 @@ def analyse(
         environment=environment_summary(manifest, rows),
         records_sha256=records_digest(rows),
         batch_curves=batch_curves(groups, analysis.names),
-        costs_note=no_cost_reason(prices, analysis.costs) if usable else unusable,
-        cost_gaps=missing_costs(groups, analysis.costs) if usable else (),
-        prices=prices_used(groups, analysis.costs, prices) if usable else (),
+        costs_note=no_cost_reason(prices, analysis.costs),
+        cost_gaps=missing_costs(groups, analysis.costs),
+        prices=prices_used(groups, analysis.costs, prices),
         origin=origin_of(rows),
         looks=tuple(rules.looks),
         sections=sections,
@@ -191,13 +189,13 @@ def repeats_from_pilot(
         partner = comparison.partner
         if partner is not None and partner is not group:
             common = group.blocks & partner.blocks
-            first = [block.name for block in manifest.blocks if block.name in common][:PILOT]
+            first = [block.name for block in manifest.blocks if block.name in common][:PILOT_BLOCKS]
             ours, theirs = ({block: side.log_rates[block] for block in first} for side in (group, partner))
             pairs.append(make_pair(group, partner, ours, theirs))
     noise = {
         index: PairNoise(variance(pair.differences))
         for index, pair in enumerate(pairs)
-        if len(pair.differences) == PILOT and paired_interval(pair.a, pair.b, Family()).half_width is not None
+        if len(pair.differences) == PILOT_BLOCKS and paired_interval(pair.a, pair.b, Family()).half_width is not None
     }
     for pool in pools(pairs):
         moderated = pool.moderated

@@ -12,10 +12,10 @@ from typing import Any
 
 from accelsweep.analysis.intervals import MIN_PAIRS, Interval, variance
 from accelsweep.analysis.run_results import RunRow, SettingRuns
-from accelsweep.config.setting import as_typed
+from accelsweep.config.setting import override_value
 from accelsweep.plain_json import canonical_json
 from accelsweep.results import Doubt
-from accelsweep.tasks import SIZES
+from accelsweep.tasks import SIZE_METRICS
 
 _ABSENT = "none"
 
@@ -45,8 +45,8 @@ def incompatibility(a: SettingRuns, b: SettingRuns, axes: Collection[str], acros
     for field, ours, theirs in _differences(a, b, axes):
         if not any(field == name or field.startswith(f"{name}.") for name in across):
             return (
-                f"{field} differs: {as_typed(ours)} (setting {a.setting}), {as_typed(theirs)} (setting {b.setting}); "
-                f"to compare them all the same, set analysis.across=[{field}]"
+                f"{field} differs: {override_value(ours)} (setting {a.setting}), {override_value(theirs)} "
+                f"(setting {b.setting}); to compare them all the same, set analysis.across=[{field}]"
             )
     return None
 
@@ -131,7 +131,7 @@ def _varying(facts: _Facts, ours: Iterable[RunRow], theirs: Iterable[RunRow]) ->
 
 def with_search_brackets(group: SettingRuns, partner: SettingRuns, interval: Interval) -> Interval:
     """Return the interval of a log ratio, widened by the brackets of both searches where the metric is a size."""
-    if group.rate_metric not in SIZES:
+    if group.rate_metric not in SIZE_METRICS:
         return interval
     open_sides = [side.label for side in (group, partner) if _bracket(side) is None]
     if open_sides:
@@ -150,7 +150,7 @@ def with_search_brackets(group: SettingRuns, partner: SettingRuns, interval: Int
 
 def with_constant_size(group: SettingRuns, interval: Interval) -> Interval:
     """Return the interval of a setting's own log size: of width 0 where all of its runs agree."""
-    if group.rate_metric not in SIZES or interval.half_width is not None:
+    if group.rate_metric not in SIZE_METRICS or interval.half_width is not None:
         return interval
     constant = len(group.log_rates) > 1 and variance(list(group.log_rates.values())) < _ROUNDING
     return replace(interval, half_width=0.0, reason=None) if constant else interval

@@ -11,14 +11,14 @@ from accelsweep.analysis.baseline_comparison import Rules
 from accelsweep.analysis.costs import common_memory_metric, median_of
 from accelsweep.analysis.power import planned_repeats
 from accelsweep.analysis.quality import QualityMeasure
-from accelsweep.config.setting import axes_in_words, words_of
-from accelsweep.config.versions import words_for
+from accelsweep.config.setting import axis_descriptions, describe_axes
+from accelsweep.config.versions import command_words
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Certainty, Choice, Recommendation, SettingFinding
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import doubt_description
 from accelsweep.significant_digits import UNKNOWN, format_ratio, interval_digits, is_uninformative, ratio_digits
-from accelsweep.tasks import SIZES
+from accelsweep.tasks import SIZE_METRICS
 
 MOST_WORDS = 12
 
@@ -93,12 +93,12 @@ class Situation:
     @property
     def baseline_name(self) -> str:
         """The baseline's name as prose."""
-        return axes_in_words(self.baseline.axes) if self.baseline is not None else "the baseline"
+        return describe_axes(self.baseline.axes) if self.baseline is not None else "the baseline"
 
     @property
     def wording(self) -> Wording:
         """The phrases for the compared metric."""
-        return LARGER if self.metric in SIZES else FASTER
+        return LARGER if self.metric in SIZE_METRICS else FASTER
 
     def having(self, *verdicts: Verdict) -> list[SettingFinding]:
         """Return the settings with one of these verdicts."""
@@ -191,7 +191,7 @@ def with_full_stop(text: str) -> str:
 
 def setting_text(setting: SettingFinding) -> str:
     """Return a setting's name as prose."""
-    return axes_in_words(setting.axes)
+    return describe_axes(setting.axes)
 
 
 def short_name(setting: SettingFinding, other: SettingFinding | None, most: int) -> str:
@@ -200,9 +200,9 @@ def short_name(setting: SettingFinding, other: SettingFinding | None, most: int)
     def count(parts: Iterable[str]) -> int:
         return sum(len(part.split()) for part in parts)
 
-    parts = words_of(setting.axes)
+    parts = axis_descriptions(setting.axes)
     if count(parts) > most and other is not None:
-        parts = tuple(part for part in parts if part not in words_of(other.axes)) or parts
+        parts = tuple(part for part in parts if part not in axis_descriptions(other.axes)) or parts
     first = list(parts)
     while len(first) > 1 and count(first) > (most if len(first) == len(parts) else most - 3):
         first.pop()
@@ -233,7 +233,7 @@ def sweep_command(manifest: Manifest) -> str:
     is_default = name == kind + (manifest.experiment or "").replace("/", "-")
     options = [] if is_default else ["--name", name]
     options += ["--until-decided"] if manifest.options.until_decided else []
-    words = [*words_for(manifest.compared), *manifest.overrides, *options, *manifest.profile_arguments]
+    words = [*command_words(manifest.compared), *manifest.overrides, *options, *manifest.profile_arguments]
     if part is not None:
         words = [part.command, *words[1:], *part.words]
     return shlex.join(["accelsweep", *words])

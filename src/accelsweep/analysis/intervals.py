@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from accelsweep.config.sweep_options import CONFIDENCE
 from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.tasks import SIZES
+from accelsweep.tasks import SIZE_METRICS
 
 Key = TypeVar("Key")
 
@@ -181,9 +181,9 @@ def verdict(ratio: Estimate, threshold: float, metric: str = "samples_per_second
         return Verdict.undecided, f"no interval: {ratio.reason}"
     text = f"the interval [{ratio.low:.4g}, {ratio.high:.4g}]"
     if ratio.low > upper:
-        return Verdict.larger if metric in SIZES else Verdict.faster, f"{text} lies above {upper:.4g}"
+        return Verdict.larger if metric in SIZE_METRICS else Verdict.faster, f"{text} lies above {upper:.4g}"
     if ratio.high < lower:
-        return Verdict.smaller if metric in SIZES else Verdict.slower, f"{text} lies below {lower:.4g}"
+        return Verdict.smaller if metric in SIZE_METRICS else Verdict.slower, f"{text} lies below {lower:.4g}"
     if lower <= ratio.low and ratio.high <= upper:
         return Verdict.same, f"{text} lies within {lower:.4g} to {upper:.4g}"
     return Verdict.undecided, f"{text} reaches to both sides of {lower if ratio.low < lower else upper:.4g}"

@@ -181,13 +181,11 @@ def _manifest(
 
 
 def _prices(parts: Sequence[Part]) -> Prices:
-    """Return all prices by device model, those of earlier parts first; unusable ones prevent all costs.
+    """Return all prices by device model, those of earlier parts first.
 
     A price for all CPUs holds for the CPUs of its own sweep only.
     """
     given = [part.manifest.options.prices for part in parts]
-    if unusable := next((prices for prices in given if prices.unusable is not None), None):
-        return unusable
     devices: dict[str, Price] = {}
     for prices, part in reversed(list(zip(given, parts, strict=True))):
         hourly = prices.hourly

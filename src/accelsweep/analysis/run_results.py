@@ -190,7 +190,9 @@ class SettingRuns:
 def rate_metric_of(manifest: Manifest, runs: Sequence[RunRow]) -> str:
     """Return the metric that the sweep compares: `analysis.rate`, or that of the baseline's (else the first) task."""
     first = sorted(runs, key=lambda run: run.setting != manifest.baseline)
-    return compared_rate(manifest.options.analysis.rate, (run.config.work for run in first if run.config is not None))
+    return compared_rate(
+        manifest.options.analysis.rate, (run.config.task_name for run in first if run.config is not None)
+    )
 
 
 def group_runs(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | None = None) -> list[SettingRuns]:

@@ -35,7 +35,7 @@ from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import BatchCurve, DeviceCount, LawForm, ScalingLaw, ScalingPoint
 from accelsweep.results import Outcome
 from accelsweep.run_environment import HardwareKind
-from accelsweep.tasks import SIZES
+from accelsweep.tasks import SIZE_METRICS
 
 _FREE = ("devices", "num_nodes", "batch_size")
 
@@ -98,7 +98,7 @@ def scaling_curves(groups: Sequence[SettingRuns]) -> list[ScalingCurve]:
     curves = []
     for kind, batch in (("strong", _global_batch), ("weak", lambda group: group.batch_size)):
         measured = [one for one in groups if one.rated and one.world_size and batch(one)]
-        rates = [group for group in measured if group.rate_metric not in SIZES]
+        rates = [group for group in measured if group.rate_metric not in SIZE_METRICS]
         for members in setting_series(rates, _FREE, batch):
             curve = sorted(members, key=lambda group: (group.world_size or 0, group.setting))
             if curve[0].world_size != curve[-1].world_size:

@@ -16,9 +16,9 @@ from accelsweep.analysis.intervals import Family, mean, round_significant
 from accelsweep.analysis.quality import SettingQuality
 from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.analysis.sweep_doubts import setting_doubts
-from accelsweep.config.setting import as_typed
+from accelsweep.config.setting import override_value
 from accelsweep.config.site import Site
-from accelsweep.config.versions import without_version, words_for
+from accelsweep.config.versions import command_words, without_version
 from accelsweep.metrics import MEMORY_METRICS, Metric
 from accelsweep.records.estimates import Estimate, Summary
 from accelsweep.records.findings import RunPoint, SettingFinding, StepBottleneck
@@ -184,7 +184,7 @@ def rerun_command(manifest: Manifest, setting: PlannedSetting) -> str:
     ]
     signs = {key: sign for sign, key in keys.values()}
     values = [f"{signs.get(key, '')}{key}={_override(value)}" for key, value in without_version(setting.axes).items()]
-    words, baseline = words_for(manifest.compared, exactly=True), [] if manifest.compared else ["baseline=null"]
+    words, baseline = command_words(manifest.compared, exactly=True), [] if manifest.compared else ["baseline=null"]
     name = f"{manifest.sweep}-{setting.name[:6]}"
     return shlex.join(["accelsweep", *words, *other, *values, *baseline, "--name", name, *manifest.profile_arguments])
 
@@ -197,7 +197,7 @@ def _sign_and_key(override: str) -> tuple[str, str]:
 
 def _override(value: Any) -> str:
     """Return a value in Hydra's override grammar, quoted where necessary."""
-    text = as_typed(value)
+    text = override_value(value)
     if not isinstance(value, str) or _UNQUOTED.fullmatch(text):
         return text
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

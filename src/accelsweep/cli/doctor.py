@@ -34,7 +34,7 @@ from accelsweep.measure.busy_now import busy_now
 from accelsweep.measure.machine_state import device_state, host_state
 from accelsweep.measure.run_doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.run_doubts import governor as governor_doubt
-from accelsweep.planning.resources import START_UP_SECONDS, sizes
+from accelsweep.planning.resources import START_UP_SECONDS, trial_jobs
 from accelsweep.records.file_lock import disk_time
 from accelsweep.schedulers.protocol import Engine, Resources, ask, missing_programs, python
 from accelsweep.schedulers.select import engine_of
@@ -219,7 +219,7 @@ def examine_site(site: Site) -> Iterator[CheckResult]:
         yield CheckResult(ok=False, what=what, found=" ".join(str(error).split()), remedy="ask the cluster's staff")
         return
     memory_notes: set[str] = set()
-    for needs in sizes(site):
+    for needs in trial_jobs(site):
         if needs.nodes > 1 and not engine.starts_ranks:
             continue
         yield _acceptance(needs, site, engine)
@@ -274,7 +274,7 @@ def try_jobs(site: Site, home: Path, wait_minutes: float) -> Iterator[CheckResul
     if (engine := engine_of(site)) is None:
         return
     tried: set[tuple[str | None, bool]] = set()
-    for needs in sizes(site):
+    for needs in trial_jobs(site):
         kind = (needs.node_kind, needs.gpus > 0)
         if needs.nodes == 1 and kind not in tried:
             tried.add(kind)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from accelsweep.config.setting import as_typed, axes_in_words, label, repeat_label
+from accelsweep.config.setting import describe_axes, label, override_value, repeat_label
 from accelsweep.driver.console import say, say_parts
 from accelsweep.driver.json_output import Answer
 from accelsweep.driver.sweep_lock import refuse_if_running
@@ -214,11 +214,11 @@ def resolve_setting(folder: SweepFolder, typed: str) -> str:
 
 
 def _labels(setting: PlannedSetting) -> tuple[str, str]:
-    return label(setting.axes), axes_in_words(setting.axes)
+    return label(setting.axes), describe_axes(setting.axes)
 
 
 def _has_values(setting: PlannedSetting, typed: str) -> bool:
     """Return whether `typed` is `KEY=VALUE`, or several separated by spaces or commas, and the setting has them all."""
     wanted = [part.partition("=") for part in typed.replace(",", " ").split()]
-    axes = {key: as_typed(value) for key, value in setting.axes.items()}
+    axes = {key: override_value(value) for key, value in setting.axes.items()}
     return bool(wanted) and all(axes.get(key) == value for key, _, value in wanted)

@@ -171,7 +171,7 @@ def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
     """Print the composed config, as Hydra's `--cfg job` does."""
     if what != "job":
         raise InputError(f"--cfg {what!r} is not known here: the only choice is `--cfg job`")
-    from accelsweep.planning.target_check import composed_yaml
+    from accelsweep.planning.user_targets import composed_yaml
 
     say(composed_yaml(home, overrides), nl=False)
 

@@ -1,7 +1,7 @@
 """Hydra's part of planning: find `conf/`, enumerate a sweep exactly as `--multirun` does, compose one point of it.
 
-Only this module and `loader` use Hydra's internals, because the public API refuses sweeps. The parity tests compare
-them with `@hydra.main`. Hydra's own exceptions leave this module as an `InputError` with one message.
+Only this module and `hydra_errors` use Hydra's internals, because the public API refuses sweeps. The parity tests
+compare them with `@hydra.main`. Hydra's own exceptions leave this module as an `InputError` with one message.
 """
 
 from __future__ import annotations
@@ -33,114 +33,107 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel
 from yaml import YAMLError
 
 from accelsweep import registry
 from accelsweep.config.hydra_errors import explain
-from accelsweep.config.interpolation import refuse_endless_aliases, refuse_endless_interpolations
+from accelsweep.config.interpolation import refuse_exploding_aliases, refuse_exploding_interpolations
 from accelsweep.config.site import Slurm
 from accelsweep.config.sweep_options import Limits
 from accelsweep.errors import InputError
 from accelsweep.installation import config_folders
 
-# Hydra's own keys, which its users know: each has its effect, is refused, or is said to have none.
+CONFIG_NAME = "config"
 
-_USED = ("hydra.sweeper", "hydra/sweeper", "hydra.searchpath", "hydra.mode")
+CACHED_COMPOSITIONS = 4
+"""The first job is composed again and again, and each composition takes Hydra a tenth of a second."""
 
-_INSTEAD = {
+SEARCHPATH = "hydra.searchpath"
+"""Hydra's key for more config folders, and their provider in ours; the main folders' are `main` and `accelsweep`."""
+
+ROOT_FILES = frozenset({"config", "base"})
+"""The files that a sweep begins with. A folder on the search path may have some of these names for other programs."""
+
+_EFFECTIVE_KEYS = ("hydra.sweeper", "hydra/sweeper", SEARCHPATH, "hydra.mode")
+
+_ALTERNATIVES = {
     "hydra.run": "results lie in sweeps/NAME, and --name gives the name",
     "hydra.sweep": "results lie in sweeps/NAME, and --name gives the name",
     "hydra.output_subdir": "results lie in sweeps/NAME, and --name gives the name",
     "hydra.job.chdir": "every run works in the folder in which the command is given",
 }
 
+_BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
-def refuse_launcher(overrides: Sequence[Override]) -> None:
-    """Raise InputError for a choice of Hydra's launcher, or a key of it: Snakemake starts the runs."""
+_HYDRA_ERRORS = (
+    HydraException,
+    OmegaConfBaseException,
+    YAMLError,
+    ValueError,
+    TypeError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+)
+
+
+def hydra_key_notes(overrides: Sequence[Override]) -> list[str]:
+    """Return a sentence for each of Hydra's own keys among `overrides` that has no effect here."""
+    notes = []
     for override in overrides:
-        if override.key_or_group.startswith(("hydra/launcher", "hydra.launcher")):
-            raise InputError(
-                f"{override.input_line}: Hydra launches nothing here, Snakemake starts the runs. Choose where with "
-                "--profile, and how many at once with --jobs"
-            )
+        key = override.key_or_group
+        if override.is_hydra_override() and not key.startswith(_EFFECTIVE_KEYS):
+            alternatives = (text for known, text in _ALTERNATIVES.items() if f"{key}.".startswith(f"{known}."))
+            alternative = next(alternatives, None)
+            notes.append(f"{key} has no effect here" + (f": {alternative}" if alternative else ""))
+    return notes
 
 
-def refuse_variables(master: DictConfig) -> None:
-    """Raise InputError where `hydra.job.env_set` holds variables, which would reach no run."""
-    if master.hydra.job.get("env_set"):
-        name = next(iter(master.hydra.job.env_set))
-        raise InputError(
-            f"hydra.job.env_set has no effect here, because Hydra does not start the runs: write +env.{name}=VALUE, "
-            "which every run gets and which is part of its setting"
-        )
+class CachedConfigs(ConfigRepository):
+    """Reads each file once. Hydra copies a repository for each composition; the copies share the cache."""
 
-
-def without_effect(overrides: Sequence[Override]) -> list[str]:
-    """Return a sentence for each of Hydra's own keys among `overrides` that changes nothing here."""
-    keys = [override.key_or_group for override in overrides if override.is_hydra_override()]
-    return [f"{key} has no effect here{_instead(key)}" for key in keys if not key.startswith(_USED)]
-
-
-def _instead(key: str) -> str:
-    return next((f": {said}" for known, said in _INSTEAD.items() if key == known or key.startswith(f"{known}.")), "")
-
-
-# Hydra's loader of configs, which keeps what it has read and composed.
-
-SEARCHPATH = "hydra.searchpath"
-"""The provider of the places that a user names. Those of the main folders are `main` and `accelsweep`."""
-
-OURS = frozenset({"config", "base"})
-"""The files that a sweep begins with. A folder on the search path may have some of these names for other programs."""
-
-
-class KeptFiles(ConfigRepository):
-    """Reads each file once. Hydra copies a repository for each composition: the copies share what was read."""
-
-    _read: dict[str, ConfigResult | None]
+    _cache: dict[str, ConfigResult | None]
 
     def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
-        """Look in these folders from now on, so that nothing read elsewhere counts."""
+        """Look in these folders from now on, with an empty cache."""
         super().initialize_sources(config_search_path)
-        self._read = {}
+        self._cache = {}
 
     def load_config(self, config_path: str) -> ConfigResult | None:
-        """Return what the file holds, None where there is none. Nobody may change it."""
-        if config_path not in self._read:
-            self._read[config_path] = super().load_config(config_path)
-        return self._read[config_path]
+        """Return the contents of the file, which must not be changed; None if there is none."""
+        if config_path not in self._cache:
+            self._cache[config_path] = super().load_config(config_path)
+        return self._cache[config_path]
 
-    def places(self, config_path: str) -> list[str]:
-        """Return all files of this name, the one that is read first; Hydra's own are none of them."""
-        having = [source for source in self.sources if source.is_config(config_path)]
-        if config_path in OURS:
-            having.sort(key=lambda source: source.provider == SEARCHPATH)
-        outside = [source for source in having if source.provider in ("main", "accelsweep", SEARCHPATH)]
-        return [f"{source.path}/{config_path}.yaml" for source in outside]
+    def same_named_files(self, config_path: str) -> list[str]:
+        """Return all files of this name, the one in effect first; Hydra's own are not listed."""
+        sources = [source for source in self.sources if source.is_config(config_path)]
+        if config_path in ROOT_FILES:
+            sources.sort(key=lambda source: source.provider == SEARCHPATH)
+        listed = [source for source in sources if source.provider in ("main", "accelsweep", SEARCHPATH)]
+        return [f"{source.path}/{config_path}.yaml" for source in listed]
 
     def _find_object_source(self, config_path: str, object_type: ObjectType | None) -> ConfigSource | None:
-        found = super()._find_object_source(config_path, object_type)
-        if found is None or found.provider != SEARCHPATH or config_path not in OURS:
-            return found
-        others = (source for source in self.sources if source.provider != SEARCHPATH)
-        return next((source for source in others if source.is_config(config_path)), found)
+        source = super()._find_object_source(config_path, object_type)
+        if source is None or source.provider != SEARCHPATH or config_path not in ROOT_FILES:
+            return source
+        others = (other for other in self.sources if other.provider != SEARCHPATH)
+        return next((other for other in others if other.is_config(config_path)), source)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> KeptFiles:
-        """Return a repository that may look elsewhere later."""
+    def __deepcopy__(self, memo: dict[int, Any]) -> CachedConfigs:
+        """Return a copy with the same cache, whose search path can be changed."""
         return copy.copy(self)
 
 
-class KeepingLoader(ConfigLoaderImpl):
-    """Composes as Hydra does; a test holds both to the same configs."""
+class CachingLoader(ConfigLoaderImpl):
+    """Composes as Hydra does, but once per choice of config groups; a test compares both."""
 
-    repository: KeptFiles
+    repository: CachedConfigs
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
-        """`config_search_path` has the folders to look in; the first that has a file wins."""
         super().__init__(config_search_path)
-        self.repository = KeptFiles(config_search_path)
-        self._chosen: dict[tuple[str, ...], tuple[DictConfig, frozenset[str]]] = {}
+        self.repository = CachedConfigs(config_search_path)
+        self._composed: dict[tuple[str, ...], tuple[DictConfig, frozenset[str]]] = {}
         self._loaded: set[str] = set()
         self.composed_of: frozenset[str] = frozenset()
 
@@ -157,27 +150,27 @@ class KeepingLoader(ConfigLoaderImpl):
             self.validate_sweep_overrides_legal(overrides=parsed, run_mode=run_mode, from_shell=from_shell)
         single = [override for override in parsed if not override.is_sweep_override()]
         choices = tuple(override.input_line or "" for override in single if self._is_choice(override))
-        if choices not in self._chosen:
-            self._chosen[choices] = self._by_hydra(config_name, list(choices), RunMode.MULTIRUN, False)
-        kept, self.composed_of = self._chosen[choices]
-        config = copy.deepcopy(kept)
+        if choices not in self._composed:
+            self._composed[choices] = self._by_hydra(config_name, list(choices), RunMode.MULTIRUN, False)
+        cached, self.composed_of = self._composed[choices]
+        config = copy.deepcopy(cached)
         if config.hydra.searchpath or "???" in config.hydra.runtime.choices.values():
             config, self.composed_of = self._by_hydra(config_name, overrides, run_mode, from_shell)
             return config
         self._apply_overrides_to_config([override for override in single if not self._is_choice(override)], config)
-        _note(parsed, config)
+        _record_overrides(parsed, config)
         return config
 
     def _by_hydra(
         self, config_name: str | None, overrides: list[str], run_mode: RunMode, from_shell: bool
     ) -> tuple[DictConfig, frozenset[str]]:
-        """Return what Hydra itself composes, and the files that it is made of, as paths below the folders."""
+        """Return what Hydra itself composes, and the files that it used, as paths below the folders."""
         self._loaded = set()
         config = super()._load_configuration_impl(config_name, overrides, run_mode, from_shell)
         return config, frozenset(self._loaded)
 
     def _is_choice(self, override: Override) -> bool:
-        """Return whether Hydra itself has to compose with this override: it chooses a file, or is about Hydra."""
+        """Return whether Hydra itself must compose with this override: it chooses a file or is one of Hydra's keys."""
         is_group = self.repository.group_exists(override.key_or_group)
         return override.is_hydra_override() or (is_group and not isinstance(override.value(), dict))
 
@@ -194,37 +187,16 @@ def _parsed(line: str) -> Override:
     return override
 
 
-def _note(overrides: list[Override], config: DictConfig) -> None:
-    """Write into a composed config by which overrides it came about, as Hydra does."""
+def _record_overrides(overrides: list[Override], config: DictConfig) -> None:
+    """Write the overrides into a composed config, as Hydra does."""
     hydra = config.hydra
+    task = [override for override in overrides if not override.is_hydra_override()]
     hydra.overrides.hydra = [override.input_line for override in overrides if override.is_hydra_override()]
-    hydra.overrides.task = [override.input_line for override in overrides if not override.is_hydra_override()]
+    hydra.overrides.task = [override.input_line for override in task]
     form = hydra.job.config.override_dirname
     hydra.job.override_dirname = get_overrides_dirname(
-        overrides=[override for override in overrides if not override.is_hydra_override()],
-        kv_sep=form.kv_sep,
-        item_sep=form.item_sep,
-        exclude_keys=form.exclude_keys,
+        overrides=task, kv_sep=form.kv_sep, item_sep=form.item_sep, exclude_keys=form.exclude_keys
     )
-
-
-CONFIG_NAME = "config"
-
-KEPT_COMPOSITIONS = 4
-"""So many composed jobs are kept: the first job is asked for again and again, and Hydra takes a tenth of a second."""
-
-_BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
-
-_HYDRA_ERRORS = (
-    HydraException,
-    OmegaConfBaseException,
-    YAMLError,
-    ValueError,
-    TypeError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-)
 
 
 @dataclass(frozen=True)
@@ -239,25 +211,26 @@ class Grid:
 
 
 class Composer:
-    """Hydra set up for one working directory. `folders` are searched for files, `parse` is its grammar, cached.
+    """Hydra set up for one working directory.
 
-    `used` are the config files that the settings of a grid were composed of, as paths below the folders.
+    `folders` are searched for config files. `used` are the files that the settings of a grid were composed of, as paths
+    below the folders.
     """
 
     @classmethod
     def of(cls, home: Path, overrides: Sequence[str]) -> Composer:
-        """Return a composer for overrides that are given in `home`; their `hydra.searchpath` counts."""
+        """Return a composer for overrides given in `home`, with the folders of their `hydra.searchpath`."""
         return cls(config_folders(home), overrides, home)
 
     def __init__(self, folders: Sequence[Path], overrides: Sequence[str] = (), home: Path | None = None) -> None:
         """`folders` hold the config files; the first that has a file wins. The last one is the shipped one.
 
-        What `hydra.searchpath` in `overrides` names is searched before it: what a user has wins over what we ship.
+        The folders of `hydra.searchpath` are searched before it: the user's files win over the shipped ones.
         """
-        own, shipped = list(folders[:-1]), folders[-1]
-        places = [_placed(entry, home or Path.cwd()) for entry in _searchpath_in(overrides)]
-        own += [Path(place.removeprefix("file://")) for place in places if place.startswith("file://")]
-        refuse_endless_aliases(own)
+        users, shipped = list(folders[:-1]), folders[-1]
+        entries = [_absolute_entry(entry, home or Path.cwd()) for entry in _searchpath_in(overrides)]
+        users += [Path(entry.removeprefix("file://")) for entry in entries if entry.startswith("file://")]
+        refuse_exploding_aliases(users)
         version.setbase("1.3")
         setup_globals()
         Plugins.instance()
@@ -266,20 +239,20 @@ class Composer:
         search_path.append("hydra", "pkg://hydra.conf")
         for folder in folders[:-1]:
             search_path.append("main", f"file://{folder}")
-        for place in places:
-            search_path.append(SEARCHPATH, place)
+        for entry in entries:
+            search_path.append(SEARCHPATH, entry)
         search_path.append("accelsweep" if folders[:-1] else "main", f"file://{shipped}")
         search_path.append("schema", "structured://")
-        self.folders = (*own, shipped)
+        self.folders = (*users, shipped)
         self.used: set[str] = set()
-        self.loader = KeepingLoader(search_path)
+        self.loader = CachingLoader(search_path)
         self._parser = OverridesParser(functions=_functions(), config_loader=self.loader)
         self._parsed: dict[str, Override] = {}
         self._groups: dict[str, bool] = {}
         self._hydra_lines: tuple[str, ...] = ()
         self._files: dict[tuple[str, ...], frozenset[str]] = {}
         self._masters: dict[tuple[str, ...], DictConfig] = {}
-        self._composed = lru_cache(KEPT_COMPOSITIONS)(self._read_only)
+        self._composed = lru_cache(CACHED_COMPOSITIONS)(self._read_only)
 
     def parse(self, line: str) -> Override:
         """Return the parsed override; raise InputError if it is not in Hydra's grammar."""
@@ -291,53 +264,62 @@ class Composer:
         return self._parsed[line]
 
     def is_group_choice(self, override: Override) -> bool:
-        """Return whether Hydra takes this override for a choice of a config group rather than for a value."""
+        """Return whether Hydra takes this override for the choice of a config group rather than for a value."""
         key = override.key_or_group
-        if key not in self._groups:  # Hydra looks into every folder each time, and a grid asks for each of its settings
+        if key not in self._groups:  # Hydra looks into every folder each time, and a grid asks for each setting
             self._groups[key] = self.loader.repository.group_exists(key)
         return self._groups[key] and not isinstance(override.value(), dict)
 
     def compose(self, lines: Sequence[str]) -> DictConfig:
-        """Compose one job through Hydra, read-only, `hydra` node included; raise InputError for what is wrong."""
+        """Return one job composed by Hydra, read-only, `hydra` node included; raise InputError for any fault in it."""
         return self._composed((*self._hydra_lines, *lines), RunMode.RUN)
 
     def compose_for_grid(self, lines: Sequence[str]) -> DictConfig:
-        """Compose a job of the grid, and note the files that it is made of in `used`."""
+        """Compose a job of the grid, and add its files to `used`."""
         config = self.compose(lines)
         self.used |= self._files[(*self._hydra_lines, *lines)]
         return config
 
-    def files_named_twice(self) -> dict[str, str]:
-        """Return a sentence for each file in `used` that has a namesake: which one counts, and which do not."""
-        twice = {name: found for name in sorted(self.used) if len(found := self.loader.repository.places(name)) > 1}
-        return {
-            name: f"{one} is used, and not {' or '.join(others)}: each is '{name}', so rename one to use the other"
-            for name, (one, *others) in twice.items()
-        }
+    def shadowed_files(self) -> dict[str, str]:
+        """Return a sentence for each name in `used` that several files have: which one is used, and which are not."""
+        notes = {}
+        for name in sorted(self.used):
+            file, *shadowed = self.loader.repository.same_named_files(name) or ("",)
+            if shadowed:
+                notes[name] = (
+                    f"{file} is used, and not {' or '.join(shadowed)}: each is '{name}', so rename one to use the other"
+                )
+        return notes
 
     def master(self, overrides: Sequence[str]) -> DictConfig:
-        """Compose what `--multirun` reads before it sweeps, read-only; sweeping overrides are left out of it."""
-        overrides = [self._settable(line) for line in overrides]
-        refuse_launcher([self.parse(line) for line in overrides])
-        hydra_lines = (line for line in overrides if self.parse(line).is_hydra_override())
-        self._hydra_lines = tuple(line for line in hydra_lines if not _names_places(line))
-        if (
-            key := tuple(line for line in overrides if not _names_places(line))
-        ) not in self._masters:  # a composition takes Hydra a tenth of a second
+        """Return Hydra's master config of a multirun, read-only, without the sweeping overrides."""
+        overrides = [self._forced_if_known(line) for line in overrides]
+        for override in map(self.parse, overrides):
+            if override.key_or_group.startswith(("hydra/launcher", "hydra.launcher")):
+                raise InputError(
+                    f"{override.input_line}: Hydra launches nothing here, Snakemake starts the runs. Choose where with "
+                    "--profile, and how many at once with --jobs"
+                )
+        key = tuple(line for line in overrides if not _is_searchpath(line))
+        self._hydra_lines = tuple(line for line in key if self.parse(line).is_hydra_override())
+        if key not in self._masters:
             master = self._read_only(key, RunMode.MULTIRUN)
-            refuse_variables(master)
+            if variables := master.hydra.job.get("env_set"):
+                raise InputError(
+                    "hydra.job.env_set has no effect here, because Hydra does not start the runs: write "
+                    f"+env.{next(iter(variables))}=VALUE, which every run gets and which is part of its setting"
+                )
             self._masters[key] = master
         return self._masters[key]
 
-    def _settable(self, line: str) -> str:
-        """Return an override of a known key as Hydra takes it, whether a file of the user's states that key or not.
+    def _forced_if_known(self, line: str) -> str:
+        """Return an override of a job option or of the baseline with `++`, whether a config file has the key or not.
 
-        Those are the keys of the site's words on jobs, and of the baseline. So what we print, such as
-        `site.slurm.max_jobs=3`, can be typed as it stands, with any site and any experiment.
+        So what we print, such as `site.slurm.max_jobs=3`, can be typed with any site and any experiment.
         """
         override = self.parse(line)
         key = override.key_or_group
-        known = (key in _site_keys() or key.startswith("baseline.")) and not override.is_delete()
+        known = (key in _job_option_keys() or key.startswith("baseline.")) and not override.is_delete()
         return f"++{line.lstrip('+')}" if known else line
 
     def grid(self, master: DictConfig) -> Grid:
@@ -353,16 +335,19 @@ class Composer:
         task: Any = OmegaConf.to_container(master.hydra.overrides.task, resolve=False)
         lines = [f"{key}={value}" for key, value in params.items()] + list(task)
         overrides = [self.parse(line) for line in lines]
-        most = _most_settings(master)
-        _refuse_size({override.get_key_element(): self._length(override, most) for override in overrides}, most)
+        max_settings = OmegaConf.select(master, "limits.max_settings")  # the limits are not checked yet
+        if not isinstance(max_settings, int) or max_settings <= 0:
+            max_settings = Limits().max_settings
+        lengths = {override.get_key_element(): self._length(override, max_settings) for override in overrides}
+        _refuse_size(lengths, max_settings)
         with self._explained(lines):
             (jobs,) = BasicSweeper.split_arguments(overrides, None)
         sweeps = {override.get_key_element(): override.is_sweep_override() for override in overrides}
-        swept = tuple(index for index, several in enumerate(sweeps.values()) if several)
+        swept = tuple(index for index, is_swept in enumerate(sweeps.values()) if is_swept)
         return Grid(jobs=tuple(map(tuple, jobs)), swept=swept)
 
     def _length(self, override: Override, most: int) -> int:
-        """Return the number of an override's values, counted no further than one more than `most`."""
+        """Return the number of an override's values, at most `most` + 1."""
         if override.is_interval_sweep():
             hint = f"write {override.key_or_group}=a,b,c or range()"
             raise InputError(f"'{override.input_line}': interval() has no list of values; {hint}")
@@ -382,7 +367,7 @@ class Composer:
     def _load(self, lines: Sequence[str], mode: RunMode) -> DictConfig:
         with self._explained(lines):
             config = self.loader.load_configuration(CONFIG_NAME, list(lines), run_mode=mode, from_shell=False)
-            refuse_endless_interpolations(config)
+            refuse_exploding_interpolations(config)
             return config
         raise AssertionError("unreachable: errors leave the block above")
 
@@ -399,45 +384,39 @@ class Composer:
             raise explain(error, lines, self.loader, self.folders) from None
 
 
-def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
-    for name in model.model_fields:
-        yield f"{prefix}.{name}"
-
-
 @cache
-def _site_keys() -> frozenset[str]:
-    """Return the keys of a site, those of features included."""
-    keys = set(_keys(Slurm, "site.slurm"))
+def _job_option_keys() -> frozenset[str]:
+    """Return the config keys of a site's job options, those of features included."""
+    keys = {f"site.slurm.{name}" for name in Slurm.model_fields}
     for scheduler in registry.schedulers():
-        keys |= set(_keys(registry.load(scheduler.options), f"site.{scheduler.name}"))
+        keys |= {f"site.{scheduler.name}.{name}" for name in registry.load(scheduler.options).model_fields}
     for model in registry.config_models("site.slurm"):
         for name, field in model.model_fields.items():
-            inner = next(part for part in (*get_args(field.annotation), field.annotation) if part is not type(None))
-            keys |= set(_keys(inner, f"site.slurm.{name}"))
+            nested = next(part for part in (*get_args(field.annotation), field.annotation) if part is not type(None))
+            keys |= {f"site.slurm.{name}.{inner}" for inner in nested.model_fields}
     return frozenset(keys)
 
 
-def _names_places(line: str) -> bool:
-    return line.partition("=")[0].strip() == "hydra.searchpath"
+def _is_searchpath(line: str) -> bool:
+    return line.partition("=")[0].strip() == SEARCHPATH
 
 
 def _searchpath_in(overrides: Sequence[str]) -> list[str]:
-    """Return the entries of the last `hydra.searchpath=[...]`; raise InputError where it is no list of texts."""
-    found: list[str] = []
-    for line in filter(_names_places, overrides):
+    """Return the entries of the last `hydra.searchpath=[...]`; raise InputError if it is no list of texts."""
+    entries: list[str] = []
+    for line in filter(_is_searchpath, overrides):
         try:
-            (override,) = OverridesParser.create().parse_overrides([line])
-            value = override.value()
+            value = _parsed(line).value()
         except HydraException:
             value = None
         if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
             raise InputError(f"{line}: a list of folders is wanted: 'hydra.searchpath=[file://configs]'")
-        found = [str(entry) for entry in value]
-    return found
+        entries = [str(entry) for entry in value]
+    return entries
 
 
-def _placed(entry: str, home: Path) -> str:
-    """Return an entry of the search path, a folder as an absolute `file://`; raise InputError if it is not there."""
+def _absolute_entry(entry: str, home: Path) -> str:
+    """Return an entry of the search path, a folder as an absolute `file://`; raise InputError if it does not exist."""
     scheme, separator, rest = entry.rpartition("://")
     if separator and scheme != "file":
         return entry  # pkg://, which Hydra looks up
@@ -448,6 +427,7 @@ def _placed(entry: str, home: Path) -> str:
 
 
 def _functions() -> Any:
+    """Return the functions of Hydra's override grammar, with a `shuffle()` that is refused."""
     functions = create_functions()
 
     def refuse_shuffle(*_args: Any, **_options: Any) -> None:
@@ -455,12 +435,6 @@ def _functions() -> Any:
 
     functions.functions["shuffle"] = refuse_shuffle
     return functions
-
-
-def _most_settings(master: DictConfig) -> int:
-    """Return `limits.max_settings`, which is checked before the other limits; its default where it is no number."""
-    found = OmegaConf.select(master, "limits.max_settings")
-    return found if isinstance(found, int) and found > 0 else Limits().max_settings
 
 
 def _refuse_size(lengths: Mapping[str, int], most: int) -> None:

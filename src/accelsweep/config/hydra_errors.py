@@ -1,4 +1,4 @@
-"""Turn Hydra's error about a wrong override into one message: the key, the nearest right one, the file to look in."""
+"""Turns Hydra's error about a wrong override into one message: the key, the nearest right one, the file to look in."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from accelsweep.errors import InputError, nearest
-from accelsweep.trainer_arguments import trainer_arguments, trainers_place
+from accelsweep.trainer_arguments import trainer_argument_hint, trainer_arguments
 
 _CLOSED = ("measure.", "limits.", "analysis.", "block.", "trainer.", "data.batch_size")
-"""Places where each key has its default in a file or is an argument of the Trainer, and no other key is allowed."""
+"""Prefixes below which the user cannot add keys."""
 
 
 def explain(
@@ -30,33 +30,18 @@ def explain(
 ) -> InputError:
     """Return the InputError that explains `error`, raised while composing `lines`, to the user."""
     if isinstance(error, OverrideParseException):
-        return _unreadable(error)
+        return _parse_error(error)
     if isinstance(error, MissingConfigException):
         return _missing_file(error, folders)
     if isinstance(error, YAMLError):
         mark = getattr(error, "problem_mark", None)
         where = f"{mark.name}, line {mark.line + 1}" if mark else "a config file"
         return InputError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or _one_line(error)}")
-    culprit = _culprit(error, lines, loader)
-    if culprit is None or culprit.is_hydra_override():
+    override = _offending_override(error, lines, loader)
+    if override is None or override.is_hydra_override():
         what = f"'{lines[0]}'" if len(lines) == 1 else "the config cannot be composed"
         return InputError(f"{what}: {_root_cause(error)}")
-    return _wrong_override(error, culprit, lines, loader, folders)
-
-
-def _known(lines: Sequence[str], loader: ConfigLoaderImpl) -> tuple[list[str], dict[str, Any]]:
-    """Return the dotted keys and the group choices of the config that the group overrides in `lines` compose."""
-    groups = [line for line in lines if loader.repository.group_exists(line.partition("=")[0].lstrip("+"))]
-    for attempt in (groups, []):
-        try:
-            config = loader.load_configuration("config", attempt, run_mode=RunMode.MULTIRUN, from_shell=False)
-        except (HydraException, OmegaConfBaseException, YAMLError, ValueError, AssertionError):
-            continue
-        choices = dict(config.hydra.runtime.choices)
-        own = [str(key) for key in config if key != "hydra"]
-        tree = OmegaConf.to_container(OmegaConf.masked_copy(config, own), resolve=False)
-        return list(dotted_keys(tree)), choices
-    return [], {}
+    return _wrong_override(error, override, lines, loader, folders)
 
 
 def dotted_keys(tree: Any, prefix: str = "") -> Iterator[str]:
@@ -67,31 +52,29 @@ def dotted_keys(tree: Any, prefix: str = "") -> Iterator[str]:
             yield from dotted_keys(value, f"{prefix}{key}.")
 
 
-def suggest(key: str, known: Sequence[str]) -> str:
-    """Return ` (did you mean 'x'?)` for the known key closest to `key`; a key's last part alone finds it, too."""
-    if found := nearest(key, known):
-        return found
-    ends = {candidate.rpartition(".")[2]: candidate for candidate in reversed(known)}
-    close = difflib.get_close_matches(key.rpartition(".")[2], list(ends), n=1, cutoff=0.8)
-    return f" (did you mean '{ends[close[0]]}'?)" if close else ""
+def suggestion(key: str, known: Sequence[str]) -> str:
+    """Return ` (did you mean 'x'?)` for the known key closest to `key`, or else the one whose last part is close."""
+    if hint := nearest(key, known):
+        return hint
+    by_last_part = {candidate.rpartition(".")[2]: candidate for candidate in reversed(known)}
+    close = difflib.get_close_matches(key.rpartition(".")[2], list(by_last_part), n=1, cutoff=0.8)
+    return f" (did you mean '{by_last_part[close[0]]}'?)" if close else ""
 
 
 def defining_file(key: str, folders: Sequence[Path], choices: Mapping[str, Any]) -> str:
-    """Return the config file that sets `key` or the nearest parent of it; the folder to look in if no file does.
+    """Return the config file that sets `key` or its nearest parent; the folder to look in if no file does.
 
-    The experiment comes first; `model.width` is then looked for in the file that the group `model` has chosen, and
-    last in the top-level files.
+    The experiment comes first, then, for `model.width`, the chosen file of the group `model`, then the top-level files.
     """
     head = key.partition(".")[0]
-    experiment = [folder / "experiment" / f"{choices.get('experiment')}.yaml" for folder in folders]
+    for folder in folders:
+        experiment = folder / "experiment" / f"{choices.get('experiment')}.yaml"
+        if _mentions(experiment, rf"^\s*\+*({re.escape(key)}|{re.escape(head)})\s*:"):
+            return str(experiment)
     chosen = [folder / head / f"{choices.get(head)}.yaml" for folder in folders]
-    top = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
-    for path in experiment:
-        if _mentions(path, rf"^\s*\+*({re.escape(key)}|{re.escape(head)})\s*:"):
-            return str(path)
-    if found := next((path for path in chosen if path.is_file()), None):
-        return str(found)
-    for path in top:
+    if file := next((path for path in chosen if path.is_file()), None):
+        return str(file)
+    for path in (path for folder in folders for path in sorted(folder.glob("*.yaml"))):
         if _mentions(path, rf"^{re.escape(head)}\s*:"):
             return str(path)
     groups = [folder / head for folder in folders if (folder / head).is_dir()]
@@ -104,7 +87,7 @@ def _mentions(path: Path, pattern: str) -> bool:
     return re.search(pattern, path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE) is not None
 
 
-def _unreadable(error: OverrideParseException) -> InputError:
+def _parse_error(error: OverrideParseException) -> InputError:
     reason = _one_line(error, skip="Error parsing override")
     if "while evaluating" in reason:
         return InputError(f"{error.override!r}: {reason.partition(': ')[2]}")
@@ -124,60 +107,77 @@ def _unreadable(error: OverrideParseException) -> InputError:
 
 def _missing_file(error: MissingConfigException, folders: Sequence[Path]) -> InputError:
     group, _, choice = (error.missing_cfg_file or "").rpartition("/")
-    where = " and ".join(str(folder / group) for folder in folders if (folder / group).is_dir())
     if not group or not error.options:
         return InputError(f"{_one_line(error)} (looked in {' and '.join(map(str, folders))})")
     if group == "hydra/sweeper":
         return InputError(f"{group}={choice}: only Hydra's own sweeper can be planned; remove this override")
+    where = " and ".join(str(folder / group) for folder in folders if (folder / group).is_dir())
     return InputError(
         f"{group}={choice}: the config group '{group}' has no '{choice}'{nearest(choice, error.options)}. "
         f"It has: {', '.join(error.options)}. Look in {where}"
     )
 
 
-def _culprit(error: BaseException, lines: Sequence[str], loader: ConfigLoaderImpl) -> Override | None:
-    text = _one_line(error, whole=True)
+def _offending_override(error: BaseException, lines: Sequence[str], loader: ConfigLoaderImpl) -> Override | None:
+    """Return the override that the error names, else one that chooses no file of its group, or whose line it quotes."""
+    text = " ".join(_lines(error))
     overrides = OverridesParser.create().parse_overrides(list(lines))
     for override in overrides:
         if f"'{override.key_or_group}'" in text or f"'{override.get_key_element()}'" in text:
             return override
     for override in overrides:
-        named = isinstance(override.value(), str) and not override.is_add()
-        no_choice = loader.repository.group_exists(override.key_or_group) and not named
-        if no_choice or (override.input_line and override.input_line in text):
+        names_file = isinstance(override.value(), str) and not override.is_add()
+        if loader.repository.group_exists(override.key_or_group) and not names_file:
+            return override
+        if override.input_line and override.input_line in text:
             return override
     return None
 
 
 def _wrong_override(
-    error: BaseException, culprit: Override, lines: Sequence[str], loader: ConfigLoaderImpl, folders: Sequence[Path]
+    error: BaseException, override: Override, lines: Sequence[str], loader: ConfigLoaderImpl, folders: Sequence[Path]
 ) -> InputError:
-    key, line = culprit.key_or_group, culprit.input_line or ""
-    known, choices = _known(lines, loader)
-    groups = loader.get_group_options("", results_filter=ObjectType.GROUP)
-    trainers = [f"trainer.{name}" for name in sorted(trainer_arguments())] if key.startswith("trainer.") else []
-    similar = suggest(key, list(dict.fromkeys([*known, *(group for group in groups if group != "hydra"), *trainers])))
-    near = re.search(r"'(.+)'", similar)
+    key, line = override.key_or_group, override.input_line or ""
+    is_group = loader.repository.group_exists(key)
+    known, choices = _known_keys(lines, loader)
+    groups = [group for group in loader.get_group_options("", results_filter=ObjectType.GROUP) if group != "hydra"]
+    arguments = [f"trainer.{name}" for name in sorted(trainer_arguments())] if key.startswith("trainer.") else []
+    hint = suggestion(key, list(dict.fromkeys([*known, *groups, *arguments])))
+    near = re.search(r"'(.+)'", hint)
     where = defining_file(near[1] if near else key, folders, choices)
-    if "Multiple values for" in str(error) or (culprit.is_add() and "already at" in str(error)):
+    if "Multiple values for" in str(error) or (override.is_add() and "already at" in str(error)):
         return InputError(f"{line}: '{key}' is there already ({where}); write {line.lstrip('+')} to change it")
-    if loader.repository.group_exists(key) and "defaults list" in str(error):
+    if is_group and "defaults list" in str(error):
         return InputError(f"{line}: the config group '{key}' is not in the defaults list; add it with +{key}=NAME")
-    if loader.repository.group_exists(key):
+    if is_group:
         options = ", ".join(loader.get_group_options(key))
         return InputError(f"{line}: '{key}' is a config group and takes the name of one of its files: {options}")
-    if culprit.is_delete() and key not in known:
-        return InputError(f"{line}: there is no '{key}' to delete{similar}; look in {where}")
-    if key in known and isinstance(culprit.value(), dict):
+    if override.is_delete() and key not in known:
+        return InputError(f"{line}: there is no '{key}' to delete{hint}; look in {where}")
+    if key in known and isinstance(override.value(), dict):
         return InputError(f"{line}: {_root_cause(error)}; keys are added to '{key}' with ++{line}, see {where}")
     if key in known:
         return InputError(f"{line}: {_root_cause(error)}; '{key}' is set in {where}")
-    place = trainers_place(key.removeprefix("trainer."), line.partition("=")[2])
-    if place is not None and f"trainer.{key}" not in known:
-        return InputError(f"unknown key '{key}' in '{line}'. {place}")
-    closed = key.startswith(_CLOSED) or culprit.is_add() or culprit.is_force_add()
-    own = "" if closed else f". A key of your own is added with +{line}"
-    return InputError(f"unknown key '{key}' in '{line}'{similar}; look in {where}{own}")
+    trainer_hint = trainer_argument_hint(key.removeprefix("trainer."), line.partition("=")[2])
+    if trainer_hint is not None and f"trainer.{key}" not in known:
+        return InputError(f"unknown key '{key}' in '{line}'. {trainer_hint}")
+    closed = key.startswith(_CLOSED) or override.is_add() or override.is_force_add()
+    remedy = "" if closed else f". Add a key of your own with +{line}"
+    return InputError(f"unknown key '{key}' in '{line}'{hint}; look in {where}{remedy}")
+
+
+def _known_keys(lines: Sequence[str], loader: ConfigLoaderImpl) -> tuple[list[str], dict[str, Any]]:
+    """Return the dotted keys and the group choices of the config that the group choices in `lines` compose."""
+    choices = [line for line in lines if loader.repository.group_exists(line.partition("=")[0].lstrip("+"))]
+    for attempt in (choices, []):
+        try:
+            config = loader.load_configuration("config", attempt, run_mode=RunMode.MULTIRUN, from_shell=False)
+        except (HydraException, OmegaConfBaseException, YAMLError, ValueError, AssertionError):
+            continue
+        keys = [str(key) for key in config if key != "hydra"]
+        tree = OmegaConf.to_container(OmegaConf.masked_copy(config, keys), resolve=False)
+        return list(dotted_keys(tree)), dict(config.hydra.runtime.choices)
+    return [], {}
 
 
 def _root_cause(error: BaseException) -> str:
@@ -186,7 +186,12 @@ def _root_cause(error: BaseException) -> str:
     return _one_line(error)
 
 
-def _one_line(error: BaseException, skip: str = "\0", *, whole: bool = False) -> str:
-    text = [part.strip() for part in str(error).splitlines() if part.strip()]
-    kept = [part for part in text if not part.startswith((skip, "See https", "full_key", "object_type", "^"))]
-    return " ".join(kept if whole else kept[:2]) or type(error).__name__
+def _one_line(error: BaseException, skip: str = "\0") -> str:
+    lines = [line for line in _lines(error) if not line.startswith(skip)]
+    return " ".join(lines[:2]) or type(error).__name__
+
+
+def _lines(error: BaseException) -> list[str]:
+    """Return the lines of Hydra's message, without its links and context."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return [line for line in lines if line and not line.startswith(("See https", "full_key", "object_type", "^"))]

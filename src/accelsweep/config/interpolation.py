@@ -1,4 +1,4 @@
-"""Interpolations in composed configs: the keys they may name, the calls they must not make, and their plain data."""
+"""Interpolations in composed configs: the keys they refer to, the resolvers they may not call, their expanded size."""
 
 from __future__ import annotations
 
@@ -15,15 +15,22 @@ from omegaconf.grammar.gen.OmegaConfGrammarParser import OmegaConfGrammarParser
 from omegaconf.grammar_parser import parse
 
 from accelsweep import registry
-from accelsweep.config.hydra_errors import dotted_keys, suggest
+from accelsweep.config.hydra_errors import dotted_keys, suggestion
 from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.errors import InputError
 
+MAX_VALUES = 1_000_000
+"""A config is refused if its aliases or interpolations expand to more values or characters."""
+
 _REFERENCE = re.compile(r"\$\{\s*\.*([\w-]+(?:\.[\w-]+)*)\s*\}")
+
+_INDEXED_REFERENCE = re.compile(r"\$\{\s*(\.*)([\w-]+(?:[.\[][\w\]-]+)*)\s*\}")
+
+_ALIAS = re.compile(r"[\s,\[{]\*\w")
 
 
 def plain_data(config: DictConfig, key: str | None = None) -> Any:
-    """Return `config`, or its top-level `key`, as resolved plain data; raise InputError if that cannot be had."""
+    """Return `config`, or its top-level `key`, as resolved plain data; raise InputError if it cannot be resolved."""
     try:
         value = config if key is None else config[key]
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
@@ -31,14 +38,14 @@ def plain_data(config: DictConfig, key: str | None = None) -> Any:
         text = str(error).splitlines()[0]
         missing = re.search(r"'([\w-]+)[^']*' not found", text)
         if missing and missing[1] in PLAN_KEYS | {"hydra"}:
-            text += ": a measurement may not depend on a key that only steers the sweep"
+            text += ": a measurement may not depend on a key of the whole sweep"
         elif missing:
-            text += suggest(missing[1], list(dotted_keys(OmegaConf.to_container(config, resolve=False))))
+            text += suggestion(missing[1], list(dotted_keys(OmegaConf.to_container(config, resolve=False))))
         raise InputError(f"'{error.full_key or key}' cannot be resolved: {text}") from None
 
 
 def nodes(node: Any, prefix: str = "") -> Iterator[tuple[str, Node]]:
-    """Yield dotted key and raw node of everything below `node`; the target of an interpolation is not entered."""
+    """Yield dotted key and raw node of everything below `node`, without following interpolations."""
     if not isinstance(node, DictConfig | ListConfig) or not isinstance(node._content, dict | list):
         return
     keys = node.keys() if isinstance(node, DictConfig) else range(len(node))
@@ -49,21 +56,21 @@ def nodes(node: Any, prefix: str = "") -> Iterator[tuple[str, Node]]:
         yield from nodes(child, f"{name}.")
 
 
-def referred_words(interpolations: Iterable[str]) -> frozenset[str] | None:
-    """Return every word that an interpolation names a key with, or None if one of them could name any key."""
-    words: set[str] = set()
+def referenced_names(interpolations: Iterable[str]) -> frozenset[str] | None:
+    """Return every part of the keys that interpolations refer to, or None if one of them could refer to any key."""
+    names: set[str] = set()
     for text in interpolations:
         references = _REFERENCE.findall(text)
         if len(references) != text.count("${"):
             return None
-        words.update(part for reference in references for part in reference.split("."))
-    return frozenset(words)
+        names.update(part for key in references for part in key.split("."))
+    return frozenset(names)
 
 
 def refuse_resolvers(interpolations: Mapping[str, str]) -> None:
-    """Raise InputError, naming the key, for a call such as `${now:%Y}`: it may give another value elsewhere or later.
+    """Raise InputError, naming the key, for a resolver such as `${now:%Y}`: its value may differ elsewhere or later.
 
-    Only the submission of jobs (`site.SCHEDULER`) and the report may read the environment, with `${oc.env:NAME}`.
+    Only job options (`site.SCHEDULER`) and the report may read the environment, with `${oc.env:NAME}`.
     """
     schedulers = ("slurm", *(scheduler.name for scheduler in registry.schedulers()))
     allowed = ("report.", *(f"site.{name}." for name in schedulers))
@@ -84,83 +91,73 @@ def _resolvers(tree: Any) -> Iterator[str]:
         yield from _resolvers(child)
 
 
-def refuse_missing(tree: Any, prefix: str = "") -> None:
+def refuse_missing_values(tree: Any, prefix: str = "") -> None:
     """Raise InputError, naming the key, for a value that is still `???` in plain data."""
     if tree == "???":
         raise InputError(f"'{prefix[:-1]}' has no value yet (it is ??? in the config); set it with {prefix[:-1]}=VALUE")
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in items:
-        refuse_missing(value, f"{prefix}{key}.")
+        refuse_missing_values(value, f"{prefix}{key}.")
 
 
-# The size of a config once its aliases and interpolations are replaced, told without replacing them.
-
-MOST_VALUES = 1_000_000
-"""A config that stands for more values or characters is refused."""
-
-_ALIAS = re.compile(r"[\s,\[{]\*\w")
-
-_PLAIN_REFERENCE = re.compile(r"\$\{\s*(\.*)([\w-]+(?:[.\[][\w\]-]+)*)\s*\}")
-
-
-def refuse_endless_aliases(folders: Sequence[Path]) -> None:
-    """Raise InputError for a YAML file below `folders` whose aliases stand for more than `MOST_VALUES` values."""
+def refuse_exploding_aliases(folders: Sequence[Path]) -> None:
+    """Raise InputError for a YAML file below `folders` whose aliases expand to more than `MAX_VALUES` values."""
     for path in (path for folder in folders for path in sorted(folder.rglob("*.yaml")) if path.is_file()):
         text = path.read_text("utf-8", "replace")
         if _ALIAS.search(text) is None:
             continue
         try:
-            size = _size_of(yaml.compose(text, Loader=yaml.SafeLoader), {})
+            size = _expanded_size(yaml.compose(text, Loader=yaml.SafeLoader), {})
         except yaml.YAMLError:
-            continue  # Hydra says where
-        if size > MOST_VALUES:
-            raise InputError(f"{path}: its YAML aliases stand for more than {MOST_VALUES} values: write fewer")
+            continue  # Hydra reports where
+        if size > MAX_VALUES:
+            raise InputError(f"{path}: its YAML aliases stand for more than {MAX_VALUES} values: write fewer")
 
 
-def _size_of(node: yaml.Node | None, known: dict[int, int]) -> int:
+def _expanded_size(node: yaml.Node | None, known: dict[int, int]) -> int:
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) not in known:
-        known[id(node)] = 1
+        known[id(node)] = 1  # for an alias of a node within itself
         parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
-        known[id(node)] = 1 + sum(_size_of(part, known) for part in parts)
+        known[id(node)] = 1 + sum(_expanded_size(part, known) for part in parts)
     return known[id(node)]
 
 
-def refuse_endless_interpolations(config: DictConfig) -> None:
-    """Raise InputError, naming the key, where interpolations stand for more than `MOST_VALUES` values or characters."""
-    sizes = _Sizes(config)
+def refuse_exploding_interpolations(config: DictConfig) -> None:
+    """Raise InputError, naming the key, if interpolations expand to more than `MAX_VALUES` values or characters."""
+    sizes = _ExpandedSizes(config)
     for key in sorted(sizes.interpolated, key=lambda key: key.startswith("hydra.")):  # which repeats what was typed
-        if sizes.of(key) > MOST_VALUES:
-            raise InputError(f"'{key}' stands for more than {MOST_VALUES} values: its interpolations multiply")
+        if sizes.of(key) > MAX_VALUES:
+            raise InputError(f"'{key}' stands for more than {MAX_VALUES} values: its interpolations multiply")
 
 
-class _Sizes:
-    """The size of each key of a config with all interpolations in place; a reference that cannot be told counts 1."""
+class _ExpandedSizes:
+    """The size of each key of a config with all interpolations expanded; an unresolvable reference counts 1."""
 
     def __init__(self, config: DictConfig) -> None:
-        self._texts: dict[str, str] = {}
         self.interpolated: list[str] = []
-        self._below: dict[str, list[str]] = defaultdict(list)
+        self._texts: dict[str, str] = {}
+        self._children: dict[str, list[str]] = defaultdict(list)
+        self._known: dict[str, int] = {}
         for key, node in nodes(config):
-            self._below[key.rpartition(".")[0]].append(key)
+            self._children[key.rpartition(".")[0]].append(key)
             value = node._value() if not node._is_none() else ""
             self._texts[key] = value if isinstance(value, str) else ""
             if node._is_interpolation():
                 self.interpolated.append(key)
-        self._known: dict[str, int] = {}
 
     def of(self, key: str) -> int:
         if key not in self._known:
-            self._known[key] = 1  # also for whoever refers to itself, which OmegaConf refuses
-            referred = [
-                self._named(key, dots, name) for dots, name in _PLAIN_REFERENCE.findall(self._texts.get(key, ""))
-            ]
-            size = sum(self.of(name) for name in [*referred, *self._below.get(key, ())])
-            self._known[key] = size + max(1, len(self._texts.get(key, "")))
+            self._known[key] = 1  # for a key that refers to itself, which OmegaConf refuses
+            text = self._texts.get(key, "")
+            references = [_absolute(key, dots, name) for dots, name in _INDEXED_REFERENCE.findall(text)]
+            size = sum(self.of(name) for name in [*references, *self._children.get(key, ())])
+            self._known[key] = size + max(1, len(text))
         return self._known[key]
 
-    def _named(self, key: str, dots: str, name: str) -> str:
-        name = re.sub(r"\[(\w+)\]", r".[\1]", name)
-        above = key.split(".")[: -len(dots)] if dots else []
-        return ".".join([*above, name])
+
+def _absolute(key: str, dots: str, name: str) -> str:
+    """Return the dotted key that `key` refers to by `name`, which is relative if there are `dots`."""
+    parents = key.split(".")[: -len(dots)] if dots else []
+    return ".".join([*parents, re.sub(r"\[(\w+)\]", r".[\1]", name)])

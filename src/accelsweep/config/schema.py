@@ -1,8 +1,8 @@
-"""Validation of a setting's config: mappings from YAML, blocks and records become a `SettingConfig`.
+"""Validates a setting's config: mappings from YAML, blocks and records become a `SettingConfig`.
 
-`run_config` declares keys, types, bounds and defaults. The pydantic model here is made from that declaration, and adds
-only what needs code to check. Unknown keys are ignored, because a config holds the user's own; the plan is strict where
-it checks new ones (`planning.config_validation`).
+`run_config` declares keys, types, bounds and defaults. The pydantic models here are derived from it, and add only what
+needs code to check. Unknown keys are ignored, because a config holds the user's own; `planning.config_validation`
+refuses those that nobody added.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PRECISIONS = (
 _PRECISION_ALIASES = {"16": "16-mixed", "32": "32-true", "64": "64-true", "bf16": "bf16-mixed"}
 
 
-def _precision(value: str) -> str:
+def _known_precision(value: str) -> str:
     if value not in PRECISIONS:
         alias = _PRECISION_ALIASES.get(value)
         hint = f" (did you mean '{alias}'?)" if alias else nearest(value, PRECISIONS)
@@ -52,24 +52,24 @@ def _precision(value: str) -> str:
     return value
 
 
-def _task(value: str) -> str:
+def _known_task(value: str) -> str:
     known = list(dict.fromkeys(task.task for task in tasks()))
     if value not in known:
         raise ValueError(f"is no task{nearest(value, known)}; they are: {', '.join(known)}")
     return value
 
 
-def _text(value: Any) -> Any:
+def _number_to_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-def _batch(value: Any) -> Any:
+def _no_text(value: Any) -> Any:
     if isinstance(value, str):
         raise ValueError("must be a number of samples, or auto, which searches for the largest")
     return value
 
 
-def _kind(value: Any) -> Any:
+def _without_device_model(value: Any) -> Any:
     kind, _, model = value.partition(":") if isinstance(value, str) else (value, "", "")
     return kind if model.strip() else value
 
@@ -78,7 +78,7 @@ def _empty_for_none(value: Any) -> Any:
     return {} if value is None else value
 
 
-def _variable(name: str) -> str:
+def _variable_name(name: str) -> str:
     if not name or "=" in name or "\0" in name:
         raise ValueError("is not usable as the name of an environment variable")
     return name
@@ -90,81 +90,92 @@ def _no_nul(value: str) -> str:
     return value
 
 
-_FromNumber = Annotated[Text, BeforeValidator(_text)]
+_TextOrNumber = Annotated[Text, BeforeValidator(_number_to_text)]
 
 _CHECKED: Mapping[str, Any] = {
-    "accelerator": Annotated[Accelerator, BeforeValidator(_kind)],
-    "batch_size": Annotated[Count, BeforeValidator(_batch)],
-    "precision": Annotated[_FromNumber, AfterValidator(_precision)],
-    "env": dict[Annotated[str, AfterValidator(_variable)], Annotated[_FromNumber, AfterValidator(_no_nul)]],
-    "task": Annotated[Text, AfterValidator(_task)],
+    "accelerator": Annotated[Accelerator, BeforeValidator(_without_device_model)],
+    "batch_size": Annotated[Count, BeforeValidator(_no_text)],
+    "precision": Annotated[_TextOrNumber, AfterValidator(_known_precision)],
+    "env": dict[Annotated[str, AfterValidator(_variable_name)], Annotated[_TextOrNumber, AfterValidator(_no_nul)]],
+    "task": Annotated[Text, AfterValidator(_known_task)],
     "trainer": Annotated[Node, BeforeValidator(_empty_for_none)],
 }
-"""Types of fields whose values are checked or converted by code."""
+"""Types of the fields whose values code must check or convert."""
 
 
-def _model_of(declared: type) -> type[BaseModel]:
-    """Return a pydantic model with the fields of a dataclass, types with bounds and defaults included."""
-    types = get_type_hints(declared, include_extras=True)
-    made = {}
-    for one in fields(declared):
-        if one.name == "raw":
+def _model_of(declaration: type) -> type[BaseModel]:
+    """Return a pydantic model with the fields of a dataclass, including bounds and defaults."""
+    types = get_type_hints(declaration, include_extras=True)
+    model_fields = {}
+    for field in fields(declaration):
+        if field.name == "raw":
             continue
-        default = Field(default_factory=one.default_factory) if one.default_factory is not MISSING else one.default
-        made[one.name] = (_CHECKED.get(one.name, types[one.name]), ... if default is MISSING else default)
-    return create_model(declared.__name__, **made)  # type: ignore[call-overload, no-any-return]
+        if field.default_factory is not MISSING:
+            default: Any = Field(default_factory=field.default_factory)
+        else:
+            default = ... if field.default is MISSING else field.default
+        model_fields[field.name] = (_CHECKED.get(field.name, types[field.name]), default)
+    return create_model(declaration.__name__, **model_fields)  # type: ignore[call-overload, no-any-return]
 
 
 _Declared = TypeVar("_Declared", SettingConfig, Measure, LearningRate)
 
-MODELS: Mapping[type, type[BaseModel]] = {one: _model_of(one) for one in (SettingConfig, Measure, LearningRate)}
+MODELS: Mapping[type, type[BaseModel]] = {
+    declaration: _model_of(declaration) for declaration in (SettingConfig, Measure, LearningRate)
+}
 """Declaration -> the model that validates it."""
 
 CONFIG_KEYS = tuple(MODELS[SettingConfig].model_fields)
 """The top-level keys of a setting's config that accelsweep itself reads."""
 
 
-def declared(shape: type[_Declared], valid: BaseModel, raw: Mapping[str, Any]) -> _Declared:
-    """Return a validated value as its dataclass; `raw` is the mapping that it was read from."""
-    values: dict[str, Any] = {name: getattr(valid, name) for name in MODELS[shape].model_fields}
-    if shape is SettingConfig:
+def to_dataclass(declaration: type[_Declared], valid: BaseModel, raw: Mapping[str, Any]) -> _Declared:
+    """Return a validated model as its dataclass; `raw` is the mapping that it was read from."""
+    values: dict[str, Any] = {name: getattr(valid, name) for name in MODELS[declaration].model_fields}
+    if declaration is SettingConfig:
         values["raw"] = dict(raw)
-    return shape(**values)
+    return declaration(**values)
 
 
 def checked_config(value: Any) -> SettingConfig:
-    """Return a mapping as a `SettingConfig`, which stays as it is. Raises pydantic's ValidationError."""
+    """Return a mapping as a `SettingConfig`; one that is given is returned. Raises pydantic's ValidationError."""
     if isinstance(value, SettingConfig):
         return value
-    return declared(SettingConfig, MODELS[SettingConfig].model_validate(value), value)
+    return to_dataclass(SettingConfig, MODELS[SettingConfig].model_validate(value), value)
 
 
 def checked_measure(value: Any) -> Measure:
-    """Return a mapping as a `Measure`. Raises pydantic's ValidationError for wrong values."""
-    return declared(Measure, MODELS[Measure].model_validate(value), value)
+    """Return a mapping as a `Measure`. Raises pydantic's ValidationError."""
+    return to_dataclass(Measure, MODELS[Measure].model_validate(value), value)
+
+
+def changed(config: SettingConfig, **values: Any) -> SettingConfig:
+    """Return a config with other values of these keys, or with additional keys, validated again."""
+    return checked_config({**config.raw, **values})
 
 
 def without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a setting's config without the keys, ours and the features', that stand at their schema default."""
-    kept = dict(config)
-    for keys in (MODELS[SettingConfig], *registry.config_models("")):
-        kept = _without_defaults(kept, keys)
-    for name, keys in (("measure", MODELS[Measure]), ("optimizer", MODELS[LearningRate])):
-        if isinstance(kept.get(name), Mapping):
-            kept[name] = _without_defaults(kept[name], keys)
-    return kept
+    """Return a setting's config without the keys, ours and the features', that have their schema default."""
+    result = dict(config)
+    for model in (MODELS[SettingConfig], *registry.config_models("")):
+        result = _without_defaults(result, model)
+    for name, model in (("measure", MODELS[Measure]), ("optimizer", MODELS[LearningRate])):
+        if isinstance(result.get(name), Mapping):
+            result[name] = _without_defaults(result[name], model)
+    return result
 
 
 def _without_defaults(values: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    kept = dict(values)
+    result = dict(values)
     for name, default in _defaults_of(model).items():
         if name not in values:
             continue
-        if values[name] == default and isinstance(values[name], bool) == isinstance(default, bool):
-            del kept[name]
-        elif isinstance(values[name], Mapping) and (nested := _nested_model(model, name)) is not None:
-            kept[name] = _without_defaults(values[name], nested)
-    return kept
+        value = values[name]
+        if value == default and isinstance(value, bool) == isinstance(default, bool):
+            del result[name]
+        elif isinstance(value, Mapping) and (nested := _nested_model(model, name)) is not None:
+            result[name] = _without_defaults(value, nested)
+    return result
 
 
 @cache
@@ -175,20 +186,15 @@ def _defaults_of(model: type[BaseModel]) -> dict[str, Any]:
 
 @cache
 def _nested_model(model: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """Return the model of a field that holds one, or one or None."""
+    """Return the model of a field whose type is a model, or a model or None."""
     annotation = model.model_fields[name].annotation
-    found = (one for one in (annotation, *get_args(annotation)) if isinstance(one, type) and issubclass(one, BaseModel))
-    return next(found, None)
-
-
-def changed(config: SettingConfig, **values: Any) -> SettingConfig:
-    """Return a config with other values of these keys, or with additional keys, validated again."""
-    return checked_config({**config.raw, **values})
+    candidates = (each for each in (annotation, *get_args(annotation)) if isinstance(each, type))
+    return next((each for each in candidates if issubclass(each, BaseModel)), None)
 
 
 def _config_schema(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     def read(value: Any, validate: Callable[[Any], BaseModel]) -> SettingConfig:
-        return value if isinstance(value, SettingConfig) else declared(SettingConfig, validate(value), value)
+        return value if isinstance(value, SettingConfig) else to_dataclass(SettingConfig, validate(value), value)
 
     return core_schema.no_info_wrap_validator_function(
         read,
@@ -198,4 +204,4 @@ def _config_schema(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
 
 
 Config = Annotated[SettingConfig, GetPydanticSchema(_config_schema)]
-"""A config as a field of a model: validated on read, and written back exactly as it was read."""
+"""A config as a field of a model: validated on read, and serialised exactly as it was read."""

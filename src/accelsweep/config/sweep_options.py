@@ -1,4 +1,4 @@
-"""The settings of a sweep: they steer it, and nothing in them changes a measurement."""
+"""The options of a sweep: nothing in them changes a measurement."""
 
 from __future__ import annotations
 
@@ -6,39 +6,35 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from accelsweep.config.prices import PlannedPrices, Prices
+from accelsweep.config.prices import Prices
 from accelsweep.errors import nearest
 from accelsweep.json_documents import AtLeast0, AtLeast1, Frozen, NotNegative, Positive, Share, ShareFrom0
 from accelsweep.tasks import rates_by_task
 
-PILOT = 3
+PILOT_BLOCKS = 3
 """The blocks that `repeats: auto` begins with."""
 
 LOOKS = (3, 5, 8, 12, 20)
-"""The numbers of blocks after which `--until-decided` looks at the verdicts; the last ends it."""
+"""The numbers of blocks at which `--until-decided` takes an interim look at the verdicts; it ends with the last."""
 
 THRESHOLD, CONFIDENCE = 0.02, 0.95
-"""The default rules of verdicts."""
+"""Defaults for verdicts."""
 
 RESOLUTION, REPEATS_MOST = 0.1, 20
-"""The default rules of `repeats: auto`."""
-
-
-SILENCE_SECONDS = 300.0
-"""The time that a rank may be without a step by default: far longer than compared steps, and half of a run's limit."""
+"""Defaults for `repeats: auto`."""
 
 
 class Limits(Frozen):
-    """Bounds on a run and a block; they may be raised without measuring anything again.
+    """Bounds on a run, a block and a sweep; they may be raised without measuring anything again.
 
-    `block_seconds` is for one supervisor of a block: once it is spent no further run of the block is started.
-    `silence_seconds` bounds the time from one step to the next; None lets a silent run be until `run_seconds` are over.
-    `queue_minutes` is for a job in a cluster's queue: one that waits longer is left out; None lets it wait.
-    `max_settings`, `max_repeats` and `max_runs` are those of a whole sweep: a larger plan is taken for a typing error.
+    `silence_seconds` bounds the time from one step to the next; its default is far longer than any step that is
+    compared. `queue_minutes` bounds a job's time in the queue, after which it is left out. No run of a block starts
+    after `block_seconds`. None removes a bound. `max_settings`, `max_repeats` and `max_runs` bound a whole sweep: a
+    larger plan is taken for a typing error.
     """
 
     run_seconds: Positive = 600.0
-    silence_seconds: Positive | None = SILENCE_SECONDS
+    silence_seconds: Positive | None = 300.0
     queue_minutes: Positive | None = None
     block_seconds: Positive | None = None
     stop_grace_seconds: NotNegative = 5.0
@@ -51,7 +47,7 @@ class Limits(Frozen):
     max_runs: AtLeast1 = 100_000
 
 
-def _rate(value: str) -> str:
+def _known_rate(value: str) -> str:
     known = sorted({rate for rates in rates_by_task().values() for rate in rates})
     if value not in known:
         raise ValueError(f"is no rate{nearest(value, known)}; they are: {', '.join(known)}")
@@ -59,25 +55,26 @@ def _rate(value: str) -> str:
 
 
 class Analysis(Frozen):
-    """The bounds of verdicts: the practical threshold, the family's confidence and the quality margin.
+    """The rules of verdicts: the practical threshold, the family-wise confidence and the quality margin.
 
-    `rate` names the metric that settings are compared by; None takes that of the task (`tasks`). `resolution`
-    is the half width, as a share of the ratio, that the intervals are to have on average where `repeats` is `auto`.
+    `across` lists what settings may differ in and still be compared. `rate` is the metric that settings are compared
+    by; None takes that of the task (`tasks`). `resolution` is the mean half width, as a share of the ratio, that
+    intervals should have if `repeats` is `auto`.
     """
 
     threshold: ShareFrom0 = THRESHOLD
     confidence: Share = CONFIDENCE
     quality_margin: NotNegative = 0.01
     across: tuple[str, ...] = ()
-    rate: Annotated[str, AfterValidator(_rate)] | None = None
+    rate: Annotated[str, AfterValidator(_known_rate)] | None = None
     resolution: Positive = RESOLUTION
 
 
 class BlockOptions(Frozen):
-    """The cut of runs into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound.
+    """How runs are divided into blocks: at most `size` runs and `minutes` of estimated time; None is no bound.
 
-    Without a `size`, blocks on a cluster are so small that all nodes of its site have work.
-    `baseline_runs` is the number of runs of the baseline in each block that has as many other settings.
+    Without a `size`, blocks on a cluster are small enough to occupy all nodes of its site. `baseline_runs` is the
+    number of runs of the baseline in each block that has as many other settings.
     """
 
     size: AtLeast1 | None = None
@@ -86,13 +83,13 @@ class BlockOptions(Frozen):
 
 
 class Options(Frozen):
-    """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement.
+    """The plan-level part of the config, checked.
 
-    `repeats` is how many blocks the plan wants of each setting; `added_repeats` says how many of them `--add-repeats`
-    added. More than `repeats_most` are never advised. With `auto_repeats` the config says `auto`: `repeats` is that of
-    the pilot at first, then the number that its noise asks for. With `until_decided` it is that of the present look,
-    and `decided_at` holds the settings that were decided, each with the number of its blocks. `report` holds keys of
-    features, as plain data that their models have checked.
+    `repeats` is how many blocks the plan wants of each setting, `added_repeats` how many of them `--add-repeats` added;
+    more than `repeats_most` are never advised. With `auto_repeats` (the config says `auto`), `repeats` is that of the
+    pilot at first, then the number that its noise asks for. With `until_decided` it is that of the current interim
+    look, and `decided_at` maps the settings decided so far to their number of blocks. `report` holds options of
+    features as plain data, which their models have checked.
     """
 
     repeats: AtLeast1 = 3
@@ -105,12 +102,12 @@ class Options(Frozen):
     block: BlockOptions = BlockOptions()
     limits: Limits = Limits()
     analysis: Analysis = Analysis()
-    prices: PlannedPrices = Prices()
+    prices: Prices = Prices()
     report: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """The numbers of blocks after which a sweep until it is decided is looked at, within `repeats_most`."""
+        """The numbers of blocks at which `--until-decided` takes an interim look, within `repeats_most`."""
         return tuple(look for look in LOOKS if look <= self.repeats_most)
 
     def repeats_of(self, setting: str) -> int:
@@ -119,5 +116,5 @@ class Options(Frozen):
 
     @property
     def pilot(self) -> bool:
-        """Whether these are the pilot's blocks, whose noise is yet to say how many follow."""
-        return self.auto_repeats and self.repeats == PILOT
+        """Whether these are the pilot's blocks, whose noise decides how many follow."""
+        return self.auto_repeats and self.repeats == PILOT_BLOCKS

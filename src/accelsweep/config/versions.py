@@ -1,7 +1,7 @@
 """Versions: the commits, working trees and environments that a sweep compares as values of one more axis.
 
 A version's identity is part of each of its settings' configs, so settings of two commits never share a name or a
-record. Its name, which the user typed, is only a label: `main` moves on, and old records must not follow it.
+record. The name that the user typed is only a label: `main` moves on, and old records must not follow it.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ class Version(Frozen):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The part of a setting's config that tells this version from others, as `Identity` reads it."""
+        """The part of a setting's config that identifies this version, as `run_config.Identity` reads it."""
         return {self.kind: self.digest}
 
     @property
     def id(self) -> str:
-        """12 hexadecimal digits, by which the version's folder is called."""
+        """12 hexadecimal digits, which name the version's folder."""
         return self.digest[:12]
 
     @property
-    def in_words(self) -> str:
-        """The name, with the commit where the name is another one: `HEAD (1a2b3c4d5e6f)`."""
+    def description(self) -> str:
+        """The name, and the commit if it is not the name: `HEAD (1a2b3c4d5e6f)`."""
         return self.name if self.digest.startswith(self.name) else f"{self.name} ({self.id})"
 
 
 class Tree(Document):
-    """The place of a version's sources, for the runs that import them.
+    """Where the sources of a version are, for the runs that import them.
 
-    `checkout` is the user's repository, whose folders the tree replaces on the path of imports; empty where no tree
-    replaces any. `place` is the working directory's path below the repository. `packages` are the top-level names that
-    each run must find below the tree. `software` are the versions of an environment's packages, empty for others.
+    `checkout` is the user's repository, whose folders the tree replaces on the import path; empty if no tree replaces
+    any. `place` is the working directory's path below the repository. `packages` are the top-level names that each run
+    must find below the tree. `software` are the versions of an environment's packages, empty for other versions.
     """
 
     kind: ClassVar[str] = "version"
@@ -57,16 +57,17 @@ class Tree(Document):
 
 
 def without_version(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the axes, or the config, of a setting without its version."""
+    """Return the axes or the config of a setting without its version."""
     return {key: value for key, value in keys.items() if key != VERSION}
 
 
-def words_for(versions: Sequence[Version], *, exactly: bool = False) -> list[str]:
-    """Return the command that measures these versions, and the words that name them.
+def command_words(versions: Sequence[Version], *, exactly: bool = False) -> list[str]:
+    """Return the command that measures these versions, and its arguments that name them.
 
     With `exactly` commits are named by their hashes, which no later commit moves.
     """
     if not versions:
         return ["run"]
-    names = [one.id if exactly and one.kind == "commit" else one.name for one in versions if one.python is None]
-    return ["ab", *names, *(word for one in versions if one.python for word in ("--python", one.python))]
+    words = ["ab"]
+    words += [each.id if exactly and each.kind == "commit" else each.name for each in versions if each.python is None]
+    return words + [word for each in versions if each.python for word in ("--python", each.python)]

@@ -56,14 +56,14 @@ def plan_after_pilot(
         return None
     if needed.repeats <= options.repeats:
         return None
-    extended = make_plan(home, overrides, name=name, decided=needed.repeats, versioned=plan.versioned)
+    extended = make_plan(home, overrides, name=name, total_repeats=needed.repeats, versioned=plan.versioned)
     affordable = _affordable_blocks(home, extended, options.repeats, seconds_left)
     say(_pilot_message(needed, options.repeats, affordable))
     if affordable <= options.repeats:
         return None
     if affordable >= needed.repeats:
         return extended
-    return make_plan(home, overrides, name=name, decided=affordable, versioned=plan.versioned)
+    return make_plan(home, overrides, name=name, total_repeats=affordable, versioned=plan.versioned)
 
 
 def _affordable_blocks(home: Path, extended: Plan, measured: int, seconds_left: float | None) -> int:
@@ -124,7 +124,7 @@ def plan_after_interim_analysis(
         overrides,
         name=name,
         until_decided=True,
-        decided=upcoming,
+        total_repeats=upcoming,
         decided_at={**options.decided_at, **dict.fromkeys(sorted(decided), options.repeats)},
         versioned=plan.versioned,
     )

@@ -18,31 +18,31 @@ from accelsweep.run_config import Run
 from accelsweep.significant_digits import count_of
 
 if TYPE_CHECKING:
-    from accelsweep.planning.auto_batch_size import Batches
-    from accelsweep.planning.checked_grid import Unsearched
+    from accelsweep.planning.auto_batch_size import SearchResults
+    from accelsweep.planning.checked_grid import BatchSearchNeeded
     from accelsweep.planning.plan import Plan
 
 
-def plan_or_searches(home: Path, plan: Callable[[Batches], Plan]) -> Plan | tuple[Unsearched, Plan]:
+def plan_or_searches(home: Path, plan: Callable[[SearchResults], Plan]) -> Plan | tuple[BatchSearchNeeded, Plan]:
     """Return the plan with the batch sizes found so far; else what is missing, and the plan of the searches for it."""
-    from accelsweep.planning.checked_grid import Unsearched
-    from accelsweep.planning.plan import search_plan
+    from accelsweep.planning.checked_grid import BatchSearchNeeded
+    from accelsweep.planning.plan import batch_search_plan
 
     try:
         return plan({})
-    except Unsearched as unsearched:
+    except BatchSearchNeeded as unsearched:
         batches = search_results(home, unsearched.sweep)
     try:
         return plan(batches)
-    except Unsearched as unsearched:
-        return unsearched, search_plan(home, unsearched)
+    except BatchSearchNeeded as unsearched:
+        return unsearched, batch_search_plan(home, unsearched)
 
 
-def search_results(home: Path, sweep: str) -> Batches:
+def search_results(home: Path, sweep: str) -> SearchResults:
     """Return the results of the searches for `sweep` by name; those without a record are absent."""
-    from accelsweep.planning.plan import search_folder
+    from accelsweep.planning.plan import batch_search_folder
 
-    folder = search_folder(home, sweep)
+    folder = batch_search_folder(home, sweep)
     if not folder.manifest.exists():
         return {}
     records = (
@@ -68,19 +68,19 @@ def _search_result(folder: SweepFolder, record: Record) -> FoundBatch | str:
     )
 
 
-def announce_searches(unsearched: Unsearched, searches: Plan, say: Callable[[str], None] = say) -> None:
+def announce_searches(unsearched: BatchSearchNeeded, searches: Plan, say: Callable[[str], None] = say) -> None:
     """Say which sweep runs first, and why."""
     say(
-        f"batch_size=auto: the largest batch of {count_of(len(unsearched.left), 'setting')} is searched first, in the "
-        f"sweep {searches.manifest.sweep}; {unsearched.sweep} is planned with the results"
+        f"batch_size=auto: the largest batch of {count_of(len(unsearched.pending), 'setting')} is searched first, in "
+        f"the sweep {searches.manifest.sweep}; {unsearched.sweep} is planned with the results"
     )
 
 
-def report_searches(home: Path, unsearched: Unsearched) -> None:
+def report_searches(home: Path, unsearched: BatchSearchNeeded) -> None:
     """Print the result of each search, or why it has none."""
     results = search_results(home, unsearched.sweep)
     for name, setting in unsearched.searches.items():
-        if name in unsearched.left:
+        if name in unsearched.pending:
             result = results.get(name, "batch_size=auto: its search has not ended")
             text = result if isinstance(result, str) else f"batch_size=auto: {result.batch_size} per rank"
             say(f"{label(setting.axes)}: {text}")

@@ -25,7 +25,7 @@ from accelsweep.run_config import Run
 from accelsweep.schedulers.select import engine_of
 from accelsweep.signals import exit_code_of
 from accelsweep.significant_digits import count_of
-from accelsweep.tasks import TITLES
+from accelsweep.tasks import METRIC_TITLES
 
 _MAX_FAILURE_REASONS = 3
 
@@ -110,7 +110,7 @@ def _not_run_lines(reasons: Mapping[str, int]) -> list[str]:
 
 
 def _results_table(findings: Findings) -> Listing:
-    rate = TITLES.get(findings.rate_metric, unit_word(findings.rate_unit))
+    rate = METRIC_TITLES.get(findings.rate_metric, unit_word(findings.rate_unit))
     ratio, quality = fmt.ratio_title(findings.rate_metric), findings.quality_metric or "quality"
     headings = ("setting", rate, ratio, "verdict", quality, "doubts")
     tried = [setting for setting in findings.settings if set(setting.outcomes) != {Outcome.unsupported}]

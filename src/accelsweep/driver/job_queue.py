@@ -58,7 +58,9 @@ def check_jobs_accepted(site: Site, blocks: Iterable[Resources], warn: Callable[
 def describe_keys(site: Site, needs: Resources, keys: Sequence[str]) -> str:
     """Return `KEY=VALUE or ...` for the site's job settings that a refusal is about; without any, a general phrase."""
     jobs = site.of_kind(needs.node_kind).jobs
-    names = ["cpu_partition" if key == "partition" and not needs.gpus and jobs.cpu_apart else key for key in keys]
+    names = [
+        "cpu_partition" if key == "partition" and not needs.gpus and jobs.has_cpu_partition else key for key in keys
+    ]
     assigned = [f"{site.jobs_key}.{key}={value}" for key in names if (value := getattr(jobs, key)) is not None]
     text = " or ".join(assigned or [f"{site.jobs_key}.{key}" for key in names]) or "what the site file asks for"
     return text if needs.node_kind is None or not names else f"{text} (of the kind {needs.node_kind}, or of the site)"

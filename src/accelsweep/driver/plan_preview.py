@@ -16,7 +16,7 @@ from accelsweep.driver.console import Listing, say, show, warn
 from accelsweep.driver.json_output import Answer
 from accelsweep.driver.snakefile_functions import check_profile
 from accelsweep.planning.cost_estimate import PlanTable, TimeLimits
-from accelsweep.planning.resources import held_in_words
+from accelsweep.planning.resources import idle_resources
 from accelsweep.records.layout import SweepFolder
 from accelsweep.schedulers.job_environment import withheld_variables
 from accelsweep.schedulers.select import engine_of
@@ -24,8 +24,8 @@ from accelsweep.significant_digits import approximate_duration
 
 if TYPE_CHECKING:
     from accelsweep.driver.request import Request
-    from accelsweep.planning.auto_batch_size import Batches
-    from accelsweep.planning.cost_estimate import PlanEstimate, Took
+    from accelsweep.planning.auto_batch_size import SearchResults
+    from accelsweep.planning.cost_estimate import ObservedTimes, PlanEstimate
     from accelsweep.planning.plan import Plan
     from accelsweep.records.plan import Manifest
 
@@ -38,10 +38,12 @@ class PlanAnswer(PlanTable, Answer):
     warnings: tuple[str, ...] = Field(description="other processes that would disturb the runs now")
 
 
-def requested_plan(home: Path, request: Request, batches: Batches | None = None, *, keep_profile: bool = False) -> Plan:
+def requested_plan(
+    home: Path, request: Request, batches: SearchResults | None = None, *, keep_profile: bool = False
+) -> Plan:
     """Return the plan of a request without writing it. `keep_profile` keeps the profile of the earlier plan.
 
-    Raises InputError for wrong input, and Unsearched if batch sizes have to be searched first.
+    Raises InputError for wrong input, and BatchSearchNeeded if batch sizes have to be searched first.
     """
     from accelsweep.planning.plan import make_plan
 
@@ -53,7 +55,7 @@ def requested_plan(home: Path, request: Request, batches: Batches | None = None,
         add_repeats=request.add_repeats,
         until_decided=request.until_decided,
         profile=None if keep_profile else request.profile,
-        batches=batches,
+        search_results=batches,
     )
     return request.extension.plan(home, request, make) if request.extension else make()
 
@@ -77,7 +79,7 @@ class _EarlierRuns(NamedTuple):
 
     recorded: int
     settled: set[str]
-    took: Took
+    took: ObservedTimes
 
 
 def _earlier_runs(home: Path, plan: Plan) -> _EarlierRuns:
@@ -160,7 +162,7 @@ def _job_lines(home: Path, manifest: Manifest) -> list[str]:
     limits = TimeLimits(SweepFolder(home, manifest.sweep), manifest)
     lines = []
     for needs, count in Counter(limits.of(block) for block in manifest.blocks).items():
-        parts = [f"{engine.name}: {count} x {engine.in_words(needs)}", held_in_words(needs, manifest.site)]
+        parts = [f"{engine.name}: {count} x {engine.in_words(needs)}", idle_resources(needs, manifest.site)]
         lines.append("\n       ".join(filter(None, [*parts, engine.command(needs)])))
     if len(lines) > _MAX_JOB_SIZES:
         lines[_MAX_JOB_SIZES:] = [f"{engine.name}: {len(lines) - _MAX_JOB_SIZES} more such lines"]

@@ -26,7 +26,7 @@ from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.result_reuse import reusable_runs
 from accelsweep.measure.breakdown import SETTLING_STEPS, steps_of_pass
 from accelsweep.measure.window import WindowRules
-from accelsweep.planning.cost_estimate import RunTime, Took
+from accelsweep.planning.cost_estimate import ObservedTimes, RunTime
 from accelsweep.records.file_lock import read_lock
 from accelsweep.records.layout import SweepFolder, known_sweeps
 from accelsweep.records.plan import LockOwner, Manifest, PlannedSetting
@@ -150,12 +150,12 @@ _MAX_RECORDS = 50
 """Earlier sweeps, and records of each, that an estimate is based on."""
 
 
-def observed_times(folder: SweepFolder, times: Iterable[RunTime | None]) -> Took:
+def observed_times(folder: SweepFolder, times: Iterable[RunTime | None]) -> ObservedTimes:
     """Return the durations of runs: these `times` of the sweep, else those of the latest other sweeps of the folder."""
     return (
-        Took.by(times, "by earlier runs of this sweep")
-        or Took.by(_times_elsewhere(folder), "by earlier sweeps in this folder")
-        or Took()
+        ObservedTimes.from_runs(times, "by earlier runs of this sweep")
+        or ObservedTimes.from_runs(_times_elsewhere(folder), "by earlier sweeps in this folder")
+        or ObservedTimes()
     )
 
 
@@ -174,7 +174,7 @@ class RemainingTime:
         """Start without a finished run."""
         self._folder, self.configs = folder, configs
         self._times: dict[str, RunTime | None] = {}
-        self._observed: Took | None = None
+        self._observed: ObservedTimes | None = None
 
     def add(self, records: Iterable[Record]) -> None:
         """Add finished runs; of a retried run the last attempt counts."""
@@ -355,7 +355,7 @@ class SweepProgress:
         self.remaining.add([record])
         self.first_failures.add(record, by_run=len({Run.parse(name).setting for name in self.labels}) == 1)
         measured = record.outcome is Outcome.measured
-        rate = record.metrics.get(compared_rate(self.rate_metric, [record.config.work]))
+        rate = record.metrics.get(compared_rate(self.rate_metric, [record.config.task_name]))
         if measured and rate is not None and rate.value is not None:
             self.last_result = number(rate.value, rate.unit)
         else:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelsweep import registry
 from accelsweep.config.site import JobOptions, Site
-from accelsweep.config.sweep_options import PILOT
+from accelsweep.config.sweep_options import PILOT_BLOCKS
 from accelsweep.driver.job_queue import check_jobs_accepted
 from accelsweep.driver.snakemake_hooks import cache_slurm_configuration, override_retries, override_slurm_polling
 from accelsweep.driver.sweep_lock import active_driver, clear_leftovers, lock_sweep, refuse_unwritable
@@ -25,7 +25,7 @@ from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.files import sha256_file
 from accelsweep.installation import executor_plugin_install_command, shipped_root
 from accelsweep.plain_json import canonical_json, sha256_text
-from accelsweep.planning.resources import held_gpus
+from accelsweep.planning.resources import allocated_gpus
 from accelsweep.records.layout import SweepFolder, existing_sweep, sweep_name_in
 from accelsweep.records.plan import BLOCK_NAME, Manifest, PlannedBlock
 from accelsweep.records.stop_reasons import read_halt
@@ -85,7 +85,7 @@ def resource_limits(site: Site) -> dict[str, int | None]:
 
 def resource_usage(needs: Resources, site: Site) -> dict[str, int]:
     """Return what a job uses of each limited resource. The names are the same for all jobs of a site."""
-    held = held_gpus(needs, site)
+    held = allocated_gpus(needs, site)
     usage = {GPUS_HELD: _capped(held, site.jobs)}
     for kind in _limited_kinds(site):
         matches = needs.node_kind == kind.kind
@@ -353,7 +353,7 @@ def _prepare(sweep: Sweep) -> None:
             from accelsweep.analysis.headline import sweep_command
 
             # Snakemake's graph is fixed, so the blocks after the pilot need another command.
-            note = f"repeats=auto: Snakemake alone measures the {PILOT} blocks of the pilot. Then continue with:"
+            note = f"repeats=auto: Snakemake alone measures the {PILOT_BLOCKS} blocks of the pilot. Then continue with:"
             print(note, sweep_command(manifest), file=sys.stderr)  # noqa: T201 - for users of plain Snakemake
     audit(folder, check_conditions=True)
     if manifest.site.scheduler == "slurm":

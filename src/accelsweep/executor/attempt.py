@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from accelsweep.config.setting import placed
+from accelsweep.config.setting import with_full_paths
 from accelsweep.config.sweep_options import Limits
 from accelsweep.devices import linux
 from accelsweep.errors import InputError
@@ -33,7 +33,7 @@ from accelsweep.executor.recording import (
 from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.executor.run_log import RunLog
 from accelsweep.git import git_state
-from accelsweep.planning.resources import models_for, threads_per_rank
+from accelsweep.planning.resources import device_models_for, threads_per_rank
 from accelsweep.records.file_lock import HeldLock
 from accelsweep.records.layout import LOG_FILE, SweepFolder
 from accelsweep.records.plan import Block, Manifest
@@ -118,7 +118,7 @@ class AttemptRunner:
                 check_multi_node(config, site.of_kind(self.block.resources.node_kind).jobs.container)
                 return self._attempt(NO_LEASE, run, "srun")  # each node leases its own devices
             holder = f"process {os.getpid()} ({run.name} of {self.folder.name})"
-            with leased(config, holder, self._pause, self.say, models_for(config, site)) as lease:
+            with leased(config, holder, self._pause, self.say, device_models_for(config, site)) as lease:
                 return self._attempt(lease, run, self._launch_method(config))
         except NotEnoughDevices as error:
             return self.record_without_launch(run, Conclusion(Outcome.crashed, f"{socket.gethostname()}: {error}"))
@@ -239,10 +239,10 @@ def _run_spec(folder: SweepFolder, manifest: Manifest, block: Block, run: Run, a
         run=run,
         position=0,
         attempt=1,
-        config=placed(config, folder.home),
+        config=with_full_paths(config, folder.home),
         axes=block.axes[run.setting],
         world_size=config.world_size,
         attempt_folder=str(attempt_folder),
         threads=threads_per_rank(config, manifest.site),
-        device_models=models_for(config, manifest.site),
+        device_models=device_models_for(config, manifest.site),
     )

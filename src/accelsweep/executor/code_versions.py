@@ -11,9 +11,9 @@ from pathlib import Path
 from accelsweep.config.versions import Tree
 from accelsweep.errors import AccelsweepError, DamagedFile
 from accelsweep.plain_json import canonical_json
-from accelsweep.planning.source_digests import ImportPath, path_of_version
+from accelsweep.planning.source_digests import ImportPath, version_import_path
 from accelsweep.records.layout import SweepFolder
-from accelsweep.run_config import TREES_VARIABLE, SettingConfig
+from accelsweep.run_config import TREE_VARIABLE, SettingConfig
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class CodeVersion:
             return {}
         folders = [str(folder) for folder in self.path.folders]
         tree = {
-            "name": self.tree.version.in_words,
+            "name": self.tree.version.description,
             "tree": str(self.path.tree),
             "checkout": self.tree.checkout,
             "folders": folders,
@@ -49,7 +49,7 @@ class CodeVersion:
         }
         inherited = os.environ.get("PYTHONPATH")
         paths = [*folders, *([inherited] if inherited else [])]
-        return {TREES_VARIABLE: canonical_json(tree), "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+        return {TREE_VARIABLE: canonical_json(tree), "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 
 
 class CodeVersions:
@@ -85,4 +85,4 @@ class CodeVersions:
         folder = self._folder.version(name) if tree.checkout else self._folder.home
         if not folder.is_dir():
             return None
-        return CodeVersion(tree, folder, path_of_version(self._folder, tree))
+        return CodeVersion(tree, folder, version_import_path(self._folder, tree))

@@ -23,7 +23,7 @@ from accelsweep.executor.block import main as run_executor
 from accelsweep.executor.fork_client import ProcessState, differences, process_state
 from accelsweep.executor.ipc import receive, receive_descriptors, same_user, send
 from accelsweep.executor.launch import Launcher, UnsafeFork, prepare_to_fork
-from accelsweep.planning.source_digests import versions
+from accelsweep.planning.source_digests import core_versions
 
 _REQUEST_TIMEOUT_SECONDS = 10.0
 
@@ -31,7 +31,7 @@ _REQUEST_TIMEOUT_SECONDS = 10.0
 def main() -> int:
     """Serve until killed; return an exit code at once where forking is not safe."""
     listener = socket.socket(fileno=int(sys.argv[1]))
-    state, before = {**process_state(), **versions()}, dict(os.environ)
+    state, before = {**process_state(), **core_versions()}, dict(os.environ)
     try:
         prepare_to_fork()
     except UnsafeFork as error:
@@ -58,7 +58,7 @@ def _serve(
         if request is None or len(streams) < 3:
             return
         # the versions as installed now: torch may have been upgraded since it was imported
-        if unlike := differences(state, {**request["process_state"], **versions()}):
+        if unlike := differences(state, {**request["process_state"], **core_versions()}):
             send(connection, {"refused": f"another process environment: {', '.join(unlike)}"})
             return
         connection.settimeout(None)

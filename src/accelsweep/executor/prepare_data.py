@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelsweep import registry
-from accelsweep.config.setting import placed
+from accelsweep.config.setting import with_full_paths
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.code_versions import CodeVersion, CodeVersions
 from accelsweep.files import read_regular, write_bytes_atomically
@@ -53,7 +53,7 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingC
             key = [config.data, _module_key(config), manifest.sources]
             if config.version_id is not None:
                 key.append(config.version_id)
-            configs[sha256_text(canonical_json(key))] = placed(config, folder.home)
+            configs[sha256_text(canonical_json(key))] = with_full_paths(config, folder.home)
     return configs
 
 
@@ -61,7 +61,7 @@ def _module_key(config: SettingConfig) -> Any:
     """Return what of a user's module may decide the preparation: its class, or all of it if it brings the data."""
     if config.model_target.startswith("accelsweep."):
         return None
-    return config.model if config.brings_own_data else config.model_target
+    return config.model if config.data_from_module else config.model_target
 
 
 def _needs_no_preparation(config: SettingConfig) -> bool:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from accelsweep.config.setting import frozen_paths, placed_paths
+from accelsweep.config.setting import abbreviate_home, expand_home
 from accelsweep.config.site import Site
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.code_versions import CodeVersions
 from accelsweep.files import set_aside, sha256_file
 from accelsweep.measure.machine_state import fingerprint
 from accelsweep.plain_json import canonical_json
-from accelsweep.planning.source_digests import ImportPath, brings, source_digests, targets
+from accelsweep.planning.source_digests import ImportPath, is_user_package, measured_targets, source_digests
 from accelsweep.records.cleanup import remove_stale_files
 from accelsweep.records.file_lock import driver_started_at, live_lock
 from accelsweep.records.layout import SweepFolder
@@ -60,7 +60,7 @@ class CurrentConditions:
         """Return the fingerprint, read anew: the user may edit a source while a block runs."""
         version = self.versions.get(config)
         try:
-            sources = source_digests(targets(config), self._import_path(config))
+            sources = source_digests(measured_targets(config), self._import_path(config))
         except InputError:
             sources = {}  # a package was removed after planning: the run itself reports that better
         software = version.tree.software if version is not None else {}
@@ -90,7 +90,7 @@ class CurrentConditions:
         sources, software = node.sources, node.software
         if any(of_kind.jobs.container for of_kind in (site, *(site.of_kind(kind.name) for kind in site.kinds))):
             path = self._import_path(config)
-            sources, software = {name: digest for name, digest in sources.items() if brings(path, name)}, {}
+            sources, software = {name: digest for name, digest in sources.items() if is_user_package(path, name)}, {}
         relative = {key for key, text in _path_values(config.raw) if not text.startswith("/")}
         links = {key: target for key, target in node.links.items() if key in relative}
         return Fingerprint(hardware={}, software=software, builds={}, sources=sources, links=links)
@@ -105,10 +105,10 @@ class CurrentConditions:
         links = {}
         for key, text in _path_values(config.raw):
             if "/" in text or text in self._links_in_home:
-                path = self._home / placed_paths(text, self._home)
+                path = self._home / expand_home(text, self._home)
                 real = os.path.realpath(path)
                 if real != os.path.normpath(path):
-                    links[key] = frozen_paths(real, self._home)
+                    links[key] = abbreviate_home(real, self._home)
         return links
 
 
@@ -127,7 +127,7 @@ def reusable_runs(records: Iterable[Record], folder: SweepFolder, site: Site) ->
 
 
 def _cache_key(config: SettingConfig) -> str:
-    return canonical_json([config.accelerator, sorted(targets(config)), config.version_id])
+    return canonical_json([config.accelerator, sorted(measured_targets(config)), config.version_id])
 
 
 def _path_values(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

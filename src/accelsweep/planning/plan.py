@@ -1,13 +1,13 @@
-"""Make a plan from overrides, and write it down: the road's first step, for the command line and for Snakemake alike.
+"""Makes a plan from overrides and writes it: the first step of a sweep, for the command line and Snakemake alike.
 
-`make_plan` reads configs, the declared inventory and the sweep's earlier plan, never a record. It writes nothing, so
-that bad input leaves no trace. `write_plan` then writes blocks first and the manifest last.
+`make_plan` reads configs, the declared inventory and the sweep's previous plan, but no record, and writes nothing, so
+bad input leaves no trace. `write_plan` then writes the blocks and, last, the manifest.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,198 +15,41 @@ from pathlib import Path
 from accelsweep import registry
 from accelsweep.analysis.power import MIN_BLOCKS
 from accelsweep.config.setting import Setting
-from accelsweep.config.sweep_options import LOOKS, BlockOptions, Options
+from accelsweep.config.sweep_options import LOOKS, Options
 from accelsweep.config.versions import Version
-from accelsweep.errors import InputError
+from accelsweep.errors import DamagedFile, InputError
 from accelsweep.files import set_aside, write_bytes_atomically
-from accelsweep.planning import auto_batch_size, checked_grid, randomized_blocks
-from accelsweep.planning.checked_grid import CheckedGrid, Unsearched, VersionedGrid, grid_of, with_batches
-from accelsweep.planning.randomized_blocks import Cutting, Design, Past, design, paired_design, units
-from accelsweep.planning.source_digests import versions
+from accelsweep.planning import auto_batch_size
+from accelsweep.planning.checked_grid import (
+    BatchSearchNeeded,
+    CheckedGrid,
+    VersionedGrid,
+    grid_with_batch_sizes,
+    matches,
+    project_grid,
+)
+from accelsweep.planning.randomized_blocks import (
+    BlockDesign,
+    DesignInput,
+    block_design,
+    paired_block_design,
+    version_groups,
+)
+from accelsweep.planning.source_digests import core_versions
 from accelsweep.records.cleanup import refuse_obstacles
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, FoundBatch, Manifest, PlannedSetting, PlanPart
 from accelsweep.redaction import without_secrets
 from accelsweep.run_config import VERSION
 
-# The number of blocks of a sweep: as the config says, with added ones, decided by a pilot, or look by look.
-
-
-@dataclass(frozen=True)
-class BlocksAsked:
-    """The number of blocks, the part of a feature, and the profile, as `make_plan` takes them."""
-
-    add: int
-    decided: int | None
-    until_decided: bool
-    decided_at: Mapping[str, int] | None
-    profile: str | None
-    part: PlanPart | None = None
-
-
-def with_repeats(options: Options, before: Options | None, asked: BlocksAsked) -> Options:
-    """Return `options` with the number of blocks that the sweep is to have."""
-    if asked.part is not None:
-        return options.model_copy(update={"repeats": asked.part.repeats, "added_repeats": 0, "auto_repeats": False})
-    if asked.until_decided:
-        return _until_decided(options, before, asked)
-    if not options.auto_repeats:
-        return _with_added(options, before, asked.add)
-    if asked.add:
-        raise InputError(
-            f"--add-repeats {asked.add} and repeats=auto are two answers to one question: leave one out, or give the "
-            "number of repeats, as repeats=N"
-        )
-    kept = before.repeats if before and before.auto_repeats else options.repeats
-    return options.model_copy(update={"repeats": asked.decided or kept})
-
-
-def refuse_too_many(options: Options, settings: int) -> None:
-    """Raise InputError where a sweep of so many settings is larger than its limits: planning it would take minutes."""
-    limits, runs = options.limits, settings * options.repeats
-    mended = "give fewer, or raise"
-    if options.repeats > limits.max_repeats:
-        raise InputError(
-            f"{options.repeats} repeats of each setting are more than limits.max_repeats={limits.max_repeats}: "
-            f"{mended} it if you mean it"
-        )
-    if runs > limits.max_runs:
-        raise InputError(
-            f"{settings} settings with {options.repeats} repeats are {runs} runs, more than "
-            f"limits.max_runs={limits.max_runs}: {mended} it if you mean it"
-        )
-
-
-def _until_decided(options: Options, before: Options | None, asked: BlocksAsked) -> Options:
-    """Return `options` with the blocks of the present look: the first one, or that of the earlier plan."""
-    if options.auto_repeats or asked.add:
-        other = "repeats=auto" if options.auto_repeats else f"--add-repeats {asked.add}"
-        raise InputError(f"--until-decided and {other} are two answers to one question: leave one out")
-    if not options.looks:
-        raise InputError(f"repeats_most={options.repeats_most}: --until-decided takes {LOOKS[0]} blocks at least")
-    kept = before if before is not None and before.until_decided and before.repeats in options.looks else None
-    return options.model_copy(
-        update={
-            "until_decided": True,
-            "repeats": asked.decided or (kept.repeats if kept else options.looks[0]),
-            "decided_at": dict(asked.decided_at if asked.decided_at is not None else kept.decided_at if kept else {}),
-        }
-    )
-
-
-def _with_added(options: Options, before: Options | None, add: int) -> Options:
-    """Return `options` with the repeats that `--add-repeats` added, now and to the earlier plan.
-
-    Earlier additions stay while the config asks for the same number as it did then. So repeating the command without
-    `--add-repeats` resumes the larger sweep. A changed `repeats` states the wanted number anew.
-    """
-    kept = before.added_repeats if before and before.repeats - before.added_repeats == options.repeats else 0
-    return options.model_copy(update={"repeats": options.repeats + kept + add, "added_repeats": kept + add})
-
-
-# The blocks of a checked grid, and the manifest that holds both.
-
-
-def manifest_of(
-    sweep: str,
-    overrides: Sequence[str],
-    grid: CheckedGrid,
-    options: Options,
-    baseline: str | None,
-    blocks: Design,
-    sources: dict[str, str],
-    past: Past,
-    *,
-    compared: tuple[Version, ...] = (),
-    profile: str | None = None,
-    found_batches: tuple[FoundBatch, ...] = (),
-    searches_for: str | None = None,
-    part: PlanPart | None = None,
-) -> Manifest:
-    """Return the manifest of a grid and its blocks: the next revision, or that of the `past` where nothing changed."""
-    settings = grid.settings.values()
-    manifest = Manifest(
-        sweep=sweep,
-        revision=past.revision + 1,
-        experiment=grid.experiment,
-        overrides=tuple(overrides),
-        axes=grid.axes,
-        settings=tuple(
-            PlannedSetting(name=setting.name, axes=setting.axes, unsupported=setting.unsupported)
-            for setting in settings
-        ),
-        excluded=grid.excluded,
-        baseline=baseline,
-        blocks=blocks.planned,
-        options=options,
-        site=grid.site,
-        sources=sources,
-        versions=versions(),
-        compared=compared,
-        profile=profile,
-        found_batches=found_batches,
-        searches_for=searches_for,
-        parts={} if part is None else {part.command: part},
-    )
-    # Everyone may read a manifest, and it is copied to MLflow. The blocks hold the unmasked values for the runs.
-    manifest = Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
-    if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
-        return past.manifest
-    return manifest
-
-
-def once_each(block: BlockOptions) -> BlockOptions:
-    """Return the rules of blocks in which every setting runs once, those that others are compared with too."""
-    return block.model_copy(update={"baseline_runs": 1})
-
-
-def planned_blocks(
-    folder: SweepFolder,
-    grid: CheckedGrid,
-    options: Options,
-    baseline: str | None,
-    existing: Sequence[Block],
-    part: PlanPart | None,
-) -> Design:
-    """Return the blocks of a grid, which a feature may plan in its own way."""
-    if part is None or baseline is None:
-        return blocks_of(folder.name, grid, options, baseline, existing)
-    measured = frozenset(block.name for block in existing if folder.done(block.name).is_file())
-    task = _cutting(folder.name, grid, options, baseline)
-    return _planner_of(part)(task, part, existing, measured)
-
-
-def _planner_of(part: PlanPart) -> Callable[..., Design]:
-    """Return the function that plans the blocks of a sweep with this part."""
-    targets = (feature.plan_blocks for feature in registry.features() if feature.name == part.command)
-    planner: Callable[..., Design] = registry.load(next(filter(None, targets)))
-    return planner
-
-
-def blocks_of(
-    sweep: str, grid: CheckedGrid, options: Options, baseline: str | None, existing: Sequence[Block]
-) -> Design:
-    """Return the blocks of a grid: the `existing` ones that it still wants some runs of, and new ones."""
-    if baseline is None:
-        return Design((), ())
-    task = _cutting(sweep, grid, options, baseline)
-    if VERSION in grid.axes:
-        return paired_design(task, units(task.settings.values()), existing)
-    return design(task, existing)
-
-
-def _cutting(sweep: str, grid: CheckedGrid, options: Options, baseline: str) -> Cutting:
-    supported = {setting.name: setting for setting in grid.settings.values() if setting.unsupported is None}
-    return Cutting(sweep, supported, baseline, options, grid.site)
-
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan before it is written: the manifest, the blocks that no file holds yet, every setting with its config.
+    """A plan before it is written: the manifest, the blocks that have no file yet, every setting with its config.
 
-    `notes` are sentences for the user. `previous` is the revision that this one follows, None for the first. `damaged`
-    are files of the earlier plan that cannot be read. They are set aside when this plan is written. `versioned`
-    is the grid of the versions that are compared.
+    `notes` are sentences for the user. `previous` is the manifest that this one follows, None for the first. `damaged`
+    files of the previous plan cannot be read and are set aside when this plan is written. `versioned` is the grid of
+    the versions that are compared.
     """
 
     manifest: Manifest
@@ -223,121 +66,149 @@ class Plan:
         return self.manifest != self.previous or bool(self.new_blocks) or bool(self.damaged)
 
 
+@dataclass(frozen=True)
+class PreviousPlan:
+    """The plan on disk: `blocks` in the order in which they were planned, then those of still earlier plans.
+
+    `revision` is the number of the last revision, 0 if there was none. `damaged` files were not read.
+    """
+
+    manifest: Manifest | None
+    revision: int
+    blocks: tuple[Block, ...]
+    damaged: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def read_previous_plan(folder: SweepFolder) -> PreviousPlan:
+    """Return the plan in the sweep's folder, without reading any record; it is empty before the first plan."""
+    damaged: list[DamagedFile] = []
+    manifest = None
+    try:
+        manifest = Manifest.read(folder.manifest)
+    except FileNotFoundError:
+        pass
+    except DamagedFile as error:
+        damaged.append(error)
+    blocks = {}
+    for path in folder.blocks():
+        try:
+            blocks[path.stem] = Block.read(path)
+        except DamagedFile as error:
+            damaged.append(error)
+    planned = [block.name for block in manifest.blocks if block.name in blocks] if manifest else []
+    return PreviousPlan(
+        manifest=manifest,
+        revision=max([manifest.revision if manifest else 0, *folder.revisions()]),
+        blocks=tuple(blocks[name] for name in dict.fromkeys([*planned, *blocks])),
+        damaged=tuple(error.path for error in damaged),
+        notes=tuple(f"{error}; it is set aside and planned again" for error in damaged),
+    )
+
+
 def make_plan(
     home: Path,
     overrides: Sequence[str],
     *,
     name: str | None = None,
     add_repeats: int = 0,
-    decided: int | None = None,
+    total_repeats: int | None = None,
     until_decided: bool = False,
     decided_at: Mapping[str, int] | None = None,
     versioned: VersionedGrid | None = None,
     profile: str | None = None,
-    batches: auto_batch_size.Batches | None = None,
+    search_results: auto_batch_size.SearchResults | None = None,
     part: PlanPart | None = None,
 ) -> Plan:
     """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
 
-    `name` is the sweep's name, by default the config's `name`, else the experiment's. `add_repeats` adds so many whole
-    blocks to those of the earlier plan of this name. Later plans keep them while the config's `repeats` stays the same.
-    `decided` is the number of blocks that a pilot asks for, where `repeats` is `auto`; later plans keep it too. With
-    `until_decided` it is that of the next look, and `decided_at` are the settings that were decided before. `versioned`
-    is the grid of the versions that the sweep compares, the baseline first. `profile` is Snakemake's,
-    by default that of the earlier plan: advice repeats it. `batches` are those that searches have found for
-    `batch_size: auto`; the earlier plan's stay as they are. `part` is what a feature's command adds to the plan. Raises
-    InputError for anything that is wrong with the input, and Unsearched where batches have to be searched first.
+    `name` is the sweep's name, by default the config's `name`, else the experiment's. `add_repeats` adds blocks to the
+    previous plan of this name; later plans keep them while the config's `repeats` stays the same. `total_repeats` is
+    the number of blocks that a pilot asks for if `repeats` is `auto`; later plans keep it too. With `until_decided` it
+    is that of the next interim look, and `decided_at` are the settings decided so far. `versioned` is the grid of the
+    versions to compare, the baseline first. `profile` is Snakemake's, by default the previous plan's, so that printed
+    commands repeat it. `search_results` are the batches found for `batch_size: auto`; the previous plan's stay as they
+    are. `part` is what a feature's command adds to the plan.
+
+    Raises InputError for any fault in the input, and BatchSearchNeeded if batch sizes must be searched first.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, give repeats=N")
-    with _seldom_collected():
-        asked = BlocksAsked(add_repeats, decided, until_decided, decided_at, profile, part)
-        home = home.resolve()
-        return _made(home, overrides, _task(home, overrides, name, versioned, batches or {}), asked)
+    home = home.resolve()
+    with _raised_gc_threshold():
+        grid, sources = (versioned.grid, versioned.sources) if versioned else project_grid(home, overrides, {})
+        folder = _sweep_folder(home, name, grid)
+        previous = read_previous_plan(folder)
+        before = previous.manifest
+        if before is None:
+            _refuse_reserved_name(folder)
+        batches = {batch.search: batch for batch in before.found_batches} if before else {}
+        if auto_batch_size.required_searches(grid.points, grid.settings.values()):
+            if versioned:
+                raise InputError("batch_size=auto could give each version another batch: give batch_size a number")
+            grid, sources, batches = grid_with_batch_sizes(home, overrides, folder.name, batches, search_results or {})
+        if part is not None:
+            repeats = {"repeats": part.repeats, "added_repeats": 0, "auto_repeats": False}
+            options = grid.options.model_copy(update=repeats)
+        else:
+            requested = RepeatRequest(add_repeats, total_repeats, until_decided, decided_at)
+            options = with_repeats(grid.options, before.options if before else None, requested)
+        refuse_too_many(options, len(grid.settings))
+        for report_options in registry.loaded("report_options"):
+            options = options.model_copy(update={"report": report_options(options.report, home)})
+        baseline, baseline_notes = choose_baseline(grid)
+        if versioned:  # each setting has a baseline of its own, and none is in every block
+            options, baseline_notes = _with_one_baseline_run(options), ()
+        blocks = design_blocks(folder, grid, options, baseline, previous.blocks, part)
+        manifest = build_manifest(
+            folder.name,
+            overrides,
+            grid,
+            options,
+            baseline,
+            blocks,
+            sources,
+            previous,
+            compared=tuple(tree.version for tree in versioned.trees) if versioned else (),
+            profile=_profile(profile, before),
+            found_batches=tuple(batches.values()),
+            part=part,
+        )
+        searches = auto_batch_size.required_searches(grid.points, grid.settings.values())
+        search_notes = auto_batch_size.search_notes(batches[name] for name in searches if name in batches)
+        notes = (*grid.notes, *baseline_notes, *search_notes, *_pilot_note(options), *previous.notes)
+        return Plan(manifest, blocks.new, tuple(grid.settings.values()), notes, before, previous.damaged, versioned)
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """Look for cycles of garbage seldom: thousands of settings hold none, and each look goes through all of them."""
-    usual = gc.get_threshold()
-    gc.set_threshold(100_000, *usual[1:])
+def _raised_gc_threshold() -> Iterator[None]:
+    """Raise the GC threshold while expanding large grids: their thousands of settings hold no reference cycles."""
+    threshold = gc.get_threshold()
+    gc.set_threshold(100_000, *threshold[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*usual)
+        gc.set_threshold(*threshold)
 
 
-@dataclass(frozen=True)
-class _Task:
-    """A sweep to be planned: its grid, that grid's sources, its versions, and what earlier plans left in its folder.
-
-    `batches` are those to keep, by their searches.
-    """
-
-    folder: SweepFolder
-    past: randomized_blocks.Past
-    grid: CheckedGrid
-    sources: dict[str, str]
-    versioned: VersionedGrid | None
-    batches: dict[str, FoundBatch]
-
-
-def _task(
-    home: Path,
-    overrides: Sequence[str],
-    name: str | None,
-    versioned: VersionedGrid | None,
-    batches: auto_batch_size.Batches,
-) -> _Task:
-    grid, sources = (versioned.grid, versioned.sources) if versioned else grid_of(home, overrides, {})
+def _sweep_folder(home: Path, name: str | None, grid: CheckedGrid) -> SweepFolder:
     default = (grid.experiment or "sweep").replace("/", "-")
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
     refuse_obstacles(folder)
-    past = randomized_blocks.read(folder)
-    reserved = (name for feature in registry.features() for name in feature.reserved_names)
-    if folder.name in reserved and past.manifest is None:
+    return folder
+
+
+def _refuse_reserved_name(folder: SweepFolder) -> None:
+    if folder.name in (name for feature in registry.features() for name in feature.reserved_names):
         raise InputError(
             f"the name {folder.name!r} is taken: `accelsweep {folder.name}` writes there. Try --name my-{folder.name}"
         )
-    kept = {one.search: one for one in past.manifest.found_batches} if past.manifest else {}
-    if auto_batch_size.searches_of(grid.points, grid.settings.values()):
-        if versioned:
-            raise InputError("batch_size=auto could give each version another batch: give batch_size a number")
-        grid, sources, kept = with_batches(home, overrides, folder.name, kept, batches)
-    return _Task(folder, past, grid, sources, versioned, kept)
 
 
-def _made(home: Path, overrides: Sequence[str], task: _Task, asked: BlocksAsked) -> Plan:
-    grid, past = task.grid, task.past
-    options = with_repeats(grid.options, past.manifest.options if past.manifest else None, asked)
-    refuse_too_many(options, len(grid.settings))
-    for planned in registry.loaded("report_options"):
-        options = options.model_copy(update={"report": planned(options.report, home)})
-    baseline, notes = choose_baseline(grid)
-    if task.versioned:  # each setting has a baseline of its own, and none of them stands in every block
-        options, notes = options.model_copy(update={"block": once_each(options.block)}), ()
-    blocks = planned_blocks(task.folder, grid, options, baseline, past.blocks, asked.part)
-    manifest = manifest_of(
-        task.folder.name,
-        overrides,
-        grid,
-        options,
-        baseline,
-        blocks,
-        task.sources,
-        past,
-        compared=tuple(tree.version for tree in task.versioned.trees) if task.versioned else (),
-        profile=_profile(asked.profile, past.manifest),
-        found_batches=tuple(task.batches.values()),
-        part=asked.part,
-    )
-    notes = (*grid.notes, *notes, *_batch_notes(task), *_pilot_note(options), *past.notes)
-    return Plan(manifest, blocks.new, tuple(grid.settings.values()), notes, past.manifest, past.damaged, task.versioned)
-
-
-def _batch_notes(task: _Task) -> tuple[str, ...]:
-    names = auto_batch_size.searches_of(task.grid.points, tuple(task.grid.settings.values()))
-    return auto_batch_size.notes_on(task.batches[name] for name in names if name in task.batches)
+def _profile(given: str | None, before: Manifest | None) -> str | None:
+    if given is None:
+        return before.profile if before else None
+    return given if given != "local" else None
 
 
 def _pilot_note(options: Options) -> tuple[str, ...]:
@@ -349,10 +220,167 @@ def _pilot_note(options: Options) -> tuple[str, ...]:
     )
 
 
-def write_plan(home: Path, plan: Plan) -> SweepFolder:
-    """Write the new parts of a plan and return the sweep's folder; existing blocks are never written again.
+def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
+    """Return the first supported setting that `baseline:` matches, else the first supported one, and notes about it."""
+    supported = [setting for setting in grid.settings.values() if setting.unsupported is None]
+    if not supported:
+        return None, ("nothing will be measured, because no setting of this grid can run here",)
+    wanted = grid.options.baseline
+    matching = (setting.name for setting in supported if wanted and matches(wanted, grid.points[setting.name]))
+    if (name := next(matching, None)) is not None:
+        return name, ()
+    first = supported[0]
+    why = f"no supported setting matches baseline {wanted}" if wanted else "no baseline is named"
+    return first.name, (f"{why}: speed-ups are relative to the first supported setting, {first.axes or first.name}",)
 
-    Damaged files of the earlier plan are set aside under another name. The revision before this one is kept.
+
+@dataclass(frozen=True)
+class RepeatRequest:
+    """The number of blocks that the caller of `make_plan` asks for."""
+
+    add: int
+    total: int | None
+    until_decided: bool
+    decided_at: Mapping[str, int] | None
+
+
+def with_repeats(options: Options, before: Options | None, requested: RepeatRequest) -> Options:
+    """Return `options` with the number of blocks of the sweep; `before` are the options of the previous plan."""
+    add = requested.add
+    if requested.until_decided:
+        return _until_decided(options, before, requested)
+    if options.auto_repeats:
+        if add:
+            raise InputError(
+                f"--add-repeats {add} and repeats=auto are two answers to one question: leave one out, or give the "
+                "number of repeats, as repeats=N"
+            )
+        pilot_or_known = before.repeats if before and before.auto_repeats else options.repeats
+        return options.model_copy(update={"repeats": requested.total or pilot_or_known})
+    # Earlier additions stay while the config's `repeats` does, so the command without `--add-repeats` resumes the
+    # larger sweep.
+    added = before.added_repeats if before and before.repeats - before.added_repeats == options.repeats else 0
+    return options.model_copy(update={"repeats": options.repeats + added + add, "added_repeats": added + add})
+
+
+def _until_decided(options: Options, before: Options | None, requested: RepeatRequest) -> Options:
+    """Return `options` with the blocks of the current look: the first one, or that of the previous plan."""
+    if options.auto_repeats or requested.add:
+        other = "repeats=auto" if options.auto_repeats else f"--add-repeats {requested.add}"
+        raise InputError(f"--until-decided and {other} are two answers to one question: leave one out")
+    if not options.looks:
+        raise InputError(f"repeats_most={options.repeats_most}: --until-decided takes {LOOKS[0]} blocks at least")
+    continued = before if before is not None and before.until_decided and before.repeats in options.looks else None
+    decided_at = requested.decided_at
+    if decided_at is None:
+        decided_at = continued.decided_at if continued else {}
+    return options.model_copy(
+        update={
+            "until_decided": True,
+            "repeats": requested.total or (continued.repeats if continued else options.looks[0]),
+            "decided_at": dict(decided_at),
+        }
+    )
+
+
+def refuse_too_many(options: Options, settings: int) -> None:
+    """Raise InputError if a sweep of so many settings exceeds its limits: planning it would take minutes."""
+    limits, runs = options.limits, settings * options.repeats
+    if options.repeats > limits.max_repeats:
+        raise InputError(
+            f"{options.repeats} repeats of each setting are more than limits.max_repeats={limits.max_repeats}: "
+            "give fewer, or raise it if you mean it"
+        )
+    if runs > limits.max_runs:
+        raise InputError(
+            f"{settings} settings with {options.repeats} repeats are {runs} runs, more than "
+            f"limits.max_runs={limits.max_runs}: give fewer, or raise it if you mean it"
+        )
+
+
+def _with_one_baseline_run(options: Options) -> Options:
+    """Return `options` with blocks in which every setting runs once, baselines too."""
+    return options.model_copy(update={"block": options.block.model_copy(update={"baseline_runs": 1})})
+
+
+def design_blocks(
+    folder: SweepFolder,
+    grid: CheckedGrid,
+    options: Options,
+    baseline: str | None,
+    existing: Sequence[Block],
+    part: PlanPart | None = None,
+) -> BlockDesign:
+    """Return the blocks of a grid: the `existing` ones of which some runs are still wanted, and new ones.
+
+    The feature that `part` belongs to designs its own.
+    """
+    if baseline is None:
+        return BlockDesign((), ())
+    supported = {name: setting for name, setting in grid.settings.items() if setting.unsupported is None}
+    task = DesignInput(folder.name, supported, baseline, options, grid.site)
+    if part is not None:
+        planners = (feature.plan_blocks for feature in registry.features() if feature.name == part.command)
+        finished = frozenset(block.name for block in existing if folder.done(block.name).is_file())
+        design: BlockDesign = registry.load(next(filter(None, planners)))(task, part, existing, finished)
+        return design
+    if VERSION in grid.axes:
+        return paired_block_design(task, version_groups(supported.values()), existing)
+    return block_design(task, existing)
+
+
+def build_manifest(
+    sweep: str,
+    overrides: Sequence[str],
+    grid: CheckedGrid,
+    options: Options,
+    baseline: str | None,
+    blocks: BlockDesign,
+    sources: dict[str, str],
+    previous: PreviousPlan,
+    *,
+    compared: tuple[Version, ...] = (),
+    profile: str | None = None,
+    found_batches: tuple[FoundBatch, ...] = (),
+    searches_for: str | None = None,
+    part: PlanPart | None = None,
+) -> Manifest:
+    """Return the manifest of a grid and its blocks: the next revision, or the previous one if nothing changed."""
+    manifest = Manifest(
+        sweep=sweep,
+        revision=previous.revision + 1,
+        experiment=grid.experiment,
+        overrides=tuple(overrides),
+        axes=grid.axes,
+        settings=tuple(
+            PlannedSetting(name=setting.name, axes=setting.axes, unsupported=setting.unsupported)
+            for setting in grid.settings.values()
+        ),
+        excluded=grid.excluded,
+        baseline=baseline,
+        blocks=blocks.planned,
+        options=options,
+        site=grid.site,
+        sources=sources,
+        versions=core_versions(),
+        compared=compared,
+        profile=profile,
+        found_batches=found_batches,
+        searches_for=searches_for,
+        parts={} if part is None else {part.command: part},
+    )
+    # A manifest is world-readable and copied to MLflow; the blocks hold the unmasked values for the runs.
+    manifest = Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
+    before = previous.manifest
+    if before and manifest.model_copy(update={"revision": before.revision}) == before:
+        return before
+    return manifest
+
+
+def write_plan(home: Path, plan: Plan) -> SweepFolder:
+    """Write the new parts of a plan and return the sweep's folder; existing blocks are never rewritten.
+
+    Damaged files of the previous plan are renamed. The previous revision of the manifest is kept.
     """
     folder = SweepFolder(home, plan.manifest.sweep)
     for path in plan.damaged:
@@ -368,64 +396,22 @@ def write_plan(home: Path, plan: Plan) -> SweepFolder:
     return folder
 
 
-def _profile(given: str | None, past: Manifest | None) -> str | None:
-    if given is None:
-        return past.profile if past else None
-    return given if given != "local" else None
+# The first phase of a sweep with `batch_size: auto` is a sweep NAME-frontier with a search for each of its settings.
 
 
-def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
-    """Return the first supported setting that `baseline:` matches, else the first supported one, and notes about it."""
-    supported = [setting for setting in grid.settings.values() if setting.unsupported is None]
-    if not supported:
-        return None, ("nothing will be measured, because no setting of this grid can run here",)
-    wanted = grid.options.baseline
-    matching = [
-        setting.name for setting in supported if wanted and checked_grid.matches(wanted, grid.points[setting.name])
-    ]
-    if matching:
-        return matching[0], ()
-    first = supported[0]
-    why = f"no supported setting matches baseline {wanted}" if wanted else "no baseline is named"
-    return first.name, (f"{why}: speed-ups are relative to the first supported setting, {first.axes or first.name}",)
-
-
-# The first phase of a sweep with `batch_size: auto`: a sweep NAME-frontier, with a search for each of its settings.
-
-
-def search_folder(home: Path, sweep: str) -> SweepFolder:
-    """Return the folder of the sweep that searches for the batches of `sweep`."""
+def batch_search_folder(home: Path, sweep: str) -> SweepFolder:
+    """Return the folder of the sweep that searches for the batch sizes of `sweep`."""
     return SweepFolder(home, f"{sweep}-frontier")
 
 
-def search_plan(home: Path, wanted: Unsearched) -> Plan:
-    """Return the plan of the first phase: the searches that are left, beside those that were planned before."""
-    folder = search_folder(home, wanted.sweep)
-    past = randomized_blocks.read(folder)
-    before = {setting.name for setting in past.manifest.settings} if past.manifest else set()
-    settings = {name: setting for name, setting in wanted.searches.items() if name in wanted.left or name in before}
-    axes = tuple(next(iter(settings.values())).axes)
-    options = _options(wanted.grid.options)
-    grid = replace(wanted.grid, axes=axes, points={}, settings=settings, excluded=(), options=options)
-    baseline = next(iter(settings))
-    blocks = blocks_of(folder.name, grid, options, baseline, past.blocks)
-    manifest = manifest_of(
-        folder.name,
-        wanted.overrides,
-        grid,
-        options,
-        baseline,
-        blocks,
-        wanted.sources,
-        past,
-        searches_for=wanted.sweep,
-    )
-    return Plan(manifest, blocks.new, tuple(settings.values()), past.notes, past.manifest, past.damaged)
-
-
-def _options(given: Options) -> Options:
-    """Return the settings of the sweep with one search of each setting, and without what is said of its rates."""
-    return given.model_copy(
+def batch_search_plan(home: Path, needed: BatchSearchNeeded) -> Plan:
+    """Return the plan of the first phase: the pending searches, and those planned before."""
+    folder = batch_search_folder(home, needed.sweep)
+    previous = read_previous_plan(folder)
+    before = {setting.name for setting in previous.manifest.settings} if previous.manifest else set()
+    settings = {name: setting for name, setting in needed.searches.items() if name in needed.pending or name in before}
+    baseline, first = next(iter(settings.items()))
+    options = _with_one_baseline_run(needed.grid.options).model_copy(
         update={
             "repeats": 1,
             "added_repeats": 0,
@@ -433,8 +419,21 @@ def _options(given: Options) -> Options:
             "until_decided": False,
             "decided_at": {},
             "baseline": {},
-            "block": once_each(given.block),
             "report": {},
-            "analysis": given.analysis.model_copy(update={"rate": None}),
+            "analysis": needed.grid.options.analysis.model_copy(update={"rate": None}),
         }
     )
+    grid = replace(needed.grid, axes=tuple(first.axes), points={}, settings=settings, excluded=(), options=options)
+    blocks = design_blocks(folder, grid, options, baseline, previous.blocks)
+    manifest = build_manifest(
+        folder.name,
+        needed.overrides,
+        grid,
+        options,
+        baseline,
+        blocks,
+        needed.sources,
+        previous,
+        searches_for=needed.sweep,
+    )
+    return Plan(manifest, blocks.new, tuple(settings.values()), previous.notes, previous.manifest, previous.damaged)

@@ -1,7 +1,6 @@
-"""The code that a sweep measures: digests of the `_target_`s, found without importing any of them.
+"""Digests of the code that a sweep measures: the packages of its `_target_`s, located without importing them.
 
-Modules in the working directory are followed further, because they often import each other. Imports by name at run time
-are not seen.
+The user's modules are followed to the user's modules that they import. Imports by name at run time are not seen.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import metadata
@@ -28,14 +27,24 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.run_config import SettingConfig
 from accelsweep.tasks import task_of
 
-# The origin of a run's modules: the working directory, or the tree of a version in the place of a checkout.
+WORKLOADS_PACKAGE = "accelsweep.workloads"
+
+WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
+"""The folder of the built-in models and data."""
+
+_FEATURES = "accelsweep.features."
+
+_SOURCE_SUFFIXES = frozenset({".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"})
+
+_BY_VERSION = ("torch", "lightning", "hydra-core", "snakemake")
+"""Distributions that are identified by their version instead of a digest."""
 
 
 @dataclass(frozen=True)
 class ImportPath:
-    """The user's `folders`, which come first, and the folders of the interpreter's own path that follow.
+    """The import path of a run: the user's `folders`, then `rest`, the interpreter's own entries.
 
-    `tree` is what a version's modules must lie in; None where the working directory is read.
+    `tree` is what a version's modules must lie in; None if the working directory is measured.
     """
 
     folders: tuple[Path, ...]
@@ -48,70 +57,60 @@ class ImportPath:
         return cls((home,), tuple(entry for entry in sys.path if entry))
 
     @classmethod
-    def of_tree(cls, tree: Path, checkout: Path, place: str, path: Iterable[str] | None = None) -> ImportPath:
+    def of_tree(cls, tree: Path, checkout: Path, place: str) -> ImportPath:
         """Return the path of a run of the version in `tree`, which replaces the repository `checkout`.
 
-        `place` is the working directory below both. `path` is the interpreter's path, by default this one's.
+        `place` is the working directory below both.
         """
-        entries = [Path(entry or os.curdir).absolute() for entry in (sys.path if path is None else path)]
-        replaced = [entry for entry in entries if _is_replaced(entry, checkout, tree)]
-        own = [tree / entry.relative_to(checkout) for entry in replaced]
-        usual = [tree / place, tree / place / "src", *own]
+        entries = [Path(entry or os.curdir).absolute() for entry in sys.path]
+        replaced = [
+            entry
+            for entry in entries
+            if _is_within(entry, checkout)
+            and not in_installed(entry.relative_to(checkout))
+            and not _is_within(entry, tree)
+        ]
+        folders = [tree / place, tree / place / "src", *(tree / entry.relative_to(checkout) for entry in replaced)]
         rest = tuple(str(entry) for entry in entries if entry not in replaced)
-        return cls(tuple(folder for folder in dict.fromkeys(usual) if folder.is_dir()), rest, tree)
+        return cls(tuple(folder for folder in dict.fromkeys(folders) if folder.is_dir()), rest, tree)
 
     @property
     def entries(self) -> list[str]:
         """All entries in order."""
         return [*map(str, self.folders), *self.rest]
 
-    def is_users(self, place: Path) -> bool:
+    def is_user_code(self, path: Path) -> bool:
         """Return whether a module's file or folder lies in one of the user's folders, and pip did not put it there."""
-        return any(folder in place.parents for folder in self.folders) and not in_installed(self._below(place))
-
-    def _below(self, place: Path) -> Path:
-        return next((place.relative_to(folder) for folder in self.folders if folder in place.parents), place)
+        folder = next((folder for folder in self.folders if folder in path.parents), None)
+        return folder is not None and not in_installed(path.relative_to(folder))
 
 
-def _is_replaced(entry: Path, checkout: Path, tree: Path) -> bool:
-    inside = entry == checkout or checkout in entry.parents
-    return inside and not in_installed(entry.relative_to(checkout)) and not (entry == tree or tree in entry.parents)
+def _is_within(path: Path, folder: Path) -> bool:
+    return path == folder or folder in path.parents
 
 
-def path_of_version(folder: SweepFolder, known: Tree) -> ImportPath:
-    """Return the path of the runs of a version whose tree lies in the sweep's folder."""
-    if not known.checkout:
+def version_import_path(folder: SweepFolder, tree: Tree) -> ImportPath:
+    """Return the import path of the runs of a version whose tree lies in the sweep's folder."""
+    if not tree.checkout:
         return ImportPath.of_home(folder.home)
-    return ImportPath.of_tree(folder.version(known.version.id), Path(known.checkout), known.place)
+    return ImportPath.of_tree(folder.version(tree.version.id), Path(tree.checkout), tree.place)
 
 
-OWN_WORKLOADS = "accelsweep.workloads"
-
-WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
-"""The folder of our own models and data."""
-
-_FEATURES = "accelsweep.features."
-
-SOURCE_SUFFIXES = frozenset({".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"})
-
-_NAMED_BY_VERSION = ("torch", "lightning", "hydra-core", "snakemake")
-
-
-def versions() -> dict[str, str]:
-    """Return the installed versions of accelsweep and of its foundations."""
-    found = {"accelsweep": __version__}
-    for name in _NAMED_BY_VERSION:
+def core_versions() -> dict[str, str]:
+    """Return the installed versions of accelsweep and of the distributions that are not digested."""
+    versions = {"accelsweep": __version__}
+    for name in _BY_VERSION:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
-def targets(config: SettingConfig) -> Iterator[tuple[str, str]]:
-    """Yield the dotted key and the value of every text under `_target_`, and what else decides what is measured.
+def measured_targets(config: SettingConfig) -> Iterator[tuple[str, str]]:
+    """Yield dotted key and value of each `_target_`, and of other modules that decide what is measured.
 
-    That is the module of a task that a feature brings, and the library behind a class of ours.
+    These are the module of a feature's task, and the library behind one of our classes.
     """
     yield from ((key, target) for key, target in stated_targets(config) if isinstance(target, str))
     task = task_of(config.task, config.raw)
@@ -123,128 +122,130 @@ def targets(config: SettingConfig) -> Iterator[tuple[str, str]]:
 
 
 def stated_targets(config: SettingConfig) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted key and the value, whatever it is, of every `_target_` below what is a user's to state."""
-    places = {"model": config.model, "data": config.data, "optimizer": config.optimizer, "trainer": config.trainer}
-    for key, value in places.items():
-        yield from _stated(value or {}, key)
+    """Yield dotted key and value, of whatever type, of each `_target_` in the parts of a config that hold any."""
+    parts = {"model": config.model, "data": config.data, "optimizer": config.optimizer, "trainer": config.trainer}
+    for key, value in parts.items():
+        yield from _targets_in(value or {}, key)
 
 
-def _stated(value: Mapping[str, Any] | Sequence[Any], key: str) -> Iterator[tuple[str, Any]]:
+def _targets_in(value: Mapping[str, Any] | Sequence[Any], key: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and "_target_" in value:
         yield f"{key}._target_", value["_target_"]
     items = value.items() if isinstance(value, Mapping) else enumerate(value)
     for name, item in items:
         if isinstance(item, Mapping | list | tuple):
-            yield from _stated(item, f"{key}.{name}")
+            yield from _targets_in(item, f"{key}.{name}")
 
 
-def source_digests(wanted: Iterable[tuple[str, str]], path: ImportPath) -> dict[str, str]:
-    """Return a digest of the source files of each top-level package among the `(key, target)` pairs `wanted`.
+def source_digests(targets: Iterable[tuple[str, str]], path: ImportPath) -> dict[str, str]:
+    """Return a digest of the source files of each top-level package among the `(key, target)` pairs.
 
-    The user's folders come first on the path, as they do when a run starts. Modules there that those import have
-    entries of their own. Packages that `versions` covers are left out. Of accelsweep itself our workloads and the
-    measured features count. An installed distribution counts with its list of files and their hashes. Raises
-    InputError for a package that is nowhere to be found.
+    The user's folders come first on the path, as in a run. The user's modules that those import have entries of their
+    own. Of accelsweep itself the workloads and the measured features count. An installed distribution counts with its
+    list of files and their hashes. Raises InputError for a package that is not found.
     """
     digests: dict[str, str] = {}
-    waiting = list(wanted)
-    while waiting:
-        key, target = waiting.pop()
+    pending = list(targets)
+    while pending:
+        key, target = pending.pop()
         package = target.partition(".")[0]
-        if package in digests or package in _NAMED_BY_VERSION:
+        if package in digests or package in _BY_VERSION:
             continue
-        if package == "accelsweep" and not brings(path, package):
-            digests[OWN_WORKLOADS] = _digest_of_folder(WORKLOADS)
+        if package == "accelsweep" and not is_user_package(path, package):
+            digests[WORKLOADS_PACKAGE] = _folder_digest(WORKLOADS)
             if target.startswith(_FEATURES):
                 name = target.removeprefix(_FEATURES).partition(".")[0]
-                digests[_FEATURES + name] = _digest_of_folder(WORKLOADS.with_name("features") / name)
+                digests[_FEATURES + name] = _folder_digest(WORKLOADS.with_name("features") / name)
             continue
-        spec = _find(package, key, target, path)
+        spec = _required_spec(package, key, target, path)
         digests[package] = _digest(spec, package)
-        waiting += [(f"import in {package}", name) for name in _imported_from(path, spec)]
+        pending += [(f"import in {package}", name) for name in _imported_user_packages(path, spec)]
     return dict(sorted(digests.items()))
 
 
-def _find(package: str, key: str, target: str, path: ImportPath) -> ModuleSpec:
-    spec = find_package(package, path)
+def _required_spec(package: str, key: str, target: str, path: ImportPath) -> ModuleSpec:
+    spec = package_spec(package, path)
     if spec is None and package not in sys.builtin_module_names:
         home = path.folders[0]
-        near = nearest(package, [entry.stem for entry in home.iterdir() if entry.suffix == ".py" or entry.is_dir()])
+        hint = nearest(package, [entry.stem for entry in home.iterdir() if entry.suffix == ".py" or entry.is_dir()])
         raise InputError(
-            f"{key}={target}: there is no module or package '{package}'{near}, neither in {home} nor installed; "
+            f"{key}={target}: there is no module or package '{package}'{hint}, neither in {home} nor installed; "
             "`_target_` is package.module.Class"
         )
     return spec or ModuleSpec(package, None)
 
 
-def brings(path: ImportPath, package: str) -> bool:
-    """Return whether a package, or that of a module, lies in one of the user's folders."""
-    spec = find_package(package.partition(".")[0], path)
-    return spec is not None and any(map(path.is_users, places_of(spec)))
-
-
-def lies_below(folder: Path, package: str, path: ImportPath) -> bool:
-    """Return whether a package lies below `folder`, where pip did not put it."""
-    spec = find_package(package, path)
-    places = places_of(spec) if spec is not None else []
-    return any(folder in place.parents and not in_installed(place.relative_to(folder)) for place in places)
-
-
-def find_package(package: str, path: ImportPath) -> ModuleSpec | None:
-    """Return where a package lies, also one whose editable installation brings a finder of its own."""
-    found = PathFinder.find_spec(package, path.entries)
+def package_spec(package: str, path: ImportPath) -> ModuleSpec | None:
+    """Return where a package lies, including one whose editable installation brings a finder of its own."""
+    spec = PathFinder.find_spec(package, path.entries)
     others = (finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_spec"))
-    return found or next(filter(None, (finder.find_spec(package, None) for finder in others)), None)
+    return spec or next(filter(None, (finder.find_spec(package, None) for finder in others)), None)
 
 
-def _imported_from(path: ImportPath, spec: ModuleSpec) -> list[str]:
-    """Return the user's modules and packages that the sources of a package import, in order."""
-    if is_installed(spec):
+def spec_paths(spec: ModuleSpec | None) -> list[Path]:
+    """Return the folders of a package or the file of a module; empty if it has neither."""
+    if spec is None:
         return []
-    texts = (source.read_bytes() for source in _source_files(spec) if source.suffix == ".py")
-    return [name for name in sorted(set().union(*map(_imports, texts))) if _lies_in(path, name)]
-
-
-def _lies_in(path: ImportPath, name: str) -> bool:
-    if not any((folder / f"{name}.py").exists() or (folder / name).is_dir() for folder in path.folders):
-        return False
-    spec = find_package(name, path)
-    return spec is not None and any(map(path.is_users, places_of(spec))) and not is_installed(spec)
-
-
-@lru_cache(maxsize=4096)
-def _imports(source: bytes) -> frozenset[str]:
-    """Return the top-level names that a module imports absolutely; none for an unreadable module."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return frozenset()
-    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
-    names += [node.module for node in froms if node.module]
-    return frozenset(name.partition(".")[0] for name in names)
-
-
-def _digest(spec: ModuleSpec, package: str) -> str:
-    if is_installed(spec):
-        for distribution in _distributions().get(package, []):
-            if record := metadata.distribution(distribution).read_text("RECORD"):
-                return sha256_text("\n".join(sorted(line for line in record.splitlines() if ".py," in line)))
-    if spec.submodule_search_locations:
-        return sha256_text("\n".join(_digest_of_folder(folder) for folder in places_of(spec)))
-    return hashlib.sha256(places_of(spec)[0].read_bytes()).hexdigest() if places_of(spec) else "built in"
-
-
-def places_of(spec: ModuleSpec) -> list[Path]:
-    """Return the folders of a package, the file of a module, or nothing if it has neither."""
     if spec.submodule_search_locations:
         return [Path(folder) for folder in spec.submodule_search_locations]
     return [Path(spec.origin)] if spec.has_location and spec.origin else []
 
 
-def is_installed(spec: ModuleSpec) -> bool:
-    """Return whether a package lies among those that pip installed."""
-    return any(map(in_installed, places_of(spec)))
+def is_user_package(path: ImportPath, name: str) -> bool:
+    """Return whether a package, or that of a module, lies in one of the user's folders."""
+    return any(map(path.is_user_code, spec_paths(package_spec(name.partition(".")[0], path))))
+
+
+def is_package_below(folder: Path, package: str, path: ImportPath) -> bool:
+    """Return whether a package lies below `folder` and pip did not put it there."""
+    places = spec_paths(package_spec(package, path))
+    return any(folder in place.parents and not in_installed(place.relative_to(folder)) for place in places)
+
+
+def _is_installed(spec: ModuleSpec) -> bool:
+    return any(map(in_installed, spec_paths(spec)))
+
+
+def _imported_user_packages(path: ImportPath, spec: ModuleSpec) -> list[str]:
+    """Return the user's modules and packages that the sources of a package import, sorted."""
+    if _is_installed(spec):
+        return []
+    names = set().union(*(_imports(file.read_bytes()) for file in _source_files(spec_paths(spec), {".py"})))
+    return [name for name in sorted(names) if _is_user_module(path, name)]
+
+
+def _is_user_module(path: ImportPath, name: str) -> bool:
+    if not any((folder / f"{name}.py").exists() or (folder / name).is_dir() for folder in path.folders):
+        return False  # cheaper than a look-up on the whole path
+    spec = package_spec(name, path)
+    return spec is not None and any(map(path.is_user_code, spec_paths(spec))) and not _is_installed(spec)
+
+
+@lru_cache(maxsize=4096)
+def _imports(source: bytes) -> frozenset[str]:
+    """Return the top-level names that a module imports absolutely; empty for a module that cannot be parsed."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return frozenset()
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names.append(node.module)
+    return frozenset(name.partition(".")[0] for name in names)
+
+
+def _digest(spec: ModuleSpec, package: str) -> str:
+    if _is_installed(spec):
+        for distribution in _distributions().get(package, []):
+            if record := metadata.distribution(distribution).read_text("RECORD"):
+                return sha256_text("\n".join(sorted(line for line in record.splitlines() if ".py," in line)))
+    paths = spec_paths(spec)
+    if spec.submodule_search_locations:
+        return sha256_text("\n".join(map(_folder_digest, paths)))
+    return hashlib.sha256(paths[0].read_bytes()).hexdigest() if paths else "built in"
 
 
 @cache
@@ -252,18 +253,16 @@ def _distributions() -> Mapping[str, list[str]]:
     return metadata.packages_distributions()
 
 
-def _source_files(spec: ModuleSpec) -> list[Path]:
-    return [path for place in places_of(spec) for path in (_below(place) if place.is_dir() else [place])]
+def _source_files(places: Iterable[Path], suffixes: Collection[str] = _SOURCE_SUFFIXES) -> Iterator[Path]:
+    for place in places:
+        files = sorted(place.rglob("*")) if place.is_dir() else [place]
+        yield from (file for file in files if file.suffix in suffixes and file.is_file())
 
 
-def _below(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix in SOURCE_SUFFIXES and path.is_file())
-
-
-def _digest_of_folder(folder: Path) -> str:
+def _folder_digest(folder: Path) -> str:
     """Return one digest of the names and contents of all source files below `folder`."""
     lines = [
-        f"{path.relative_to(folder).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-        for path in _below(folder)
+        f"{file.relative_to(folder).as_posix()} {hashlib.sha256(file.read_bytes()).hexdigest()}"
+        for file in _source_files([folder])
     ]
     return sha256_text("\n".join(lines))

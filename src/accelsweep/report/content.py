@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from accelsweep import registry
-from accelsweep.config.setting import axes_in_words
+from accelsweep.config.setting import describe_axes
 from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Certainty, Choice, Findings, Recommendation, SettingFinding
@@ -157,7 +157,7 @@ def _with_prose_labels(findings: Findings) -> Findings:
     settings = []
     for setting in findings.settings:
         hardware = f", {setting.hardware}" if names[setting.setting] > 1 else ""
-        settings.append(setting.model_copy(update={"label": axes_in_words(setting.axes) + hardware}))
+        settings.append(setting.model_copy(update={"label": describe_axes(setting.axes) + hardware}))
     return findings.model_copy(update={"settings": tuple(settings)})
 
 

@@ -17,7 +17,7 @@ from accelsweep.records.run_record import doubt_description
 from accelsweep.registry import Feature
 from accelsweep.report import units as fmt
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
-from accelsweep.tasks import SIZES
+from accelsweep.tasks import SIZE_METRICS
 
 ENERGY = "joules_per_sample"
 
@@ -68,8 +68,8 @@ def settings_table(findings: Findings) -> ReportTable:
     scopes = _common_scopes(measured)
     known = {title for title, names in readings().items() if any(_has_value(setting, names) for setting in measured)}
     caption = (
-        f"Measured settings, {'the largest' if findings.rate_metric in SIZES else 'fastest'} first; each row expands "
-        f"to its other readings. Intervals are in brackets; those of the {ratio}s hold together at "
+        f"Measured settings, {'the largest' if findings.rate_metric in SIZE_METRICS else 'fastest'} first; each row "
+        f"expands to its other readings. Intervals are in brackets; those of the {ratio}s hold together at "
         f"{fmt.share(findings.confidence)} confidence. Rates, times to a target, energy and costs are geometric means "
         "over the repeats. Quality is the mean; memory and the other readings are medians."
     )

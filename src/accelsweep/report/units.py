@@ -9,7 +9,7 @@ from accelsweep.records.estimates import Estimate, Summary
 from accelsweep.records.findings import Findings, Recommendation
 from accelsweep.results import Outcome
 from accelsweep.significant_digits import UNKNOWN, format_ratio, interval_digits, is_uninformative, significant
-from accelsweep.tasks import SIZES, TITLES
+from accelsweep.tasks import METRIC_TITLES, SIZE_METRICS
 
 ABSENT = "not measured"
 
@@ -92,12 +92,12 @@ def ratio_text(ratio: Estimate | None, reason: str | None = None) -> str:
 
 def rate_title(metric: str) -> str:
     """Return the heading of the compared metric: `rate`, or for example `largest batch`."""
-    return TITLES.get(metric, "rate")
+    return METRIC_TITLES.get(metric, "rate")
 
 
 def ratio_title(metric: str) -> str:
     """Return the heading of its ratio to the baseline's: `speed-up`, or `ratio` for a size."""
-    return "ratio" if metric in SIZES else "speed-up"
+    return "ratio" if metric in SIZE_METRICS else "speed-up"
 
 
 def summary(value: Summary | None) -> str:

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from accelsweep.config.setting import as_typed
+from accelsweep.config.setting import override_value
 from accelsweep.plain_json import sha256_text
 from accelsweep.redaction import masked
 
@@ -85,7 +85,7 @@ def epoch_ms(iso: str) -> int:
 
 def storable_text(value: Any, limit: int = _MAX_TAG) -> str:
     """Return a value as text that every store accepts: JSON unless a string, secrets masked, truncated to `limit`."""
-    text = masked(as_typed(value).replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode())
+    text = masked(override_value(value).replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode())
     if len(text) <= limit:
         return text
     note = f"... ({len(text)} characters; full text in record.json)"

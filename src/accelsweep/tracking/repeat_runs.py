@@ -17,7 +17,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 from pydantic_core import to_jsonable_python
 
-from accelsweep.config.setting import in_short, label
+from accelsweep.config.setting import label, short_label
 from accelsweep.errors import DamagedFile
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.layout import LOG_FILE, PAGE, SweepFolder
@@ -66,7 +66,7 @@ def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
     It is truncated to what the UI shows; the tag `setting` has the full name.
     """
     suffix = "" if repeat is None else f" #{repeat}"
-    name, limit = storable_text(in_short(axes)), _VISIBLE_NAME - len(suffix)
+    name, limit = storable_text(short_label(axes)), _VISIBLE_NAME - len(suffix)
     return (name if len(name) <= limit else name[: limit - 1].rstrip(" ,") + "\N{HORIZONTAL ELLIPSIS}") + suffix
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accelsweep import registry
-from accelsweep.config.setting import axes_in_words
+from accelsweep.config.setting import describe_axes
 from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.plain_json import sha256_text
 from accelsweep.records.estimates import Estimate
@@ -80,7 +80,7 @@ def _note(experiment_id: str, findings: Findings | None) -> str:
 
 def _row(setting: SettingFinding, ratio: Estimate) -> str:
     columns = [
-        axes_in_words(setting.axes),
+        describe_axes(setting.axes),
         format_ratio(ratio.value, ratio.low, ratio.high),
         str(setting.verdict),
         doubt_codes(setting.doubts),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelsweep.config.setting import axes_in_words
+from accelsweep.config.setting import describe_axes
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import SettingFinding
@@ -35,7 +35,7 @@ def unsupported_group_run(snapshot: Snapshot) -> MlflowRun | None:
     settings: dict[str, list[str]] = {}
     for setting in snapshot.manifest.settings:
         if (reason := unsupported_reason(snapshot, setting)) is not None:
-            settings.setdefault(reason, []).append(axes_in_words(setting.axes))
+            settings.setdefault(reason, []).append(describe_axes(setting.axes))
     if not settings:
         return None
     name = f"cannot run here ({sum(map(len, settings.values()))})"

@@ -19,7 +19,7 @@ from typing import NoReturn
 from accelsweep.devices.linux import usable_cores
 from accelsweep.errors import AccelsweepError
 from accelsweep.installation import in_installed
-from accelsweep.run_config import TREES_VARIABLE
+from accelsweep.run_config import TREE_VARIABLE
 from accelsweep.temporary_folders import remove_abandoned_folders, temporary_folder
 from accelsweep.worker.run_spec import RunSpec
 
@@ -190,7 +190,7 @@ class OwnTree:
     @classmethod
     def of_this_run(cls) -> OwnTree | None:
         """Return the tree that the environment names, or None for a run without versions."""
-        variable = os.environ.get(TREES_VARIABLE)
+        variable = os.environ.get(TREE_VARIABLE)
         if variable is None:
             return None
         given = json.loads(variable)

@@ -39,7 +39,7 @@ def build_module(
     of the user's code pass through.
     """
     node = dict(config.model)
-    if config.brings_own_data and "batch_size" in target_parameters(node) and "batch_size" not in node:
+    if config.data_from_module and "batch_size" in target_parameters(node) and "batch_size" not in node:
         node["batch_size"] = config.batch_size
     module = build_target(node, "model")
     if not isinstance(module, pl.LightningModule):

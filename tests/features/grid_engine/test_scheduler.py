@@ -78,7 +78,7 @@ def test_the_shipped_example_plans_and_several_nodes_are_unsupported(tmp_path: P
     command = ["site=grid_engine_example", "accelerator=cpu,cuda", "devices=1"]
     assert {setting.unsupported for setting in make_plan(tmp_path, command).manifest.settings} == {None}
     wide = make_plan(tmp_path, [*command, "num_nodes=2", "+site.nodes=2"]).manifest.settings
-    assert all("nothing here starts ranks on several nodes" in str(setting.unsupported) for setting in wide)
+    assert all("cannot start ranks on several nodes" in str(setting.unsupported) for setting in wide)
 
 
 def test_an_unknown_site_key_is_named_with_the_nearest_one(tmp_path: Path) -> None:

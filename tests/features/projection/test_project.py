@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from resnet50 import RESNET50
 
-from accelsweep.config.prices import Bill
+from accelsweep.config.prices import PaymentOption
 from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of, datasheets
 from accelsweep.errors import InputError
 from accelsweep.features.projection.fit import published_rates
@@ -31,8 +31,8 @@ WORK = Workload(RESNET50, batch=256, optimizer="SGD")
 CPU = Anchor(rate=2.0)
 
 
-HERE = Bill(0.0, 0.5, "0.5 USD/h")
-CARD = Bill(100.0, 0.1, "bought for 3600 USD, kept 3 years", 3600.0)
+HERE = PaymentOption(0.0, 0.5, "0.5 USD/h")
+CARD = PaymentOption(100.0, 0.1, "bought for 3600 USD, kept 3 years", 3600.0)
 TEN = Range(value=10, low=5, high=20)
 
 
@@ -199,13 +199,13 @@ def test_a_bought_card_pays_from_the_hours_where_the_bills_cross():
 
 def test_renting_pays_until_a_bought_machine_is_used_enough():
     """0.8 USD/h at 2x is 0.4 USD for an hour's work, against 100 USD a month and 0.1: up to 100 / 0.3 = 333 hours."""
-    rented = Bill(0.0, 0.8, "0.8 USD/h")
+    rented = PaymentOption(0.0, 0.8, "0.8 USD/h")
     found = break_even(CARD, rented, "L4", Range(value=2, low=1.6, high=2.4))
     assert found.startswith("up to about 330 (250 to 430) hours of training a month here")
 
 
 def test_two_prices_by_the_hour_never_cross():
-    rented = Bill(0.0, 0.8, "0.8 USD/h")
+    rented = PaymentOption(0.0, 0.8, "0.8 USD/h")
     assert break_even(HERE, rented, "L4", TEN).startswith(
         "at any number of hours a month, L4 (0.8 USD/h) is projected ch"
     )
@@ -215,19 +215,19 @@ def test_two_prices_by_the_hour_never_cross():
 
 def test_nothing_is_concluded_if_the_ends_of_the_interval_disagree():
     """At 1.6x the same work costs the same; the interval is on both sides of it."""
-    rented = Bill(0.0, 0.8, "0.8 USD/h")
+    rented = PaymentOption(0.0, 0.8, "0.8 USD/h")
     assert "cannot be told" in break_even(HERE, rented, "L4", Range(value=1.7, low=1.0, high=3.0))
 
 
 def test_a_break_even_beyond_the_hours_of_a_month_never_pays():
-    expensive = Bill(1000.0, 0.1, "bought for 36000 USD, kept 3 years", 36000.0)
+    expensive = PaymentOption(1000.0, 0.1, "bought for 36000 USD, kept 3 years", 36000.0)
     assert "is projected more expensive" in break_even(HERE, expensive, "H100", TEN)
 
 
 def test_buying_or_renting_the_same_card_needs_no_rate():
     """100 USD a month and 0.1 USD/h, against 0.6 USD/h: from 200 hours on."""
-    rented = Bill(0.0, 0.6, "0.6 USD/h")
+    rented = PaymentOption(0.0, 0.6, "0.6 USD/h")
     assert rent_or_buy(rented, CARD, "L4").startswith("from 200 hours a month on it, buying L4 (bought for 3600 USD")
-    assert rent_or_buy(Bill(0.0, 0.05, "0.05 USD/h"), CARD, "L4").startswith(
+    assert rent_or_buy(PaymentOption(0.0, 0.05, "0.05 USD/h"), CARD, "L4").startswith(
         "at any number of hours a month, renting L4"
     )

@@ -202,13 +202,13 @@ class VersionsRequest(Extension):
 
     def resolved(self, home: Path, request: Request) -> Request:
         """Return the request with the sweep's name, and with the gate's threshold where that decides about blocks."""
-        from accelsweep.planning.checked_grid import usual_name
+        from accelsweep.planning.checked_grid import comparison_name
 
         gate = self.gate
         if gate is not None and request.until_decided and not any(map(_is_threshold, request.overrides)):
             decides = f"analysis.threshold={gate.threshold:g}"  # else blocks would be spent on another question
             request = replace(request, overrides=(*request.overrides, decides))
-        return replace(request, name=request.name or usual_name(home, request.overrides))
+        return replace(request, name=request.name or comparison_name(home, request.overrides))
 
     def pinned(self, plan: Plan) -> VersionsRequest:
         """Return the request with the commits that the names stand for now."""

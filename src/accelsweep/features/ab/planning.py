@@ -11,13 +11,20 @@ from accelsweep.config.grid import CheckedPoint
 from accelsweep.config.hydra import Composer
 from accelsweep.config.hydra_errors import dotted_keys
 from accelsweep.config.schema import changed
-from accelsweep.config.setting import Setting, as_typed, setting_name
+from accelsweep.config.setting import Setting, override_value, setting_name
 from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import InputError
 from accelsweep.plain_json import MISSING, canonical_json, look_up
 from accelsweep.planning import target_check
 from accelsweep.planning.checked_grid import CheckedGrid, VersionedGrid, checked_grid
-from accelsweep.planning.source_digests import ImportPath, brings, lies_below, path_of_version, source_digests, targets
+from accelsweep.planning.source_digests import (
+    ImportPath,
+    is_package_below,
+    is_user_package,
+    measured_targets,
+    source_digests,
+    version_import_path,
+)
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Excluded, axes_without_version
 from accelsweep.run_config import VERSION
@@ -32,7 +39,7 @@ def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequen
     grids = [(tree.version, _of_version(folder, tree, overrides)) for tree in trees]
     axes = {canonical_json(grid.axes): grid.axes for _, grid in grids}
     if len(axes) > 1:
-        listed = "; ".join(f"{version.in_words}: {', '.join(grid.axes) or 'none'}" for version, grid in grids)
+        listed = "; ".join(f"{version.description}: {', '.join(grid.axes) or 'none'}" for version, grid in grids)
         raise InputError(f"the versions sweep different axes ({listed}): state them as overrides")
     last = grids[-1][1]
     merged = replace(
@@ -43,7 +50,7 @@ def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequen
         excluded=tuple(excluded for _, grid in grids for excluded in grid.excluded),
         notes=(*dict.fromkeys(note for _, grid in grids for note in grid.notes), *_differences(grids)),
     )
-    paths = {tree.version.id: path_of_version(folder, tree) for tree in trees}
+    paths = {tree.version.id: version_import_path(folder, tree) for tree in trees}
     kept = tuple(
         tree.model_copy(
             update={"packages": _own_packages(grid.settings.values(), paths[tree.version.id], tree, folder)}
@@ -60,18 +67,18 @@ def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequen
 
 def _of_version(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> CheckedGrid:
     """Return the grid of one version, its settings named with the version."""
-    path = path_of_version(folder, tree)
+    path = version_import_path(folder, tree)
     home = folder.version(tree.version.id) / tree.place if tree.checkout else folder.home
     try:
         target_check.refuse_shadows(home)
         grid = checked_grid(Composer.of(home, overrides), overrides, folder.home)
         configs = [setting.config for setting in grid.settings.values()]
-        target_check.refuse_missing(configs, path)
+        target_check.refuse_missing_targets(configs, path)
         target_check.refuse_wrong_arguments(
             (setting.config for setting in grid.settings.values() if not setting.unsupported), path
         )
     except InputError as error:
-        raise InputError(f"in {tree.version.in_words}: {error}") from None
+        raise InputError(f"in {tree.version.description}: {error}") from None
     points = {name: _with_version(point, tree.version) for name, point in grid.points.items()}
     named = {name: setting_name(point.config.raw) for name, point in points.items()}
     return replace(
@@ -100,7 +107,8 @@ def _differences(grids: Sequence[tuple[Version, CheckedGrid]]) -> list[str]:
     """Return a note for each version whose configs are not those of the first, with the first such key."""
     first, *others = grids
     return [
-        f"conf/ differs: {key} is {as_typed(ours)} in {first[0].name} and {as_typed(theirs)} in {version.name}"
+        f"conf/ differs: {key} is {override_value(ours)} in {first[0].name} and "
+        f"{override_value(theirs)} in {version.name}"
         for version, grid in others
         for key, ours, theirs in list(_changed(first[1], grid))[:1]
     ]
@@ -128,13 +136,16 @@ def _own_packages(settings: Iterable[Setting], path: ImportPath, tree: Tree, fol
     """
     if not tree.checkout:
         return ()
-    named = sorted({target for setting in settings for _, target in targets(setting.config)})
+    named = sorted({target for setting in settings for _, target in measured_targets(setting.config)})
     packages, here = sorted({target.partition(".")[0] for target in named}), ImportPath.of_home(folder.home)
-    found = tuple(package for package in packages if brings(path, package))
-    lost = [package for package in packages if package not in found and lies_below(Path(tree.checkout), package, here)]
+    found = tuple(package for package in packages if is_user_package(path, package))
+    lost = [
+        package for package in packages if package not in found and is_package_below(Path(tree.checkout), package, here)
+    ]
     if lost:
         raise InputError(
-            f"in {tree.version.in_words}: there is no module or package '{lost[0]}', though {tree.checkout} has it now"
+            f"in {tree.version.description}: there is no module or package '{lost[0]}', though "
+            f"{tree.checkout} has it now"
         )
     if not found:
         raise InputError(
@@ -154,4 +165,4 @@ def _side_by_side(each: Sequence[Iterable[Setting]]) -> list[Setting]:
 
 
 def _sources(settings: Iterable[Setting], path: ImportPath) -> dict[str, str]:
-    return source_digests(sorted({pair for setting in settings for pair in targets(setting.config)}), path)
+    return source_digests(sorted({pair for setting in settings for pair in measured_targets(setting.config)}), path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accelsweep.analysis.headline import Situation, add_blocks_command, advice, percent_change, sweep_command
-from accelsweep.config.setting import words_of
+from accelsweep.config.setting import axis_descriptions
 from accelsweep.config.versions import without_version
 from accelsweep.records.estimates import LESS, MORE, Verdict
 from accelsweep.records.findings import Certainty, Recommendation, SettingFinding
@@ -73,7 +73,7 @@ def _in_words(setting: SettingFinding, first: str) -> str:
 
 def _place(setting: SettingFinding) -> str:
     """Return ` at batch 256` for a setting of a sweep with more axes than that of the versions, else nothing."""
-    parts = list(words_of(without_version(setting.axes)))
+    parts = list(axis_descriptions(without_version(setting.axes)))
     while len(parts) > 1 and len(" ".join(parts).split()) > _MOST_PLACE_WORDS:
         parts.pop(0)
     return f" at {', '.join(parts)}" if parts else ""

@@ -186,7 +186,7 @@ def _made(folder: SweepFolder, repository: Repository, version: Version) -> Tree
     if not _is_whole(version, target):
         _remake(tree, target)
     if not (target / repository.place).is_dir():
-        lacks = f"{version.in_words} has no folder {repository.place}, where this command was given"
+        lacks = f"{version.description} has no folder {repository.place}, where this command was given"
         raise InputError(f"{lacks}: give it in a folder that all versions have, or name other versions")
     return tree
 

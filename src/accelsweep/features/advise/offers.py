@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from pydantic import Field, model_validator
 
-from accelsweep.config.prices import Bill, Prices
-from accelsweep.config.setting import axes_in_words
+from accelsweep.config.prices import PaymentOption, Prices
+from accelsweep.config.setting import describe_axes
 from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of
 from accelsweep.features.projection.model import MemoryFit, Projection, Projections
 from accelsweep.features.projection.ranges import Range
@@ -186,7 +186,7 @@ def _measured_offer(setting: SettingFinding, rate: Estimate, tier: Tier, prices:
         name=f"this machine ({device})" if tier is Tier.none else device,
         count=count,
         key=None if sheet is None else sheet.key,
-        form=axes_in_words(setting.axes),
+        form=describe_axes(setting.axes),
         hours_measured=hours,
         usd_measured=None if usd is None else _over(rate, training.samples / SECONDS_PER_HOUR * usd, "USD"),
         usd_per_hour=usd,
@@ -246,7 +246,7 @@ def _priced(device: Projection, count: int, rate: Range, source: str, prices: Pr
     """Return an offer with hours, and with USD where the device has a price."""
     hours = _range(training.samples / SECONDS_PER_HOUR, rate)
     price, bills = prices.of_names(_board_names(device.device)), bills_of(device.device, prices)
-    outlay = bills[0].outlay_usd if bills else None
+    outlay = bills[0].upfront_usd if bills else None
     usd = None if price is None else price[1].usd_per_hour * count
     return Offer(
         tier=Tier.one if count == 1 else Tier.several,
@@ -265,15 +265,15 @@ def _priced(device: Projection, count: int, rate: Range, source: str, prices: Pr
     )
 
 
-def _paid(usd: float, count: int, bills: Sequence[Bill]) -> str:
+def _paid(usd: float, count: int, bills: Sequence[PaymentOption]) -> str:
     each = "" if count == 1 else " each"
-    words, outlay = bills[0].words, bills[0].outlay_usd
+    words, outlay = bills[0].description, bills[0].upfront_usd
     return f"{words}{each}" if outlay is None else f"{usd / count:.2g} USD/h{each}, {words}"
 
 
-def bills_of(key: str, prices: Prices) -> tuple[Bill, ...]:
+def bills_of(key: str, prices: Prices) -> tuple[PaymentOption, ...]:
     """Return how a board can be paid for, by the hour first."""
-    return prices.bills(_board_names(key))
+    return prices.payment_options(_board_names(key))
 
 
 def _board_names(key: str) -> tuple[str, ...]:

@@ -97,8 +97,7 @@ COST_UNITS: Mapping[str, str] = {
 def with_costs(group: SettingRuns, prices: Prices) -> SettingRuns:
     """Return the runs with the metrics in `COST_UNITS`, each with a value or a reason."""
     models = group.effective.device_names if group.effective else ()
-    config = None if prices.unusable is not None else group.config
-    rent = None if config is None else usd_per_hour_on(prices, config, models)
+    rent = None if group.config is None else usd_per_hour_on(prices, group.config, models)
     runs = []
     for run in group.runs:
         costs: dict[str, float | str] = dict.fromkeys(COST_UNITS, "no price is given for its devices")

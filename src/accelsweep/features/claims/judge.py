@@ -39,7 +39,7 @@ from accelsweep.plain_json import look_up
 from accelsweep.records.estimates import Estimate
 from accelsweep.results import Outcome
 from accelsweep.significant_digits import count_of
-from accelsweep.tasks import SIZES
+from accelsweep.tasks import SIZE_METRICS
 
 _UNKNOWN = object()
 
@@ -273,7 +273,7 @@ def _ratio(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
     if len(known) > 2 and not shared:
         return make_finding(one, ClaimVerdict.not_testable, "no block holds all four settings of the two ratios")
     interval = _ratio_of_ratios(logs, shared, family) if len(known) > 2 else log_ratio(logs[0], logs[1], family)
-    if one.figure.metric in SIZES and len(known) == 2:
+    if one.figure.metric in SIZE_METRICS and len(known) == 2:
         interval = with_search_brackets(settings[0], settings[1], interval)
     override = disturbance_verdict(settings, one.figure) or too_few_blocks(len(shared))
     return judge_estimate(one, exponential_estimate(interval, "1", family), settings, override)

@@ -176,7 +176,7 @@ class DriverJob:
             if key in own and (key == "mem_mb" or getattr(options, own[key]) is not None):
                 found.append((f"head.{own[key]}", getattr(options, own[key])))
             else:
-                named = "cpu_partition" if key == "partition" and slurm.cpu_apart else key
+                named = "cpu_partition" if key == "partition" and slurm.has_cpu_partition else key
                 found.append((named, getattr(slurm, named)))
         return " or ".join(f"site.slurm.{key}" + ("" if value is None else f"={value}") for key, value in found)
 

@@ -92,14 +92,14 @@ def with_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
     The sweep is planned without nodes first, because its jobs decide which nodes can take them. Nodes that have been
     chosen stay so.
     """
-    from accelsweep.planning.checked_grid import usual_name
+    from accelsweep.planning.checked_grid import comparison_name
     from accelsweep.planning.plan import make_plan
     from accelsweep.schedulers.slurm import chosen_nodes, refuse_unknown_partition
 
     if fleet.nodes:
         return request
     _refuse_few_rounds(fleet, request.overrides)
-    name = request.name or usual_name(home, request.overrides, "fleet")
+    name = request.name or comparison_name(home, request.overrides, "fleet")
     manifest = make_plan(home, request.overrides, name=name).manifest
     site = manifest.site
     _refuse_without_nodes(site)

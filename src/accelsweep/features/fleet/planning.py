@@ -12,7 +12,14 @@ from typing import ClassVar
 
 from accelsweep.errors import InputError
 from accelsweep.json_documents import AtLeast1, Positive
-from accelsweep.planning.randomized_blocks import Cutting, Design, Numbers, most_runs_in_a_block, new_block, planned
+from accelsweep.planning.randomized_blocks import (
+    BlockDesign,
+    DesignInput,
+    RepeatNumbering,
+    max_runs_per_block,
+    new_block,
+    planned_block,
+)
 from accelsweep.planning.resources import resource_class
 from accelsweep.records.plan import Block, PlanPart
 
@@ -53,7 +60,7 @@ class Fleet(PlanPart):
         return len(self.nodes) * self.each
 
 
-def plan_blocks(task: Cutting, fleet: Fleet, existing: Sequence[Block], measured: frozenset[str]) -> Design:
+def plan_blocks(task: DesignInput, fleet: Fleet, existing: Sequence[Block], measured: frozenset[str]) -> BlockDesign:
     """Return blocks of which `fleet.each` go to each node; those that a node has measured before count.
 
     `measured` names finished blocks. They stay in the plan where their node is no longer asked for, such as one that
@@ -61,7 +68,7 @@ def plan_blocks(task: Cutting, fleet: Fleet, existing: Sequence[Block], measured
     """
     settings = _of_one_block(task)
     known = {block.name: block for block in existing}
-    numbers, on_disk = Numbers(known.values()), {block.name for block in existing}
+    numbers, on_disk = RepeatNumbering(known.values()), {block.name for block in existing}
     have: Counter[str] = Counter()
     wanted = {}
     for block in known.values():
@@ -76,8 +83,8 @@ def plan_blocks(task: Cutting, fleet: Fleet, existing: Sequence[Block], measured
             if have[node] <= number:
                 block = _of_node(new_block(numbers.next_runs([task.settings[name] for name in settings]), task), node)
                 known[block.name], wanted[block.name] = block, block.runs
-    return Design(
-        planned=tuple(planned(known[name], runs, task) for name, runs in wanted.items()),
+    return BlockDesign(
+        planned=tuple(planned_block(known[name], runs, task) for name, runs in wanted.items()),
         new=tuple(known[name] for name in wanted if name not in on_disk),
     )
 
@@ -86,7 +93,7 @@ def _of_node(block: Block, node: str) -> Block:
     return block.model_copy(update={"resources": block.resources.model_copy(update={"node": node})})
 
 
-def _of_one_block(task: Cutting) -> list[str]:
+def _of_one_block(task: DesignInput) -> list[str]:
     """Return the settings of a block, the baseline as often as in any other. Raises InputError for too many."""
     others = [name for name in task.settings if name != task.baseline]
     settings = [task.baseline] * max(1, min(task.options.block.baseline_runs, len(others))) + others
@@ -97,7 +104,7 @@ def _of_one_block(task: Cutting) -> list[str]:
             "a fleet measures all settings in one job of a node, and these need jobs of different kinds. "
             "Give accelerator, and devices where nodes are shared, one value each"
         )
-    most = most_runs_in_a_block(task, task.baseline)
+    most = max_runs_per_block(task, task.baseline)
     if len(settings) > most:
         raise InputError(
             f"a fleet measures all settings in one job of a node, which has {len(settings)} runs, and a block may hold "

@@ -158,7 +158,7 @@ class GridEngineScheduler:
     starts_ranks: bool = False
 
     def _options(self, needs: Resources) -> GridEngine:
-        options = self.site.of_kind(needs.node_kind).words_for("grid_engine")
+        options = self.site.of_kind(needs.node_kind).job_options_for("grid_engine")
         assert isinstance(options, GridEngine)
         return options
 

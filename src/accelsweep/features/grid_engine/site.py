@@ -51,7 +51,7 @@ class GridEngine(JobOptions):
     gpu_model_resource: str = "gpu_type"
 
     @property
-    def cpu_apart(self) -> bool:
+    def has_cpu_partition(self) -> bool:
         """Whether jobs without GPUs go to another queue."""
         return self.cpu_queue is not None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.config.setting import axes_in_words
+from accelsweep.config.setting import describe_axes
 from accelsweep.features.history.figure import LineFigure, describe_amount, line_figure
 from accelsweep.features.history.model import History, HistoryLine, LinePoint, Order, RateChange
 from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
@@ -153,7 +153,7 @@ def content_of(history: History, command: str) -> HistoryContent:
 
 def line_titles(history: History) -> list[str]:
     """Return a unique title for each line: the setting, with the machine where there are several."""
-    labels = [axes_in_words(line.axes) for line in history.lines]
+    labels = [describe_axes(line.axes) for line in history.lines]
     machines = list(dict.fromkeys((line.hardware, line.machine) for line in history.lines))
     if len(machines) == 1:
         return _numbered(labels)

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from accelsweep.config.grid import GridPoint, GridPoints, axis_of, expand
+from accelsweep.config.grid import GridPoint, GridPoints, axis_name, expand
 from accelsweep.config.hydra import Composer, Grid
 from accelsweep.config.hydra_errors import dotted_keys
 from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError, nearest
 from accelsweep.features.ladder.model import LadderOptions
 from accelsweep.plain_json import canonical_json, look_up
-from accelsweep.planning.target_check import GROUPS
+from accelsweep.planning.user_targets import TARGET_GROUPS
 
 
 def grid_points(
@@ -32,7 +32,7 @@ def grid_points(
     if axis is None:
         return None
     option = f"report.ladder={axis}"
-    given = [axis_of(composer.parse(line)) for line in grid.jobs[0]]
+    given = [axis_name(composer.parse(line)) for line in grid.jobs[0]]
     swept = [given[index] for index in grid.swept]
     if axis in swept:
         return GridPoints(_rungs(composer, grid, auto, axis, given.index(axis)), (), option)
@@ -57,17 +57,17 @@ def _rungs(composer: Composer, grid: Grid, auto: str, axis: str, index: int) -> 
     # The rung before on each ladder: its config as composed, and without the dropped keys.
     previous: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
     for point, bare in zip(expand(composer, grid, auto), expand(composer, bare_grid, auto), strict=True):
-        known = set(dotted_keys(bare.science))
-        unknown = [key for key in dotted_keys(point.science) if key.split(".")[0] in GROUPS and key not in known]
-        science = _without_keys(point.science, unknown)
+        known = set(dotted_keys(bare.config))
+        unknown = [key for key in dotted_keys(point.config) if key.split(".")[0] in TARGET_GROUPS and key not in known]
+        config = _without_keys(point.config, unknown)
         ladder = canonical_json({key: value for key, value in point.axes.items() if key != axis})
-        composed_before, science_before = previous.get(ladder, ({}, {}))
-        changed = [key for key in unknown if look_up(point.science, key) != look_up(composed_before, key)]
-        if changed and science == science_before:
-            yield replace(point, lacks=_reason(changed, point))
+        composed_before, config_before = previous.get(ladder, ({}, {}))
+        changed = [key for key in unknown if look_up(point.config, key) != look_up(composed_before, key)]
+        if changed and config == config_before:
+            yield replace(point, unsupported=_reason(changed, point))
         else:
-            yield replace(point, science=science)
-        previous[ladder] = (point.science, science)
+            yield replace(point, config=config)
+        previous[ladder] = (point.config, config)
 
 
 def _without_keys(tree: Mapping[str, Any], keys: list[str], prefix: str = "") -> dict[str, Any]:
@@ -83,8 +83,8 @@ def _without_keys(tree: Mapping[str, Any], keys: list[str], prefix: str = "") ->
 
 def _reason(changed: list[str], point: GridPoint) -> str:
     group = changed[0].partition(".")[0]
-    target = look_up(point.science, f"{group}._target_")
-    values = ", ".join(f"{key}={look_up(point.science, key)}" for key in changed)
+    target = look_up(point.config, f"{group}._target_")
+    values = ", ".join(f"{key}={look_up(point.config, key)}" for key in changed)
     return (
         f"this rung would set {values}, but the config of {target} has no such key; if the class accepts it, "
         f"name it in a config file of your own, conf/{group}/NAME.yaml"

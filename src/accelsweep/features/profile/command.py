@@ -14,7 +14,7 @@ from pydantic import Field
 
 from accelsweep.cli.options import AsJson, SweepName, TrackingUri, complete_setting
 from accelsweep.cli.runs import resolve_setting
-from accelsweep.config.setting import axes_in_words
+from accelsweep.config.setting import describe_axes
 from accelsweep.config.sweep_options import Limits
 from accelsweep.driver.console import Listing, say, show, warn
 from accelsweep.driver.json_output import Answer
@@ -209,7 +209,7 @@ def _publish(folder: SweepFolder, tracking_uri: str | None) -> str:
 
 def _print(name: str, profiles: Sequence[ProfileFinding]) -> None:
     for profile in profiles:
-        label = axes_in_words(profile.axes)
+        label = describe_axes(profile.axes)
         say(f"{name}, {label}: {circumstances(profile)}")
         say(_cost(profile))
         if profile.changed is not None:
@@ -219,7 +219,7 @@ def _print(name: str, profiles: Sequence[ProfileFinding]) -> None:
         say(f"trace: {profile.folder}/trace.json.gz (open it in ui.perfetto.dev or chrome://tracing)")
     if len(profiles) == 2:
         first, second = profiles
-        against = f"{axes_in_words(second.axes)} against {axes_in_words(first.axes)}"
+        against = f"{describe_axes(second.axes)} against {describe_axes(first.axes)}"
         say(f"{against}, operators: {difference_words(second.operator_differences)}")
         say(f"{against}, modules: {difference_words(second.module_differences)}")
 

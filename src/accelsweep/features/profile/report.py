@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.intervals import round_significant
 from accelsweep.analysis.run_results import RunRow
-from accelsweep.config.setting import axes_in_words, label
+from accelsweep.config.setting import describe_axes, label
 from accelsweep.features.profile.model import (
     PROFILE_FILE,
     TRACE_FILE,
@@ -178,7 +178,7 @@ def tables(findings: Findings) -> list[ReportTable]:
 
 def profiles_table(found: Profiles) -> ReportTable:
     """Return a row for each profile, which expands to operators, modules, differences and files."""
-    labels = {profile.setting: axes_in_words(profile.axes) for profile in found.profiles}
+    labels = {profile.setting: describe_axes(profile.axes) for profile in found.profiles}
     left_out = "".join(f" Left out: {sentence}." for sentence in found.left_out)
     return ReportTable(
         name="profiles",

@@ -14,7 +14,7 @@ from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.costs import epoch_samples
 from accelsweep.analysis.run_results import SettingRuns
 from accelsweep.config.prices import Prices, usd_per_hour_on
-from accelsweep.config.setting import axes_in_words
+from accelsweep.config.setting import describe_axes
 from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of
 from accelsweep.features.projection.fit import sources
 from accelsweep.features.projection.model import FormError, Projection, Projections
@@ -87,7 +87,7 @@ def project_onto(analysis: Analysis, targets: Targets) -> Projections | None:
     disturbed = any(doubt.disturbing for run in group.rated for doubt in run.doubts)
     names = group.effective.device_names
     keys = [sheet.key for name in names if (sheet := datasheet_of(name)) is not None]
-    bills = targets.prices.bills((*names, *keys, group.effective.accelerator))
+    bills = targets.prices.payment_options((*names, *keys, group.effective.accelerator))
     projections = []
     for form in forms:
         for device in targets.devices:
@@ -95,14 +95,14 @@ def project_onto(analysis: Analysis, targets: Targets) -> Projections | None:
             if disturbed:
                 projection = projection.model_copy(update={"ratio": None, "cheaper": ""})
             elif projection.ratio is not None:
-                theirs = targets.prices.bills(_price_names(device))
+                theirs = targets.prices.payment_options(_price_names(device))
                 pairs = [(bill, other) for bill in bills for other in theirs]
                 monthly = tuple(break_even(*pair, projection.name, projection.ratio) for pair in pairs)
                 projection = projection.model_copy(update={"monthly": monthly})
             projections.append(projection)
     return Projections(
         setting=group.setting,
-        label=axes_in_words(group.planned.axes),
+        label=describe_axes(group.planned.axes),
         here=names[0],
         batch=workload.batch,
         rate_here=float(f"{rate:.4g}"),

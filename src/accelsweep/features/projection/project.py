@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from accelsweep.config.prices import Bill
+from accelsweep.config.prices import PaymentOption
 from accelsweep.devices.datasheets import Datasheet
 from accelsweep.features.projection.model import Projection
 from accelsweep.features.projection.ranges import Range, shortened
@@ -192,13 +192,13 @@ def _two_digits(value: float) -> float:
 HOURS_PER_MONTH = 730.5
 
 
-def break_even(here: Bill, there: Bill, name: str, ratio: Range) -> str:
+def break_even(here: PaymentOption, there: PaymentOption, name: str, ratio: Range) -> str:
     """Return how the bill of the device `name` compares with this machine's, which has 1 / `ratio` of its rate.
 
     Bills are straight lines over the hours of training a month.
     """
     middle, low, high = (_crossing(here, there, end) for end in (ratio.value, ratio.low, ratio.high))
-    device, machine = f"{name} ({there.words})", f"this machine ({here.words})"
+    device, machine = f"{name} ({there.description})", f"this machine ({here.description})"
     if not middle.sign == low.sign == high.sign:
         return f"whether {device} is cheaper than {machine} cannot be told"
     cheaper = f"{device} is projected cheaper than {machine}"
@@ -212,14 +212,14 @@ def break_even(here: Bill, there: Bill, name: str, ratio: Range) -> str:
     return f"{'up to' if middle.sign > 0 else 'from'} {hours}, {cheaper}"
 
 
-def rent_or_buy(rented: Bill, bought: Bill, name: str) -> str:
+def rent_or_buy(rented: PaymentOption, bought: PaymentOption, name: str) -> str:
     """Return from how many hours a month a device is cheaper bought than rented; this depends on prices alone."""
     hours = _crossing(rented, bought, 1.0).hours
     if hours is None or hours > HOURS_PER_MONTH:
-        renting = f"renting {name} ({rented.words})"
-        return f"at any number of hours a month, {renting} is cheaper than buying it ({bought.words})"
-    buying = f"buying {name} ({bought.words})"
-    return f"from {shortened(hours)} hours a month on it, {buying} is cheaper than renting it ({rented.words})"
+        renting = f"renting {name} ({rented.description})"
+        return f"at any number of hours a month, {renting} is cheaper than buying it ({bought.description})"
+    buying = f"buying {name} ({bought.description})"
+    return f"from {shortened(hours)} hours a month on it, {buying} is cheaper than renting it ({rented.description})"
 
 
 class _Crossing(NamedTuple):
@@ -229,7 +229,7 @@ class _Crossing(NamedTuple):
     sign: int
 
 
-def _crossing(here: Bill, there: Bill, ratio: float) -> _Crossing:
+def _crossing(here: PaymentOption, there: PaymentOption, ratio: float) -> _Crossing:
     offset = there.usd_per_month - here.usd_per_month
     slope = there.usd_per_hour / ratio - here.usd_per_hour
     sign = -1 if slope < 0 or (slope == 0 and offset < 0) else 1

@@ -49,7 +49,7 @@ def loadgen_install_command() -> str | None:
 
 def check(config: SettingConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is named
     """Raise InputError for queries under load without a bound on their latency."""
-    if config.work == "serving" and serving_of(config) is None:
+    if config.task_name == "serving" and serving_of(config) is None:
         raise InputError(
             "measure.scenario=server does not know the latency that it may take: add serving=default, and set "
             "serving.latency_ms"

@@ -24,7 +24,13 @@ from accelsweep.errors import InputError, Unsupported, nearest
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.breakdown import PhaseTimer
 from accelsweep.run_config import SettingConfig
-from accelsweep.trainer_arguments import DECIDED_HERE, DEFAULTS, LENGTH, asked_length, decided_words
+from accelsweep.trainer_arguments import (
+    DEFAULTS,
+    LENGTH_ARGUMENTS,
+    RESERVED_ARGUMENTS,
+    requested_length,
+    reserved_message,
+)
 from accelsweep.worker.errors import interrupted
 from accelsweep.worker.loops.loop import (
     NO_LOSS,
@@ -134,7 +140,7 @@ class RunTrainer(pl.Trainer):
     ) -> None:
         """`settings` are the Trainer's. Nothing is sent to the logger unless they say how often."""
         self._config, self._length, self._pass_samples = config, length, pass_samples
-        self._asked_epochs, self._asked_steps = asked_length(config.trainer)
+        self._asked_epochs, self._asked_steps = requested_length(config.trainer)
         self._looking = False
         super().__init__(logger=ScratchLogger(scratch), **{"log_every_n_steps": 0, **settings})
         self.fit_loop = _UntilStopped(self)
@@ -638,8 +644,8 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the user's Trainer arguments, instantiated. Raises InputError for one that is decided elsewhere."""
     known = set(inspect.signature(pl.Trainer.__init__).parameters)
     for name in trainer:
-        if name in DECIDED_HERE:
-            raise InputError(decided_words(name))
+        if name in RESERVED_ARGUMENTS:
+            raise InputError(reserved_message(name))
         if name not in known:
             raise InputError(f"trainer.{name} is no argument of lightning's Trainer{nearest(name, known)}")
     strategy = trainer.get("strategy", DEFAULTS["strategy"])
@@ -648,7 +654,7 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
             f"trainer.strategy={strategy} starts processes of its own; use ddp, ranks are started already"
         )
     settings: dict[str, Any] = instantiate(trainer)
-    return {name: value for name, value in settings.items() if name not in (*LENGTH, "limit_val_batches")}
+    return {name: value for name, value in settings.items() if name not in (*LENGTH_ARGUMENTS, "limit_val_batches")}
 
 
 def _check(trainer: pl.Trainer, spec: RunSpec) -> None:

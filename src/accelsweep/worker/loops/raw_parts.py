@@ -22,7 +22,7 @@ from accelsweep.devices.kinds import kind_of
 from accelsweep.errors import InputError, MissingDevice, Unsupported
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.metrics import Metric
-from accelsweep.trainer_arguments import without_effect
+from accelsweep.trainer_arguments import ineffective_arguments
 from accelsweep.worker.loops.sample_count import no_batch
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
@@ -233,7 +233,7 @@ def precision_of(spec: RunSpec, device: torch.device, what: str) -> str:
 
 def refuse_trainer_arguments(spec: RunSpec, what: str) -> None:
     """Raise Unsupported for an argument of Lightning's Trainer that would have no effect in `what`."""
-    if refused := without_effect(spec.config.trainer, what):
+    if refused := ineffective_arguments(spec.config.trainer, what):
         raise Unsupported(refused)
 
 

@@ -23,7 +23,7 @@ from accelsweep.metrics import Metric
 from accelsweep.results import Doubt
 from accelsweep.run_config import SettingConfig
 from accelsweep.significant_digits import SECONDS_PER_HOUR
-from accelsweep.trainer_arguments import asked_length
+from accelsweep.trainer_arguments import requested_length
 from accelsweep.worker.errors import Diverged
 from accelsweep.worker.loops.loop import NO_VALIDATION
 
@@ -90,7 +90,7 @@ def most_samples(config: SettingConfig, epoch_samples: int | None) -> int | None
     """
     if config.measure.max_samples is not None:
         return config.measure.max_samples
-    epochs, steps = asked_length(config.trainer)
+    epochs, steps = requested_length(config.trainer)
     accumulate = int(config.trainer.get("accumulate_grad_batches") or 1)
     bounds = (
         None if epochs is None or epoch_samples is None else epochs * epoch_samples,

@@ -7,10 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsweep.config.site import Site, Slurm
-from accelsweep.errors import InputError
-from accelsweep.planning.plan import make_plan
-from accelsweep.planning.resources import held_gpus, sizes
+from accelsweep.config.site import Slurm
 from accelsweep.schedulers.protocol import Resources, python
 from accelsweep.schedulers.slurm import (
     across_nodes,
@@ -28,14 +25,14 @@ BOX = Slurm(partition="gpu", cpu_partition="cpu", account="physics", gpu_model="
 ONE_NODE = Resources(cpus=8, gpus=4, gpu_model="h100", mem_mb=64000, minutes=24)
 
 
-def test_gpus_of_one_node_are_asked_for_on_one_node():
+def test_gpus_of_one_node_are_requested_on_one_node():
     asked = job_resources(ONE_NODE, BOX)
     assert (asked["gpu"], asked["gpu_model"], asked["nodes"], asked["cpus_per_task"]) == (4, "h100", 1, 8)
     assert (asked["runtime"], asked["mem_mb"], asked["slurm_partition"]) == (24, 64000, "gpu")
 
 
-def test_without_a_stated_memory_the_partitions_default_holds_and_snakemake_is_given_a_number():
-    """Snakemake converts the unit of `mem_mb` and refuses None; for 0 its plugin leaves `--mem` out."""
+def test_without_mem_mb_the_partitions_default_applies_and_snakemake_gets_a_number():
+    """Snakemake converts the unit of `mem_mb` and refuses None; for 0 its plugin omits `--mem`."""
     for needs in (Resources(minutes=24), Resources(nodes=2, tasks=2, minutes=24)):
         assert job_resources(needs, BOX)["mem_mb"] == 0
         assert "--mem" not in sbatch_options(needs, BOX)
@@ -62,7 +59,7 @@ def test_without_a_stated_memory_the_partitions_default_holds_and_snakemake_is_g
         ("The moon is full", ()),
     ],
 )
-def test_slurms_words_lead_to_the_sites_keys(words, keys):
+def test_slurms_refusals_map_to_keys_of_the_site(words, keys):
     assert keys_for(words) == keys
 
 
@@ -78,12 +75,12 @@ def test_slurms_words_lead_to_the_sites_keys(words, keys):
         ("AssocMaxWallDurationPerJobLimit", None, False),
     ],
 )
-def test_a_refusal_that_ends_by_itself_is_told_from_one_that_stands(words, limit, silent):
+def test_temporary_refusals_are_distinguished_from_permanent_ones(words, limit, silent):
     assert queue_limit(words) == limit
     assert is_unreachable(words) is silent
 
 
-def test_gpus_of_several_nodes_are_asked_for_per_node_and_one_task_on_each():
+def test_gpus_of_several_nodes_are_requested_per_node_with_one_task_each():
     wide = Resources(nodes=2, tasks=2, cpus=8, gpus=4, gpu_model="h100")
     asked = job_resources(wide, BOX) | across_nodes(wide)
     assert (asked["nodes"], asked["tasks"], asked["gpu"], asked["cpus_per_task"]) == (2, 2, 4, 8)
@@ -100,7 +97,7 @@ def test_gpus_of_several_nodes_are_asked_for_per_node_and_one_task_on_each():
         ("per_node", 0, "", "--exclusive --gpus-per-node=h100:4"),
     ],
 )
-def test_gpus_are_asked_for_in_the_words_that_the_site_takes(request_by, gpu, gres, extra):
+def test_gpus_are_requested_with_the_option_of_the_site(request_by, gpu, gres, extra):
     slurm = BOX.model_copy(update={"gpu_request": request_by})
     asked = job_resources(ONE_NODE, slurm)
     assert (asked["gpu"], asked["gres"], asked["slurm_extra"]) == (gpu, gres, extra)
@@ -123,8 +120,8 @@ class Asked(dict):
         ("nvidia_a100-sxm4-80gb", "per_node", "--gpus-per-node=nvidia_a100-sxm4-80gb:2"),
     ],
 )
-def test_mig_profiles_and_the_makers_names_pass_the_executor_plugins_own_checks(model, request_by, asked):
-    """Whatever is not refused in the plan: the plugin would refuse it only at submission."""
+def test_mig_profiles_and_vendor_names_pass_the_checks_of_the_executor_plugin(model, request_by, asked):
+    """Otherwise the plugin would refuse at submission what the plan accepted."""
     from snakemake_executor_plugin_slurm.utils import set_gres_string
     from snakemake_executor_plugin_slurm.validation import validate_slurm_extra
 
@@ -136,20 +133,20 @@ def test_mig_profiles_and_the_makers_names_pass_the_executor_plugins_own_checks(
     assert asked in f"{set_gres_string(job)} {found['slurm_extra']}"
 
 
-def test_a_block_without_gpus_names_no_model_and_takes_the_other_partition():
+def test_a_block_without_gpus_names_no_model_and_uses_the_cpu_partition():
     asked = job_resources(Resources(cpus=2), BOX)
     assert (asked["gpu"], asked["gpu_model"], asked["slurm_partition"]) == (0, None, "cpu")
     assert job_resources(Resources(), Slurm(partition="all"))["slurm_partition"] == "all"
 
 
-def test_a_node_is_shared_only_where_the_site_says_so():
+def test_a_node_is_shared_only_if_the_site_says_so():
     assert job_resources(ONE_NODE, BOX)["slurm_extra"] == "--exclusive"
     shared = Slurm(exclusive=False, extra="--reservation=mine")
     alone = "--dependency=singleton --reservation=mine"
     assert job_resources(ONE_NODE, shared)["slurm_extra"] == alone, "our own jobs take turns before they hold a node"
 
 
-def test_modules_and_scratch_come_before_the_block_and_are_quoted():
+def test_modules_and_scratch_precede_the_block_and_are_quoted():
     prepared = before_block(Slurm(modules=("cuda/12.4", "a b"), scratch="/local/me"))
     assert prepared.endswith(
         'module load cuda/12.4 && module load \'a b\' && mkdir -p "/local/me" && export TMPDIR="/local/me" && '
@@ -167,8 +164,8 @@ def test_modules_and_scratch_come_before_the_block_and_are_quoted():
         ("HERE/back\\\\slash$", "back\\\\slash$"),
     ],
 )
-def test_scratch_is_a_folder_whose_variables_a_shell_on_the_node_expands_and_nothing_else(tmp_path, scratch, folder):
-    """A folder of the job's own is removed with the job; another one may hold what others have there."""
+def test_only_variables_in_scratch_are_expanded_by_the_shell_on_the_node(tmp_path, scratch, folder):
+    """A folder of the job is removed with it; any other may hold files of others."""
     prepared = before_block(Slurm(scratch=scratch.replace("HERE", str(tmp_path))))
     command = ["bash", "-c", f'{prepared}printf %s "$TMPDIR"']
     variables = {"ME": "me", "SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]}
@@ -188,7 +185,7 @@ def test_blocks_start_in_the_sites_container():
     )
 
 
-def test_a_block_of_several_nodes_leaves_a_process_outside_the_container():
+def test_a_block_of_several_nodes_keeps_a_process_outside_the_container():
     contained = Slurm(container="apptainer exec --nv image.sif", container_python="/opt/my env/python")
     assert python(contained, "/my venv/python", nodes=2) == (
         "'/my venv/python' -P -m accelsweep.executor.srun apptainer exec --nv image.sif '/opt/my env/python'"
@@ -196,7 +193,7 @@ def test_a_block_of_several_nodes_leaves_a_process_outside_the_container():
     assert python(Slurm(), "/venv/python", nodes=2) == "/venv/python"
 
 
-def test_the_interface_between_nodes_is_handed_on():
+def test_the_interface_between_nodes_is_exported():
     assert "export ACCELSWEEP_INTERFACE=ib0 && " in before_block(Slurm(interface="ib0"))
 
 
@@ -207,89 +204,7 @@ def test_the_printed_options_can_be_pasted_into_a_shell():
     assert "--comment=a b" in shlex.split(options)
 
 
-def test_a_site_is_tried_with_a_device_a_node_and_all_nodes_of_each_kind():
-    cpu, gpu = ({"accelerator": kind, "model": "m", "count": 8} for kind in ("cpu", "cuda"))
-    site = Site.model_validate({
-        "name": "mine", "scheduler": "slurm", "slurm": {"max_minutes": 60, "cpus_per_gpu": 2},
-        "kinds": [
-            {"name": "plain", "inventory": [cpu], "nodes": 1},
-            {"name": "a100", "inventory": [cpu, {**gpu, "count": 4}], "nodes": 2, "slurm": {"gpu_model": "a100"}},
-        ],
-    })  # fmt: skip
-    found = [(size.node_kind, size.nodes, size.cpus, size.gpus, size.gpu_model) for size in sizes(site)]
-    assert found == [
-        ("plain", 1, 8, 0, None),
-        ("a100", 1, 2, 1, "a100"),
-        ("a100", 1, 8, 4, "a100"),
-        ("a100", 2, 8, 8, "a100"),
-    ]
-    assert {size.minutes for size in sizes(site)} == {60}
-    alike = Site(name="mine", scheduler="slurm", nodes=1, inventory=site.kinds[1].inventory)
-    assert [(size.cpus, size.gpus) for size in sizes(alike)] == [(8, 0), (1, 1), (4, 4)]
-
-
-def test_a_job_is_told_in_words():
+def test_a_job_is_described_in_words():
     assert in_words(ONE_NODE, BOX) == (
         "1 node, 8 CPUs per node, 4 GPUs (h100), 64000 MB, at most 24 minutes, partition gpu"
     )
-
-
-@pytest.mark.parametrize(
-    ("override", "parts"),
-    [
-        ("++site.slurm.acount=me", ["site.slurm.acount", "'account'"]),
-        ("site.slurm.mem_mb=300", ["site.slurm.mem_mb=300", "at least 1500"]),
-        ("site.slurm.gpu_model='h100:4'", ["site.slurm.gpu_model", "sinfo"]),
-        ("site.slurm.extra='--gres=gpu:1'", ["generic resources (GRES)", "use devices, and site.slurm.gpu_model"]),
-        ("site.slurm.extra='--reservation=mine --mem 5G'", ["must not state the memory", "site.slurm.mem_mb"]),
-        ("site.slurm.extra='-A mine'", ["must not state the account", "use site.slurm.account"]),
-        (
-            "site.slurm.gpu_model=nvidia_a100-sxm4-80gb",
-            ["executor plugin", "gpu_request to per_node", "gpu_model to null", "site.slurm.constraint or"],
-        ),
-        ("site.slurm.max_minutes=5", ["site.slurm.max_minutes=5", "limits.run_seconds"]),
-        ("site.probe=true", ["site.probe", "machine that plans"]),
-        ("site.slurm.max_jobs=0", ["site.slurm.max_jobs=0", "at least 1"]),
-        ("site.slurm.exclusive=perhaps", ["site.slurm.exclusive", "bool"]),
-    ],
-)
-def test_a_mistake_in_the_site_is_named_with_the_knob(home, override, parts):
-    with pytest.raises(InputError) as caught:
-        make_plan(home, ["site=slurm_example", "accelerator=cuda", override])
-    assert all(part in str(caught.value) for part in parts), caught.value
-
-
-def test_the_partitions_time_limit_cuts_blocks(home):
-    command = ["experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devices=1"]
-    whole = make_plan(home, command).manifest
-    cut = make_plan(home, [*command, "site.slurm.max_minutes=35"]).manifest
-    assert len(cut.blocks) > len(whole.blocks)
-    assert all(block.resources.minutes <= 35 for block in cut.blocks)
-
-
-def test_more_gpus_than_the_sweep_may_hold_are_unsupported(home):
-    command = ["site=slurm_example", "accelerator=cuda", "devices=2,4", "site.slurm.max_gpus=2"]
-    shared = make_plan(home, [*command, "site.slurm.exclusive=false"]).manifest.settings
-    assert [setting.unsupported for setting in shared] == [
-        None,
-        "4 GPUs are asked for; site.slurm.max_gpus of the site 'slurm_example' allows 2",
-    ]
-    [whole, _] = make_plan(home, command).manifest.settings
-    assert "and 1 exclusive node would keep 8 from others" in whole.unsupported
-
-
-def test_a_job_holds_all_gpus_of_its_nodes_where_these_are_exclusive(home):
-    site = make_plan(home, ["site=slurm_example", "accelerator=cuda"]).manifest.site
-    shared = site.model_copy(update={"slurm": site.slurm.model_copy(update={"exclusive": False})})
-    no_other = site.model_copy(update={"slurm": site.slurm.model_copy(update={"cpu_partition": None})})
-    one, wide, none = Resources(gpus=1), Resources(nodes=2, tasks=2, gpus=2), Resources()
-    assert [held_gpus(needs, site) for needs in (one, wide, none)] == [8, 16, 0]
-    assert [held_gpus(needs, shared) for needs in (one, wide, none)] == [1, 2, 0]
-    assert held_gpus(none, no_other) == 8, "a GPU node on which only the processor works"
-
-
-def test_a_cpu_setting_asks_for_gpus_only_in_tests(home):
-    command = ["site=slurm_example", "accelerator=cpu"]
-    assert make_plan(home, command).manifest.blocks[0].resources.gpus == 0
-    fake = make_plan(home, [*command, "site.slurm.fake_gpus=2"]).manifest.blocks[0].resources
-    assert (fake.gpus, fake.gpu_model) == (2, "h100")

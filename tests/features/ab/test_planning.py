@@ -1,4 +1,4 @@
-"""Versions as an axis: each setting's name holds what its version is, and its versions share every block."""
+"""Versions as an axis: each setting is named with its version, and its versions share every block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import InputError
 from accelsweep.features.ab.planning import versioned_grid
 from accelsweep.plain_json import sha256_text
-from accelsweep.planning.checked_grid import usual_name
+from accelsweep.planning.checked_grid import comparison_name
 from accelsweep.planning.plan import Plan, make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
@@ -27,13 +27,13 @@ TOY = ["experiment=toy"]
 
 @pytest.fixture
 def home(home: Path) -> Path:
-    """A working directory with a module and an experiment, as the trees of its versions have them."""
+    """A working directory with the module and the experiment that the trees of its versions have."""
     write(home, FILES)
     return home
 
 
 def tree(home: Path, name: str, files: dict[str, str], digest: str | None = None) -> Tree:
-    """Return a version whose tree holds the usual files, with some replaced."""
+    """Return a version whose tree holds the default files, with some replaced."""
     version = Version(name=name, kind="commit", digest=digest or sha256_text(name)[:40])
     write(SweepFolder(home, "ab").version(version.id), {**FILES, **files})
     return Tree(version=version, checkout=str(home), place=".")
@@ -55,7 +55,7 @@ def settings(plan: Plan) -> dict[tuple[int, str], str]:
     return {(setting.axes["batch_size"], setting.axes["version"]): setting.name for setting in plan.settings}
 
 
-def test_each_settings_name_holds_the_commit_and_not_the_name_of_the_branch(home: Path, two: tuple[Tree, Tree]) -> None:
+def test_a_settings_name_depends_on_the_commit_and_not_on_the_branch_name(home: Path, two: tuple[Tree, Tree]) -> None:
     main, head = two
     names = settings(planned(home, main, head, overrides=("batch_size=8,16",)))
     assert len(set(names.values())) == 4
@@ -76,7 +76,7 @@ def test_a_small_block_keeps_the_versions_of_a_setting_together(home: Path, two:
     plan = planned(home, *two, overrides=("batch_size=8,16,32", "block.size=3"))
     for block in plan.new_blocks:
         assert set(Counter(str(block.configs[run.setting].batch_size) for run in block.runs).values()) == {2}
-    with pytest.raises(InputError, match="must stand in one block"):
+    with pytest.raises(InputError, match="must share a block"):
         planned(home, *two, overrides=("block.size=1",))
 
 
@@ -90,10 +90,10 @@ def test_more_repeats_add_blocks_and_keep_the_old_ones(home: Path, two: tuple[Tr
     assert all(len(block.runs) == 3 for block in third.manifest.blocks), "no old block holds all three"
 
 
-def test_a_decided_setting_is_wanted_in_no_further_block_in_any_version(home: Path, two: tuple[Tree, Tree]) -> None:
+def test_a_decided_setting_gets_no_more_blocks_in_any_version(home: Path, two: tuple[Tree, Tree]) -> None:
     sizes = ("batch_size=8,16",)
     names = settings(planned(home, *two, overrides=sizes))
-    plan = planned(home, *two, overrides=sizes, until_decided=True, decided=5, decided_at={names[8, "HEAD"]: 3})
+    plan = planned(home, *two, overrides=sizes, until_decided=True, total_repeats=5, decided_at={names[8, "HEAD"]: 3})
     counted = Counter(Run.parse(run).setting for run in plan.manifest.wanted_runs())
     assert counted == {name: 3 if size == 8 else 5 for (size, _), name in names.items()}
 
@@ -104,7 +104,7 @@ def test_each_setting_has_its_baseline_in_the_first_version(home: Path, two: tup
     assert partners == {names[size, version]: names[size, "main"] for size in (8, 16) for version in ("main", "HEAD")}
 
 
-def test_a_sweep_without_versions_writes_the_manifest_that_it_always_wrote(home: Path) -> None:
+def test_a_sweep_without_versions_compares_none(home: Path) -> None:
     plan = make_plan(home, TOY)
     assert plan.manifest.compared == ()
     folder = write_plan(home, plan)
@@ -112,13 +112,13 @@ def test_a_sweep_without_versions_writes_the_manifest_that_it_always_wrote(home:
     assert not folder.versions.exists()
 
 
-def test_what_is_compared_is_written_beside_the_trees(home: Path, two: tuple[Tree, Tree]) -> None:
+def test_the_compared_versions_are_written_with_their_trees(home: Path, two: tuple[Tree, Tree]) -> None:
     folder = write_plan(home, planned(home, *two))
     assert Manifest.read(folder.manifest).compared == tuple(tree.version for tree in two)
     assert Tree.read(folder.version_file(two[0].version.id)).packages == ("toy",)
 
 
-def test_a_module_that_one_version_lacks_is_refused_by_its_name(home: Path, two: tuple[Tree, Tree]) -> None:
+def test_a_module_missing_in_one_version_is_refused_by_name(home: Path, two: tuple[Tree, Tree]) -> None:
     (SweepFolder(home, "ab").version(two[1].version.id) / "toy.py").unlink()
     with pytest.raises(InputError, match=r"in HEAD \(.*no module or package 'toy'"):
         planned(home, *two)
@@ -129,7 +129,7 @@ def test_a_sweep_that_measures_nothing_of_the_repository_is_refused(home: Path, 
         planned(home, *two, experiment=["accelerator=cpu"])
 
 
-def test_another_config_in_a_version_is_told_and_other_axes_are_refused(home: Path, two: tuple[Tree, Tree]) -> None:
+def test_a_config_difference_gets_a_note_and_another_axis_is_refused(home: Path, two: tuple[Tree, Tree]) -> None:
     experiment = FILES["conf/experiment/toy.yaml"]
     wider = tree(home, "wide", {"conf/experiment/toy.yaml": experiment.replace("toy.Toy}", "toy.Toy, width: 9}")})
     assert "conf/ differs: model.width is null in main and 9 in wide" in planned(home, two[0], wider).notes
@@ -140,7 +140,7 @@ def test_another_config_in_a_version_is_told_and_other_axes_are_refused(home: Pa
         planned(home, two[0], swept)
 
 
-def test_a_key_of_the_users_own_that_is_called_version_is_refused(home: Path, two: tuple[Tree, Tree]) -> None:
+def test_a_user_key_named_version_is_refused(home: Path, two: tuple[Tree, Tree]) -> None:
     with pytest.raises(InputError, match="key 'version' of its own"):
         planned(home, *two, overrides=("+version=3",))
 
@@ -158,6 +158,6 @@ def test_a_source_layout_is_found_in_the_tree(home: Path) -> None:
     assert set(sources) == {"toy of main", "toy of HEAD"}
 
 
-def test_a_comparison_has_a_name_of_its_own(home: Path) -> None:
-    assert usual_name(home, TOY) == "ab-toy"
-    assert usual_name(home, [*TOY, "name=mine"]) == "ab-mine"
+def test_a_comparison_has_its_own_name(home: Path) -> None:
+    assert comparison_name(home, TOY) == "ab-toy"
+    assert comparison_name(home, [*TOY, "name=mine"]) == "ab-mine"

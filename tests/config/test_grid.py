@@ -1,4 +1,4 @@
-"""Expanding shares structure, yet gives exactly what composing every point through Hydra gives."""
+"""Expanding shares structure, yet gives exactly what composing each point through Hydra gives."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_expanding_agrees_with_composing_each_point_through_hydra(conf, override
         return
     event("planned")
     for job, point in zip(grid.jobs, points, strict=True):
-        assert {**point.science, **point.steering} == whole(composer, job)
+        assert {**point.config, **point.plan_config} == whole(composer, job)
 
 
 @pytest.mark.exhaustive
@@ -75,7 +75,7 @@ def test_any_text_reaches_the_config_unchanged(conf, value):
     composer = Composer([conf])
     line = f"note={QuotedString(value, Quote.double).with_quotes()}"
     (point,) = expand(composer, composer.grid(composer.master([line])), "cpu")
-    assert point.science["note"] == value
+    assert point.config["note"] == value
 
 
 def points_of(composer: Composer, *overrides: str, auto: str = "cpu") -> list:
@@ -91,7 +91,7 @@ def test_hydra_composes_once_per_choice_of_groups(composer, monkeypatch):
     assert len(composed) == 2
 
 
-def test_values_of_an_added_key_need_no_composition_of_their_own(composer, monkeypatch):
+def test_values_of_an_added_key_need_no_further_composition(composer, monkeypatch):
     composed = []
     compose = composer.compose
     monkeypatch.setattr(composer, "compose", lambda lines: composed.append(lines) or compose(lines))
@@ -100,7 +100,7 @@ def test_values_of_an_added_key_need_no_composition_of_their_own(composer, monke
     )
     assert len(points) == 80
     assert len(composed) == 2
-    assert [(p.science["model"]["extra"], p.science["twin"], p.science["env"]["NAME"]) for p in points[1:4]] == [
+    assert [(p.config["model"]["extra"], p.config["twin"], p.config["env"]["NAME"]) for p in points[1:4]] == [
         (0, 0, "b"),
         (1, 1, "a"),
         (1, 1, "b"),
@@ -109,16 +109,16 @@ def test_values_of_an_added_key_need_no_composition_of_their_own(composer, monke
 
 def test_an_added_key_and_another_override_of_it_are_left_to_hydra(composer):
     points = points_of(composer, "+fresh.deep=1,2", "++fresh.deep=3,4")
-    assert [point.science["fresh"] for point in points] == [{"deep": 3}, {"deep": 4}] * 2
+    assert [point.config["fresh"] for point in points] == [{"deep": 3}, {"deep": 4}] * 2
     with pytest.raises(InputError, match="'seed' is there already"):
         points_of(composer, "+fresh=1,2", "+fresh=3,4", "+seed=5,6")
 
 
-def test_points_share_what_they_have_in_common(composer):
+def test_points_share_unchanged_structure(composer):
     first, second = points_of(composer, "trainer.max_time=1,2")
-    assert first.science["model"] is second.science["model"]
-    assert first.science["trainer"] == {"strategy": "auto", "max_time": 1}
-    assert second.science["trainer"] == {"strategy": "auto", "max_time": 2}
+    assert first.config["model"] is second.config["model"]
+    assert first.config["trainer"] == {"strategy": "auto", "max_time": 1}
+    assert second.config["trainer"] == {"strategy": "auto", "max_time": 2}
 
 
 def test_axes_hold_the_resolved_values_in_sweep_order(composer):
@@ -130,9 +130,9 @@ def test_axes_hold_the_resolved_values_in_sweep_order(composer):
     ]
 
 
-def test_auto_becomes_the_sites_accelerator_wherever_it_is_referred_to(composer):
+def test_auto_becomes_the_sites_accelerator_in_references_too(composer):
     (point,) = points_of(composer, "accelerator=auto", "+where=${accelerator}", auto="cuda")
-    assert (point.science["accelerator"], point.science["where"]) == ("cuda", "cuda")
+    assert (point.config["accelerator"], point.config["where"]) == ("cuda", "cuda")
     swept = points_of(composer, "accelerator=auto,cpu", auto="mps")
     assert [point.axes["accelerator"] for point in swept] == ["mps", "cpu"]
 
@@ -147,26 +147,26 @@ def test_auto_becomes_the_sites_accelerator_wherever_it_is_referred_to(composer)
         (["+a='x${oc.decode:${oc.env:HOME}}'"], ["'a'", "oc.decode"]),
         (["+a='${hydra:runtime.cwd}'"], ["'a'", "hydra"]),
         (["+a=${hydra.runtime.cwd}"], ["'a'", "hydra.runtime.cwd"]),
-        (["+a=${repeats}"], ["'a'", "repeats", "steers"]),
+        (["+a=${repeats}"], ["'a'", "repeats", "whole sweep"]),
         (["+a=${batchsize}"], ["'a'", "batch_size"]),
         (["+a=???"], ["'a'", "???"]),
         (["repeats='${oc.env:HOME}'"], ["'repeats'", "oc.env"]),
     ],
 )
-def test_what_would_make_identity_depend_on_time_or_place_is_refused(composer, overrides, words):
+def test_values_that_depend_on_time_or_place_are_refused(composer, overrides, words):
     with pytest.raises(InputError) as caught:
         points_of(composer, *overrides)
     for word in words:
         assert word in str(caught.value)
 
 
-def test_colons_between_interpolations_are_no_resolver(composer):
+def test_a_colon_between_interpolations_is_no_resolver(composer):
     (point,) = points_of(composer, "+a='${note}:${seed}'")
-    assert point.science["a"] == "plain:1"
+    assert point.config["a"] == "plain:1"
 
 
-def test_how_jobs_are_submitted_may_ask_the_environment(composer, monkeypatch):
+def test_job_options_may_read_the_environment(composer, monkeypatch):
     monkeypatch.setenv("MY_ACCOUNT", "physics")
     (point,) = points_of(composer, "+site.slurm.account='${oc.env:MY_ACCOUNT}'")
-    assert point.steering["site"] == {"slurm": {"account": "physics"}}
-    assert "site" not in point.science
+    assert point.plan_config["site"] == {"slurm": {"account": "physics"}}
+    assert "site" not in point.config

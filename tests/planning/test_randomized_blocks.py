@@ -14,7 +14,7 @@ from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import BlockOptions, Limits, Options
 from accelsweep.devices.device_kind import Device
 from accelsweep.errors import InputError
-from accelsweep.planning.randomized_blocks import Cutting, design, in_random_order
+from accelsweep.planning.randomized_blocks import DesignInput, block_design, in_random_order
 from accelsweep.run_config import Run
 
 LOCAL = Site(name="local", inventory=(Device(accelerator="cpu", model="CPU", count=8),))
@@ -37,13 +37,13 @@ def setting(
     return Setting(name=name, axes={"letter": name}, config=config)
 
 
-def task(settings, *, repeats=3, baseline=None, site=LOCAL, run_seconds=600.0, **block) -> Cutting:
-    """What to cut; the baseline runs once in each block unless `baseline_runs` says otherwise."""
+def task(settings, *, repeats=3, baseline=None, site=LOCAL, run_seconds=600.0, **block) -> DesignInput:
+    """Return the input of a design; the baseline runs once in each block unless `baseline_runs` is given."""
     named = {each.name: each for each in (setting(c) if isinstance(c, str) else c for c in settings)}
     options = Options(
         repeats=repeats, block=BlockOptions(**{"baseline_runs": 1} | block), limits=Limits(run_seconds=run_seconds)
     )
-    return Cutting("sweep", named, baseline or next(iter(named)), options, site)
+    return DesignInput("sweep", named, baseline or next(iter(named)), options, site)
 
 
 def runs(planned) -> list[list[str]]:
@@ -51,64 +51,64 @@ def runs(planned) -> list[list[str]]:
 
 
 def test_a_block_holds_one_repeat_of_each_setting():
-    assert runs(design(task("abc"), [])) == [
+    assert runs(block_design(task("abc"), [])) == [
         ["a-r0", "b-r0", "c-r0"],
         ["a-r1", "b-r1", "c-r1"],
         ["a-r2", "b-r2", "c-r2"],
     ]
 
 
-def test_the_baseline_runs_twice_in_each_block_with_two_numbers_and_the_seed_of_its_block():
-    blocks = design(task("abc", baseline_runs=BlockOptions().baseline_runs), []).new
+def test_the_baseline_runs_twice_in_each_block_with_two_repeat_numbers_and_one_seed():
+    blocks = block_design(task("abc", baseline_runs=BlockOptions().baseline_runs), []).new
     assert [sorted(run.name for run in block.runs) for block in blocks] == [
         ["a-r0", "a-r1", "b-r0", "c-r0"],
         ["a-r2", "a-r3", "b-r1", "c-r1"],
         ["a-r4", "a-r5", "b-r2", "c-r2"],
     ]
     assert [{run.seed for run in block.runs} for block in blocks] == [{7}, {8}, {9}]
-    assert [block.resources.minutes for block in blocks] == [43] * 3  # 4 limits of 605 s, and 2 minutes to start
+    assert [block.resources.minutes for block in blocks] == [43] * 3  # 4 limits of 605 s and 2 minutes of start-up
 
 
-def test_both_runs_of_the_baseline_come_at_any_place_of_a_block():
-    blocks = design(task("abcdefgh", repeats=40, baseline_runs=2), []).new
+def test_both_baseline_runs_can_take_any_position_in_a_block():
+    blocks = block_design(task("abcdefgh", repeats=40, baseline_runs=2), []).new
     places = {tuple(place for place, run in enumerate(block.runs) if run.setting == "a") for block in blocks}
     assert len(places) > 20
     assert {place for pair in places for place in pair} == set(range(9))
 
 
-def test_the_baseline_runs_no_more_often_than_there_are_settings_beside_it():
-    assert runs(design(task("ab", repeats=1, baseline_runs=2), [])) == [["a-r0", "b-r0"]]
-    assert runs(design(task("abc", repeats=1, baseline_runs=9), [])) == [["a-r0", "a-r1", "b-r0", "c-r0"]]
-    bounded = runs(design(task("abcdefgh", repeats=1, baseline_runs=2, size=3), []))
+def test_the_baseline_runs_no_more_often_than_there_are_other_settings():
+    assert runs(block_design(task("ab", repeats=1, baseline_runs=2), [])) == [["a-r0", "b-r0"]]
+    assert runs(block_design(task("abc", repeats=1, baseline_runs=9), [])) == [["a-r0", "a-r1", "b-r0", "c-r0"]]
+    bounded = runs(block_design(task("abcdefgh", repeats=1, baseline_runs=2, size=3), []))
     assert [sum(run.startswith("a-") for run in block) for block in bounded] == [1] * 4
 
 
-def test_a_sweep_that_was_planned_with_one_run_of_the_baseline_grows_by_blocks_with_two():
-    first = design(task("abc"), [])
-    again, more = (design(task("abc", repeats=n, baseline_runs=2), first.new) for n in (3, 4))
-    assert again == design(task("abc"), first.new)
+def test_a_design_with_one_baseline_run_grows_by_blocks_with_two():
+    first = block_design(task("abc"), [])
+    again, more = (block_design(task("abc", repeats=n, baseline_runs=2), first.new) for n in (3, 4))
+    assert again == block_design(task("abc"), first.new)
     assert more.planned[:3] == first.planned
     assert [sorted((run.name, run.seed) for run in block.runs) for block in more.new] == [
         [("a-r3", 10), ("a-r4", 10), ("b-r3", 10), ("c-r3", 10)]
     ]
 
 
-def test_fewer_runs_of_the_baseline_leave_the_blocks_that_have_more():
-    first = design(task("abc", baseline_runs=2), [])
-    assert design(task("abc"), first.new).planned == first.planned
-    assert runs(design(task("abc", repeats=4), first.new))[3:] == [["a-r6", "b-r3", "c-r3"]]
+def test_fewer_baseline_runs_leave_existing_blocks_unchanged():
+    first = block_design(task("abc", baseline_runs=2), [])
+    assert block_design(task("abc"), first.new).planned == first.planned
+    assert runs(block_design(task("abc", repeats=4), first.new))[3:] == [["a-r6", "b-r3", "c-r3"]]
 
 
-def test_a_setting_that_was_the_baseline_keeps_one_run_in_each_block():
-    first = design(task("abc", baseline_runs=2), [])
-    other = design(task("abc", baseline="b", baseline_runs=2), first.new)
+def test_a_former_baseline_keeps_one_run_in_each_block():
+    first = block_design(task("abc", baseline_runs=2), [])
+    other = block_design(task("abc", baseline="b", baseline_runs=2), first.new)
     assert other.new == ()
     assert runs(other) == [["a-r0", "b-r0", "c-r0"], ["a-r2", "b-r1", "c-r1"], ["a-r4", "b-r2", "c-r2"]]
 
 
-def test_the_baseline_is_in_as_many_blocks_as_are_wanted_however_often_it_runs_in_one():
-    alone = design(task("abc", repeats=2, size=1), [])
-    more = design(task("abc", repeats=3, baseline_runs=2), alone.new)
+def test_the_baseline_is_counted_by_block_not_by_run():
+    alone = block_design(task("abc", repeats=2, size=1), [])
+    more = block_design(task("abc", repeats=3, baseline_runs=2), alone.new)
     assert [block for block in runs(more) if any(run.startswith("a-") for run in block)] == [
         ["a-r0"],
         ["a-r1"],
@@ -116,18 +116,18 @@ def test_the_baseline_is_in_as_many_blocks_as_are_wanted_however_often_it_runs_i
     ]
 
 
-def test_what_is_left_of_the_baseline_alone_counts_by_block():
-    first = design(task("abc", baseline_runs=2), [])
-    alone = design(task("a", repeats=4), first.new)
+def test_a_remaining_baseline_is_counted_by_block():
+    first = block_design(task("abc", baseline_runs=2), [])
+    alone = block_design(task("a", repeats=4), first.new)
     assert runs(alone) == [["a-r0", "a-r1"], ["a-r2", "a-r3"], ["a-r4", "a-r5"], ["a-r6"]]
 
 
-def test_the_order_is_random_differs_between_blocks_and_is_the_same_everywhere():
-    blocks = design(task("abcdefgh"), []).new
+def test_the_order_is_random_differs_between_blocks_and_is_reproducible():
+    blocks = block_design(task("abcdefgh"), []).new
     orders = [[run.setting for run in block.runs] for block in blocks]
     assert len({tuple(order) for order in orders}) == 3
     assert all(order != sorted(order) for order in orders)
-    assert blocks == design(task("abcdefgh"), []).new
+    assert blocks == block_design(task("abcdefgh"), []).new
     for block in blocks:
         assert list(block.runs) == in_random_order(sorted(block.runs, key=lambda run: run.name), block.order_seed)
 
@@ -141,59 +141,61 @@ def test_every_position_is_equally_likely():
 
 def test_another_sweep_has_another_order_and_other_names():
     one, other = task("abcdefgh"), task("abcdefgh")
-    other = Cutting("another", other.settings, other.baseline, other.options, other.site)
-    assert {block.name for block in design(one, []).new}.isdisjoint(block.name for block in design(other, []).new)
-    assert design(one, []).new[0].runs != design(other, []).new[0].runs
+    other = DesignInput("another", other.settings, other.baseline, other.options, other.site)
+    assert {block.name for block in block_design(one, []).new}.isdisjoint(
+        block.name for block in block_design(other, []).new
+    )
+    assert block_design(one, []).new[0].runs != block_design(other, []).new[0].runs
 
 
 def test_a_new_setting_gets_blocks_with_a_fresh_baseline():
-    first = design(task("abc"), [])
-    second = design(task("abcd"), first.new)
+    first = block_design(task("abc"), [])
+    second = block_design(task("abcd"), first.new)
     assert second.planned[:3] == first.planned
     assert runs(second)[3:] == [["a-r3", "d-r0"], ["a-r4", "d-r1"], ["a-r5", "d-r2"]]
 
 
-def test_more_repeats_get_whole_blocks():
-    first = design(task("abc"), [])
-    second = design(task("abc", repeats=5), first.new)
+def test_more_repeats_get_complete_blocks():
+    first = block_design(task("abc"), [])
+    second = block_design(task("abc", repeats=5), first.new)
     assert runs(second)[3:] == [["a-r3", "b-r3", "c-r3"], ["a-r4", "b-r4", "c-r4"]]
     assert second.planned[:3] == first.planned
 
 
-def test_fewer_repeats_want_fewer_runs_and_no_new_block():
-    first = design(task("abc", repeats=5), [])
-    fewer = design(task("abc", repeats=2), first.new)
+def test_fewer_repeats_need_fewer_runs_and_no_new_block():
+    first = block_design(task("abc", repeats=5), [])
+    fewer = block_design(task("abc", repeats=2), first.new)
     assert (fewer.planned, fewer.new) == (first.planned[:2], ())
 
 
-def test_a_dropped_setting_is_no_longer_wanted_though_its_block_stands():
-    first = design(task("abc"), [])
-    fewer = design(task("ab"), first.new)
+def test_a_dropped_setting_is_no_longer_wanted_but_its_block_remains():
+    first = block_design(task("abc"), [])
+    fewer = block_design(task("ab"), first.new)
     assert runs(fewer) == [["a-r0", "b-r0"], ["a-r1", "b-r1"], ["a-r2", "b-r2"]]
     assert [block.name for block in fewer.planned] == [block.name for block in first.planned]
     assert fewer.planned[0].resources.minutes < first.planned[0].resources.minutes
 
 
-def test_a_lost_block_is_made_again_under_its_name():
-    first = design(task("abc"), [])
-    again = design(task("abc"), [first.new[0], first.new[2]])
+def test_a_lost_block_is_recreated_under_its_name():
+    first = block_design(task("abc"), [])
+    again = block_design(task("abc"), [first.new[0], first.new[2]])
     assert again.new == (first.new[1],)
 
 
 def test_the_baseline_alone_is_measured_too():
-    assert runs(design(task("a"), [])) == [["a-r0"], ["a-r1"], ["a-r2"]]
-    assert runs(design(task("a", repeats=4), design(task("a"), []).new))[3:] == [["a-r3"]]
+    assert runs(block_design(task("a"), [])) == [["a-r0"], ["a-r1"], ["a-r2"]]
+    assert runs(block_design(task("a", repeats=4), block_design(task("a"), []).new))[3:] == [["a-r3"]]
 
 
-def test_another_baseline_stands_in_the_blocks_that_hold_it():
-    first = design(task("abc"), [])
-    other = design(task("abc", baseline="b"), first.new)
+def test_another_baseline_uses_the_blocks_that_hold_it():
+    first = block_design(task("abc"), [])
+    other = block_design(task("abc", baseline="b"), first.new)
     assert (other.planned, other.new) == (first.planned, ())
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 8])
 def test_a_bounded_block_keeps_its_baseline(size):
-    planned = design(task("abcdefgh", size=size), [])
+    planned = block_design(task("abcdefgh", size=size), [])
     assert all(len(block.runs) <= size for block in planned.planned)
     assert all(any(run.startswith("a-") for run in block.runs) for block in planned.planned)
     counts = Counter(run.rpartition("-r")[0] for block in planned.planned for run in block.runs)
@@ -202,14 +204,14 @@ def test_a_bounded_block_keeps_its_baseline(size):
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_bounded_blocks_mix_their_settings_anew_in_each_repeat():
-    planned = design(task("abcdefgh", size=5, repeats=5), [])
+def test_bounded_blocks_reshuffle_their_settings_in_each_repeat():
+    planned = block_design(task("abcdefgh", size=5, repeats=5), [])
     parts = {frozenset(run[0] for run in block.runs) for block in planned.planned}
     assert len(parts) > 4
 
 
-def test_blocks_of_one_run_hold_no_baseline_but_their_own():
-    planned = design(task("abc", size=1), [])
+def test_blocks_of_one_run_hold_no_additional_baseline():
+    planned = block_design(task("abc", size=1), [])
     assert sorted(run for block in planned.planned for run in block.runs) == sorted(
         f"{letter}-r{k}" for letter in "abc" for k in range(3)
     )
@@ -217,19 +219,19 @@ def test_blocks_of_one_run_hold_no_baseline_but_their_own():
 
 
 def test_block_minutes_bound_the_time_limits():
-    planned = design(task("abcdefgh", minutes=30, run_seconds=295), [])
+    planned = block_design(task("abcdefgh", minutes=30, run_seconds=295), [])
     assert all(block.resources.minutes <= 30 for block in planned.planned)
     assert max(len(block.runs) for block in planned.planned) > 2
 
 
 def test_a_block_too_short_for_a_run_is_refused():
     with pytest.raises(InputError, match=r"block\.minutes=5"):
-        design(task("a", minutes=5), [])
+        block_design(task("a", minutes=5), [])
 
 
 def test_one_machine_puts_all_settings_into_one_block():
     mixed = [setting("a"), setting("b", devices=4)]
-    assert runs(design(task(mixed, repeats=1), [])) == [["a-r0", "b-r0"]]
+    assert runs(block_design(task(mixed, repeats=1), [])) == [["a-r0", "b-r0"]]
 
 
 @pytest.mark.parametrize(
@@ -241,16 +243,16 @@ def test_one_machine_puts_all_settings_into_one_block():
     ],
     ids=["all cores", "a GPU", "all cores of a whole node"],
 )
-def test_a_baseline_that_needs_more_than_all_others_shares_their_blocks(baseline, other, site):
-    """Apart from each other, no pair of them would ever have a verdict."""
-    found = design(task([baseline, other], repeats=1, site=site), [])
+def test_a_baseline_that_needs_more_than_the_others_shares_their_blocks(baseline, other, site):
+    """In separate blocks, they could never be compared."""
+    found = block_design(task([baseline, other], repeats=1, site=site), [])
     assert runs(found) == [["a-r0", "b-r0"]]
     assert found.new[0].resources.cpus == site.count("cpu")
 
 
-def test_on_shared_nodes_a_baseline_takes_no_cores_that_its_block_would_not_use():
+def test_on_shared_nodes_a_baseline_adds_no_cores_to_a_block():
     shared = CLUSTER.model_copy(update={"slurm": CLUSTER.slurm.model_copy(update={"exclusive": False})})
-    assert runs(design(task([setting("a"), setting("b", threads=1)], repeats=1, site=shared), [])) == [
+    assert runs(block_design(task([setting("a"), setting("b", threads=1)], repeats=1, site=shared), [])) == [
         ["b-r0"],
         ["a-r0"],
     ]
@@ -263,7 +265,7 @@ def test_a_cluster_has_a_block_per_resource_class_with_the_baseline_where_it_fit
         setting("nodes", "cuda", 8, 2),
         setting("cpu", "cpu", 4),
     ]
-    planned = design(task(settings, repeats=1, site=CLUSTER), [])
+    planned = block_design(task(settings, repeats=1, site=CLUSTER), [])
     assert runs(planned) == [["four-r0", "one-r0"], ["nodes-r0", "one-r1"], ["cpu-r0"]]
     assert [(b.resources.gpus, b.resources.nodes, b.resources.cpus) for b in planned.planned] == [
         (4, 1, 32),
@@ -275,19 +277,21 @@ def test_a_cluster_has_a_block_per_resource_class_with_the_baseline_where_it_fit
 @pytest.mark.parametrize(
     ("nodes", "repeats", "size", "blocks"), [(1, 3, None, 3), (12, 3, None, 12), (100, 1, None, 4), (12, 3, 25, 3)]
 )
-def test_a_large_sweep_on_a_cluster_gives_work_to_all_nodes(nodes, repeats, size, blocks):
-    """24 settings beside the baseline; a job has 6 of them at least, and a stated size is kept."""
+def test_a_large_sweep_on_a_cluster_occupies_all_nodes(nodes, repeats, size, blocks):
+    """24 settings besides the baseline; a job has at least 6 of them, and an explicit size is respected."""
     site = CLUSTER.model_copy(update={"nodes": nodes})
-    planned = design(task([setting(f"c{number}") for number in range(25)], repeats=repeats, site=site, size=size), [])
+    planned = block_design(
+        task([setting(f"c{number}") for number in range(25)], repeats=repeats, site=site, size=size), []
+    )
     assert len(planned.planned) == blocks
     assert all(any(run.startswith("c0-") for run in block.runs) for block in planned.planned)
 
 
 def test_names_do_not_depend_on_limits_but_on_runs_and_configs():
-    names = {block.name for block in design(task("abc"), []).new}
-    assert names == {block.name for block in design(task("abc", run_seconds=5), []).new}
+    names = {block.name for block in block_design(task("abc"), []).new}
+    assert names == {block.name for block in block_design(task("abc", run_seconds=5), []).new}
     other = [c.model_copy(update={"config": config_with(**c.config.raw, root="/x")}) for c in map(setting, "abc")]
-    assert names.isdisjoint(block.name for block in design(task(other), []).new)
+    assert names.isdisjoint(block.name for block in block_design(task(other), []).new)
     assert all(len(name) == 13 and name.startswith("b") for name in names)
 
 
@@ -309,7 +313,7 @@ def test_however_a_plan_changes_no_block_changes_and_no_run_is_planned_twice(his
     blocks = {}
     for letters, repeats, size, baseline_runs in history:
         wanted = task(sorted(letters), repeats=repeats, size=size, baseline_runs=baseline_runs)
-        planned = design(wanted, list(blocks.values()))
+        planned = block_design(wanted, list(blocks.values()))
         for block in planned.new:
             assert block.name not in blocks
             blocks[block.name] = block
@@ -319,7 +323,7 @@ def test_however_a_plan_changes_no_block_changes_and_no_run_is_planned_twice(his
         assert all(counts[letter] == repeats for letter in letters if letter != wanted.baseline)
         assert counts[wanted.baseline] >= repeats
         assert all(set(block.runs) <= {run.name for run in blocks[block.name].runs} for block in planned.planned)
-        again = design(wanted, list(blocks.values()))
+        again = block_design(wanted, list(blocks.values()))
         assert again.new == ()
         assert sorted(again.planned, key=lambda b: b.name) == sorted(planned.planned, key=lambda b: b.name)
     every = [run.name for block in blocks.values() for run in block.runs]

@@ -1,4 +1,4 @@
-"""A setting is named by what decides its measurement, and by nothing else."""
+"""A setting is named by what decides its measurement and by nothing else; its labels."""
 
 import os
 import subprocess
@@ -10,13 +10,13 @@ from example_sweep import config_of
 from accelsweep.config.schema import checked_config
 from accelsweep.config.setting import (
     PLAN_KEYS,
-    frozen_paths,
-    in_short,
+    abbreviate_home,
+    expand_home,
     label,
-    placed_paths,
     scientific,
     setting_name,
     shared_devices,
+    short_label,
 )
 
 CONFIG = {"accelerator": "cpu", "batch_size": 32, "model": {"_target_": "m.Net", "width": 8}, "site": {"name": "local"}}
@@ -28,7 +28,7 @@ def test_plan_keys_are_no_part_of_a_settings_name(key):
 
 
 @pytest.mark.parametrize("change", [{"batch_size": 33}, {"model": {"_target_": "m.Net", "width": 9}}, {"new_key": 1}])
-def test_every_other_key_is(change):
+def test_every_other_key_is_part_of_a_settings_name(change):
     assert setting_name(CONFIG | change) != setting_name(CONFIG)
 
 
@@ -45,33 +45,33 @@ def in_a_variable(path):
 
 
 @pytest.mark.parametrize("at", [in_a_mapping, in_a_list, in_a_variable])
-def test_a_path_counts_in_full_wherever_it_stands(at):
+def test_a_path_counts_in_full_anywhere_in_a_config(at):
     paths = ["/nfs/imagenet", "/nvme/imagenet", "/nfs/cifar", "/nfs/a/imagenet", "/imagenet"]
     assert len({setting_name(at(path)) for path in paths}) == len(paths)
 
 
 @pytest.mark.parametrize("at", [in_a_mapping, in_a_list, in_a_variable])
-def test_a_path_below_the_working_folder_is_the_same_after_the_project_moved_and_whole_again_in_a_run(at, tmp_path):
+def test_a_path_below_the_working_folder_survives_a_move_and_is_expanded_in_a_run(at, tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     for home in (old, new):
         home.mkdir()
-    frozen = frozen_paths(at(f"{old}/sets/a/"), old)
+    frozen = abbreviate_home(at(f"{old}/sets/a/"), old)
     assert frozen == at("{home}/sets/a/")
-    assert frozen == frozen_paths(at(f"{new}/sets/a/"), new)
-    assert placed_paths(frozen, new) == at(f"{new}/sets/a/")
+    assert frozen == abbreviate_home(at(f"{new}/sets/a/"), new)
+    assert expand_home(frozen, new) == at(f"{new}/sets/a/")
 
 
-def test_a_path_through_a_link_to_the_working_folder_lies_below_it(tmp_path):
+def test_a_path_through_a_symbolic_link_to_the_working_folder_is_abbreviated(tmp_path):
     (home := tmp_path / "real" / "project").mkdir(parents=True)
     (tmp_path / "logical").symlink_to(tmp_path / "real")
-    assert frozen_paths(f"{tmp_path}/logical/project/sets", home) == "{home}/sets"
-    assert frozen_paths(str(home), home) == "{home}"
+    assert abbreviate_home(f"{tmp_path}/logical/project/sets", home) == "{home}/sets"
+    assert abbreviate_home(str(home), home) == "{home}"
 
 
 @pytest.mark.parametrize("text", ["/{}/../data", "/{}-of-another", "{}", "sets/a", "file:///{}/sets", "/{}/a\nb", ""])
-def test_what_is_no_path_below_the_working_folder_stays_as_it_is(text, tmp_path):
+def test_text_that_is_no_path_below_the_working_folder_is_unchanged(text, tmp_path):
     whole = text.format(str(tmp_path).lstrip("/"))
-    assert frozen_paths({"key": whole}, tmp_path) == {"key": whole}
+    assert abbreviate_home({"key": whole}, tmp_path) == {"key": whole}
 
 
 def test_a_settings_name_is_the_same_in_another_process_with_another_hash_seed():
@@ -125,7 +125,7 @@ def test_a_label_reads_well(axes, text):
     ],
 )
 def test_a_short_name_fits_a_narrow_column(axes, text):
-    assert in_short(axes) == text
+    assert short_label(axes) == text
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_short_name_fits_a_narrow_column(axes, text):
         (("rung",), [], ""),
     ],
 )
-def test_a_heading_tells_the_devices_that_all_settings_share_and_that_no_label_has(axes, devices, said):
+def test_a_heading_names_the_devices_that_no_label_has(axes, devices, said):
     configs = [
         checked_config(config_of({"batch_size": 32, "precision": "32-true", "devices": count}) | {"accelerator": kind})
         for kind, count in devices

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import pytest
 from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from planning_fixtures import write_files
 
+from accelsweep.analysis.setting_findings import rerun_command
 from accelsweep.devices import kinds
 from accelsweep.devices.device_kind import Device
 from accelsweep.errors import EXIT_INPUT, DamagedFile, InputError
@@ -23,13 +26,6 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Manifest
 
 QUICKSTART = ["experiment=quickstart"]
-
-
-def write_conf(folder, files):
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 def files(home):
@@ -87,7 +83,7 @@ def test_planning_again_changes_nothing(home):
     assert files(home) == before
 
 
-def test_a_written_plan_reads_back_the_same(home):
+def test_a_written_plan_is_read_back_unchanged(home):
     plan = planned(home, *QUICKSTART)
     folder = SweepFolder(home, "quickstart")
     assert Manifest.read(folder.manifest) == plan.manifest
@@ -108,7 +104,7 @@ def test_a_new_batch_size_adds_blocks_of_new_settings_with_a_fresh_baseline(home
         assert len(block.runs) == 6
 
 
-def test_the_revision_before_is_kept(home):
+def test_the_previous_revision_is_kept(home):
     first = planned(home, *QUICKSTART)
     planned(home, *QUICKSTART, "batch_size=32,64,128")
     folder = SweepFolder(home, "quickstart")
@@ -146,7 +142,7 @@ def test_added_repeats_are_whole_blocks_and_stay(home):
     assert planned(home, *QUICKSTART, "repeats=2").manifest.options.repeats == 2
 
 
-def test_a_sweep_with_one_run_of_the_baseline_goes_on_as_it_was_planned_and_grows_by_blocks_with_two(home):
+def test_a_sweep_planned_with_one_baseline_run_keeps_its_blocks_and_grows_by_blocks_with_two(home):
     first = planned(home, *QUICKSTART, "block.baseline_runs=1")
     before = files(home / "sweeps" / "quickstart" / "blocks")
     again = planned(home, *QUICKSTART)
@@ -157,22 +153,22 @@ def test_a_sweep_with_one_run_of_the_baseline_goes_on_as_it_was_planned_and_grow
     assert [len(block.runs) for block in more.new_blocks] == [9]
 
 
-def test_automatic_repeats_begin_with_a_pilot_and_keep_what_was_decided(home):
+def test_automatic_repeats_begin_with_a_pilot_and_keep_the_decided_number(home):
     auto = (*QUICKSTART, "repeats=auto")
     pilot = planned(home, *auto)
     assert (len(pilot.manifest.blocks), pilot.manifest.options.pilot) == (3, True)
     assert "repeats=auto: these blocks are the pilot" in pilot.notes[-1]
     assert "5 to 20 blocks in all" in pilot.notes[-1]
-    decided = planned(home, *auto, decided=6)
+    decided = planned(home, *auto, total_repeats=6)
     assert decided.manifest.blocks[:3] == pilot.manifest.blocks
     assert (len(decided.manifest.blocks), decided.manifest.options.pilot, decided.notes) == (6, False, ())
     assert not planned(home, *auto).changed
     assert len(planned(home, *QUICKSTART, "repeats=4").manifest.blocks) == 4
-    again = planned(home, *auto)  # a number states anew what is wanted, and so does auto
+    again = planned(home, *auto)  # a number replaces what was decided, and so does auto
     assert (len(again.manifest.blocks), again.new_blocks) == (3, ())
 
 
-def test_automatic_and_added_repeats_are_two_answers_to_one_question(home):
+def test_automatic_and_added_repeats_exclude_each_other(home):
     with pytest.raises(InputError, match=r"--add-repeats 2 and repeats=auto .* repeats=N") as caught:
         make_plan(home, [*QUICKSTART, "repeats=auto"], add_repeats=2)
     assert caught.value.exit_code == EXIT_INPUT
@@ -190,7 +186,7 @@ def test_changed_limits_and_prices_are_a_new_revision_of_the_same_blocks(home):
     assert files(home / "sweeps" / "quickstart" / "blocks") == before
 
 
-def test_a_profile_is_kept_until_another_one_is_given_and_costs_no_run(home):
+def test_a_profile_is_kept_until_another_is_given_and_requires_no_run(home):
     planned(home, *QUICKSTART, profile="mine")
     assert Manifest.read(SweepFolder(home, "quickstart").manifest).profile == "mine"
     again = make_plan(home, QUICKSTART)
@@ -203,14 +199,14 @@ def test_a_profile_is_kept_until_another_one_is_given_and_costs_no_run(home):
     assert local.manifest.profile is None
 
 
-def test_data_in_another_folder_is_another_setting_whatever_the_last_part_of_its_path(home):
+def test_data_in_another_folder_is_another_setting(home):
     first = planned(home, "data=mnist", "data.root=/old/digits", "batch_size=32,64")
     second = planned(home, "data=mnist", "data.root=/new/digits", "batch_size=32,64")
     assert set(second.manifest.wanted_runs()).isdisjoint(first.manifest.wanted_runs())
     assert planned(home, "data=mnist", "data.root=/old/digits", "batch_size=32,64").new_blocks == ()
 
 
-def test_two_folders_with_one_last_part_are_an_axis(home):
+def test_two_folders_with_the_same_last_part_are_an_axis(home):
     plan = make_plan(home, ["data=mnist", "data.root=/nfs/x,/nvme/x"])
     assert [setting.axes["data.root"] for setting in plan.settings] == ["/nfs/x", "/nvme/x"]
     assert len({setting.name for setting in plan.settings}) == 2
@@ -235,7 +231,7 @@ def test_a_moved_project_keeps_its_runs_and_its_blocks(home, two_cores):
     assert (run.data["root"], run.env["DATA"]) == (f"{here}/sets/digits", str(here))
 
 
-def test_a_path_in_the_baseline_or_a_rule_is_found_as_it_was_typed(home, own_conf):
+def test_a_path_in_the_baseline_or_a_rule_matches_as_typed(home, own_conf):
     own_conf({
         "experiment/disks.yaml": "# @package _global_\n"
         f"hydra: {{sweeper: {{params: {{data: mnist, data.root: '{home}/a/x,{home}/b/x,/c/x'}}}}}}\n"
@@ -248,13 +244,13 @@ def test_a_path_in_the_baseline_or_a_rule_is_found_as_it_was_typed(home, own_con
     assert roots[plan.manifest.baseline] == f"{home}/b/x"
 
 
-def test_duplicates_in_the_grid_are_planned_once_and_said(home):
+def test_duplicates_in_the_grid_are_planned_once_with_a_note(home):
     plan = make_plan(home, ["batch_size=32,64,32"])
     assert [setting.axes["batch_size"] for setting in plan.settings] == [32, 64]
     assert any("1 of the grid's 3 points" in note for note in plan.notes)
 
 
-def test_the_name_is_the_option_then_the_config_then_the_experiment(home, own_conf):
+def test_the_name_comes_from_the_option_then_the_config_then_the_experiment(home, own_conf):
     own_conf({"experiment/claims/vgg.yaml": "# @package _global_\nbatch_size: 8\n"})
     assert make_plan(home, ["name=mine"], name="other").manifest.sweep == "other"
     assert make_plan(home, ["name=mine"]).manifest.sweep == "mine"
@@ -262,14 +258,14 @@ def test_the_name_is_the_option_then_the_config_then_the_experiment(home, own_co
     assert make_plan(home, []).manifest.sweep == "sweep"
 
 
-def test_the_name_that_the_claims_command_writes_to_is_refused(home):
+def test_a_name_reserved_by_a_feature_is_refused(home):
     with pytest.raises(InputError, match=r"'claims' is taken: .* Try --name my-claims"):
         make_plan(home, [], name="claims")
     assert make_plan(home, [], name="my-claims").manifest.sweep == "my-claims"
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "a b", "$(x)", "a;b", "", "ü", "a\nb", "/tmp/x"])
-def test_a_name_that_could_leave_the_folder_is_refused(home, name):
+def test_a_name_that_could_escape_the_folder_is_refused(home, name):
     with pytest.raises(InputError):
         make_plan(home, [f"name={QuotedString(name, Quote.single).with_quotes()}"])
     assert files(home) == {}
@@ -384,7 +380,7 @@ def test_a_mistake_in_an_experiment_file_names_the_file(home, own_conf, text, wo
     assert "\n" not in str(caught.value)
 
 
-def test_an_experiment_without_its_package_line_is_refused_not_ignored(home, own_conf):
+def test_an_experiment_without_its_package_line_is_refused(home, own_conf):
     own_conf({"experiment/mine.yaml": "batch_size: 8\n"})
     with pytest.raises(InputError, match=r"mine\.yaml.*@package _global_"):
         make_plan(home, ["experiment=mine"])
@@ -397,25 +393,25 @@ def test_the_config_of_another_program_is_recognised(home, own_conf):
 
 
 @pytest.mark.parametrize(
-    ("words", "options", "said"),
+    ("words", "options", "message"),
     [
         (["batch_size=range(1,100000)"], {}, "more than 10000 settings .*raise limits.max_settings=10000"),
         (["seed=range(1,102)", "batch_size=range(1,102)"], {}, "more than 10000 settings"),
         (["repeats=100000000"], {}, "100000000 repeats .* more than limits.max_repeats=1000: .* raise it"),
         ([], {"add_repeats": 1_000_000}, "1000003 repeats .* limits.max_repeats=1000"),
-        (["repeats=auto"], {"decided": 5000}, "5000 repeats .* limits.max_repeats=1000"),
+        (["repeats=auto"], {"total_repeats": 5000}, "5000 repeats .* limits.max_repeats=1000"),
         (["seed=range(0,200)", "repeats=900"], {}, "200 settings with 900 repeats are 180000 runs"),
         (["limits.max_settings=3", "seed=range(0,4)"], {}, "more than 3 settings"),
         ([], {"part": Fleet(nodes=("n1", "n2"), each=600)}, "1200 repeats .* limits.max_repeats=1000"),
     ],
 )  # fmt: skip
-def test_a_plan_that_is_a_slip_of_the_keyboard_is_refused_at_once(home, words, options, said, last_line):
-    with pytest.raises(InputError, match=said) as told:
+def test_an_implausibly_large_plan_is_refused_at_once(home, words, options, message, last_line):
+    with pytest.raises(InputError, match=message) as caught:
         make_plan(home, words, **options)
-    last_line(" ".join([*words, *map(str, options)]), str(told.value))
+    last_line(" ".join([*words, *map(str, options)]), str(caught.value))
 
 
-def test_who_means_it_lifts_the_bound(home):
+def test_the_limits_of_a_plan_can_be_raised(home):
     lifted = ["limits.max_settings=20", "limits.max_repeats=1100", "repeats=1001", "seed=range(0,12)"]
     with pytest.raises(InputError, match=r"limits\.max_settings=10 "):
         make_plan(home, ["limits.max_settings=10", *lifted[1:]])
@@ -426,7 +422,7 @@ def test_who_means_it_lifts_the_bound(home):
 MNIST = "_target_: torch.nn.Identity\nmine: true\n"
 
 
-def told_twice(plan):
+def shadow_notes(plan):
     return [note for note in plan.notes if "so rename one to use the other" in note]
 
 
@@ -434,20 +430,20 @@ def told_twice(plan):
     ("folder", "words"),
     [("conf", []), ("configs", ["hydra.searchpath=[file://configs]"]), ("configs", ["hydra.searchpath=[configs]"])],
 )
-def test_a_file_of_the_users_wins_over_ours_of_its_name_and_a_note_names_both(home, folder, words):
-    write_conf(home / folder, {"data/mnist.yaml": MNIST, "model/unused.yaml": "a: 1\n", "data/wine.yaml": MNIST})
+def test_a_user_file_wins_over_the_shipped_one_and_a_note_names_both(home, folder, words):
+    write_files(home / folder, {"data/mnist.yaml": MNIST, "model/unused.yaml": "a: 1\n", "data/wine.yaml": MNIST})
     plan = make_plan(home, [*words, "data=mnist"])
     assert plan.settings[0].config.data == {"_target_": "torch.nn.Identity", "mine": True}
-    (note,) = told_twice(plan)
+    (note,) = shadow_notes(plan)
     assert note.startswith(f"{home}/{folder}/data/mnist.yaml is used, and not {shipped_root()}/conf/data/mnist.yaml: ")
     assert "mine" not in make_plan(home, [*words, "data=cifar10"]).settings[0].config.data
 
 
-def test_a_file_that_nobody_asked_for_is_named_where_it_replaces_ours_and_in_what_it_causes(home, own_conf):
+def test_a_shadowing_file_is_named_in_a_note_and_in_the_errors_that_it_causes(home, own_conf):
     own_conf({"trainer/default.yaml": "strategy: auto\ndeterministic: true\n"})
     plan = make_plan(home, [])
     assert plan.settings[0].config.trainer == {"strategy": "auto", "deterministic": True}
-    assert "conf/trainer/default.yaml is used, and not " in told_twice(plan)[0]
+    assert "conf/trainer/default.yaml is used, and not " in shadow_notes(plan)[0]
     own_conf({"trainer/default.yaml": "devices: 2\n"})
     both = rf"trainer\.devices.*{home}/conf/trainer/default\.yaml is used, and not {shipped_root()}/conf/trainer/"
     with pytest.raises(InputError, match=both):
@@ -457,73 +453,73 @@ def test_a_file_that_nobody_asked_for_is_named_where_it_replaces_ours_and_in_wha
         make_plan(home, [])
 
 
-def test_a_file_that_another_one_of_the_users_includes_is_named_too(home, own_conf):
+def test_a_shadowing_file_that_a_user_file_includes_is_named_too(home, own_conf):
     own_conf(
         {"optimizer/mine.yaml": "defaults: [sgd]\nlr: 1.0\n", "optimizer/sgd.yaml": "_target_: torch.optim.Adam\n"}
     )
     plan = make_plan(home, ["optimizer=mine"])
     assert plan.settings[0].config.optimizer == {"_target_": "torch.optim.Adam", "lr": 1.0}
-    assert [note.split(" ")[0] for note in told_twice(plan)] == [f"{home}/conf/optimizer/sgd.yaml"]
+    assert [note.split(" ")[0] for note in shadow_notes(plan)] == [f"{home}/conf/optimizer/sgd.yaml"]
 
 
-def test_each_file_of_a_swept_group_is_named_and_an_experiments_as_well(home, own_conf):
+def test_each_shadowing_file_of_a_swept_group_and_of_an_experiment_is_named(home, own_conf):
     name = "# @package _global_\nhydra: {sweeper: {params: {data: 'mnist,wine,digits'}}}\n"
     own_conf({"experiment/quickstart.yaml": name, "data/mnist.yaml": MNIST, "data/wine.yaml": MNIST + "more: 1\n"})
-    found = [note.split(" ")[0].removeprefix(f"{home}/conf/") for note in told_twice(make_plan(home, QUICKSTART))]
+    found = [note.split(" ")[0].removeprefix(f"{home}/conf/") for note in shadow_notes(make_plan(home, QUICKSTART))]
     assert found == ["data/mnist.yaml", "data/wine.yaml", "experiment/quickstart.yaml"]
 
 
-def test_the_users_conf_comes_before_the_search_path_and_neither_replaces_what_a_sweep_begins_with(home, own_conf):
+def test_conf_precedes_the_search_path_and_neither_replaces_the_root_files(home, own_conf):
     own_conf({"data/mnist.yaml": MNIST})
     foreign = {"config.yaml": "learning_rate: 1\n", "data/mnist.yaml": "x: 1\n", "callbacks/theirs.yaml": "y: 2\n"}
-    write_conf(home / "configs", foreign)
+    write_files(home / "configs", foreign)
     plan = make_plan(home, ["hydra.searchpath=[file://configs]", "data=mnist", "+callbacks=theirs"])
     assert plan.settings[0].config.data["mine"]
     assert plan.settings[0].config.raw["callbacks"] == {"y": 2}
     assert plan.settings[0].config.batch_size == 32
     ours, conf = shipped_root() / "conf", f"{home}/conf/data/mnist.yaml"
-    assert [note.partition(":")[0] for note in told_twice(plan)] == [
+    assert [note.partition(":")[0] for note in shadow_notes(plan)] == [
         f"{ours}/config.yaml is used, and not {home}/configs/config.yaml",
         f"{conf} is used, and not {home}/configs/data/mnist.yaml or {ours}/data/mnist.yaml",
     ]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("hydra.searchpath=[file://nowhere]", "there is no folder .*/nowhere"),
         ("hydra.searchpath=configs", "a list of folders is wanted"),
     ],
 )
-def test_a_search_path_that_leads_nowhere_is_refused(home, words, said):
-    with pytest.raises(InputError, match=said):
+def test_a_search_path_to_a_missing_folder_is_refused(home, words, message):
+    with pytest.raises(InputError, match=message):
         make_plan(home, [words])
 
 
-def test_keys_of_ones_own_are_part_of_the_identity(home):
+def test_user_keys_are_part_of_the_identity(home):
     names = [make_plan(home, [f"+flavour={value}"]).settings[0].name for value in ("a", "b")]
     assert names[0] != names[1]
     assert any("batch_size" in note for note in make_plan(home, ["+batchsize=3"]).notes)
 
 
-def test_what_only_steers_is_no_part_of_the_identity(home):
+def test_plan_keys_are_no_part_of_the_identity(home):
     steered = ["repeats=5", "limits.run_seconds=9", "name=x", "+prices.devices.cpu=1", "report={}", "block.size=2"]
     steered += ["block.baseline_runs=1", "repeats_most=9", "analysis.resolution=0.2"]
     assert make_plan(home, []).settings[0].name == make_plan(home, steered).settings[0].name
 
 
-def test_numbers_in_env_are_text_as_in_any_environment(home):
+def test_numbers_in_env_become_text(home):
     (setting,) = make_plan(home, ["+env.OMP_NUM_THREADS=2"]).settings
     assert setting.config.env == {"OMP_NUM_THREADS": "2"}
 
 
-def test_steering_that_differs_between_settings_is_refused(home, own_conf):
+def test_plan_keys_that_differ_between_settings_are_refused(home, own_conf):
     own_conf({f"experiment/{name}.yaml": f"# @package _global_\nrepeats: {n}\n" for name, n in (("a", 3), ("b", 5))})
     with pytest.raises(InputError, match="'repeats' differs"):
         make_plan(home, ["experiment=a,b"])
 
 
-def test_a_damaged_block_is_named_set_aside_and_planned_again(home):
+def test_a_damaged_block_is_reported_set_aside_and_planned_again(home):
     first = planned(home, *QUICKSTART)
     path = SweepFolder(home, "quickstart").block(first.new_blocks[1].name)
     path.write_bytes(path.read_bytes()[:-20])
@@ -537,7 +533,7 @@ def test_a_damaged_block_is_named_set_aside_and_planned_again(home):
 
 
 @pytest.mark.parametrize("which", ["manifest.json", "blocks"])
-def test_a_plan_of_a_later_version_is_refused_and_nothing_of_it_is_touched(home, which):
+def test_a_plan_of_a_later_version_is_refused_and_left_untouched(home, which):
     planned(home, *QUICKSTART)
     root = SweepFolder(home, "quickstart").root
     path = root / which if which.endswith("json") else next(root.glob("blocks/b*.json"))
@@ -551,7 +547,7 @@ def test_a_plan_of_a_later_version_is_refused_and_nothing_of_it_is_touched(home,
     assert {file: file.read_bytes() for file in root.rglob("*") if file.is_file()} == before
 
 
-def test_a_damaged_manifest_is_set_aside_and_its_blocks_stand(home):
+def test_a_damaged_manifest_is_set_aside_and_its_blocks_are_kept(home):
     first = planned(home, *QUICKSTART)
     planned(home, *QUICKSTART, "repeats=4")
     path = SweepFolder(home, "quickstart").manifest
@@ -602,7 +598,7 @@ def test_hostile_values_stay_values(home, values):
 
 
 @pytest.mark.real
-def test_the_same_plan_comes_out_of_any_process(home, two_cores):
+def test_every_process_makes_the_same_plan(home, two_cores):
     code = (
         "import json, sys; from pathlib import Path; from accelsweep.planning.plan import make_plan\n"
         "words = ['experiment=quickstart', 'site=gpu_node', 'model._target_=torch.nn.Identity', 'model.note=\"ä\",b']\n"
@@ -634,3 +630,13 @@ def test_planning_imports_no_torch(home):
     )
     found = subprocess.run([sys.executable, "-c", code, str(home)], check=True, capture_output=True, text=True).stdout
     assert found.strip() == "[]"
+
+
+@pytest.mark.heavy
+def test_the_rerun_command_of_a_setting_plans_exactly_that_setting(home):
+    for overrides in (["experiment=quickstart", "batch_size=32,64"], ["experiment=ladder"]):
+        manifest = make_plan(home, overrides).manifest
+        for setting in [setting for setting in manifest.settings if setting.unsupported is None][::3]:
+            typed = shlex.split(rerun_command(manifest, setting))
+            again = make_plan(home, typed[2 : typed.index("--name")], name=typed[-1]).manifest
+            assert [one.name for one in again.settings] == [setting.name]

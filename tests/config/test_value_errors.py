@@ -1,4 +1,4 @@
-"""A number out of its range is named with its key, its value, the range as the model states it, and the file."""
+"""A wrong value is reported with its key, its value, the range that the model declares, and the file."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import BaseModel, Field
 
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Analysis, BlockOptions, Limits
-from accelsweep.config.value_errors import bound_in_words, parsed
+from accelsweep.config.value_errors import describe_bounds, validated
 from accelsweep.errors import InputError
 
 
 def refusal(model: type[BaseModel], value: object, where: str = "") -> str:
     with pytest.raises(InputError) as caught:
-        parsed(model, value, where, lambda key: f"the file of {key}")
+        validated(model, value, where, lambda key: f"the file of {key}")
     return str(caught.value)
 
 
@@ -47,21 +47,21 @@ def test_a_number_out_of_range_is_named_with_its_range_and_its_file(model, where
     assert refusal(model, value, where) == f"{sentence}; look in the file of {key}"
 
 
-def test_bounds_are_read_from_the_field_wherever_they_stand() -> None:
-    assert bound_in_words(Annotated[float, Field(gt=0, lt=1)]) == "more than 0 and less than 1"
-    assert bound_in_words(Annotated[int, Field(ge=1)] | None) == "at least 1, or null"
-    assert bound_in_words(Annotated[int | None, Field(le=5)]) == "at most 5, or null"
-    assert bound_in_words(int) == ""
+def test_bounds_are_read_from_any_kind_of_annotation() -> None:
+    assert describe_bounds(Annotated[float, Field(gt=0, lt=1)]) == "more than 0 and less than 1"
+    assert describe_bounds(Annotated[int, Field(ge=1)] | None) == "at least 1, or null"
+    assert describe_bounds(Annotated[int | None, Field(le=5)]) == "at most 5, or null"
+    assert describe_bounds(int) == ""
 
 
 class Inner(BaseModel):
-    """Two numbers."""
+    """A bounded number."""
 
     low: Annotated[int, Field(ge=3)] = 3
 
 
 class Outer(BaseModel):
-    """A mapping of them."""
+    """A mapping of models."""
 
     many: dict[str, Inner]
 
@@ -70,6 +70,6 @@ def test_a_number_in_a_mapping_of_models_has_its_range_too() -> None:
     assert "many.a.low=2: must be at least 3; look in" in refusal(Outer, {"many": {"a": {"low": 2}}})
 
 
-def test_an_unknown_key_in_a_mapping_of_models_is_given_the_nearest() -> None:
+def test_an_unknown_key_in_a_mapping_of_models_gets_the_nearest_name() -> None:
     with pytest.raises(InputError, match=r"unknown key 'many\.a\.lo' \(did you mean 'low'\?\)"):
-        parsed(Outer, {"many": {"a": {"lo": 2}}}, "", lambda _key: "there", extra="forbid")
+        validated(Outer, {"many": {"a": {"lo": 2}}}, "", lambda _key: "there", extra="forbid")

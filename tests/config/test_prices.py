@@ -1,4 +1,4 @@
-"""A price file is read strictly: what is no price is refused before anything is measured."""
+"""Prices are read from the config or from lists, and give the cost of an hour."""
 
 import pytest
 import yaml
@@ -25,8 +25,8 @@ def test_every_shipped_price_has_a_date_and_a_source(path, home):
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_every_shipped_price_is_for_a_board_that_is_known(path):
-    """A name with a typing error would never meet its device. A card that is bought draws its board's power."""
+def test_every_shipped_price_is_for_a_known_board(path):
+    """A misspelt name would match no device. A bought card draws its board power."""
     prices = Prices.model_validate(yaml.safe_load(path.read_text()))
     if path.stem != "dawnbench_2018":
         assert set(prices.hourly) <= set(datasheets())
@@ -68,8 +68,8 @@ def test_a_malformed_price_file_is_refused_by_the_plan_with_key_and_file(home, o
 
 
 @pytest.mark.parametrize("stated", ["override", "experiment"])
-def test_prices_that_are_not_there_are_refused_with_the_nearest(home, own_conf, stated):
-    """They were passed over in silence, and the report had no cost."""
+def test_missing_price_lists_are_refused_with_the_nearest_name(home, own_conf, stated):
+    """They used to be ignored, and the report had no costs."""
     own_conf({"experiment/dear.yaml": "# @package _global_\ndefaults: [{override /prices: dawnbench_2081}]\n"})
     with pytest.raises(InputError) as caught:
         make_plan(home, ["prices=dawnbench_2081"] if stated == "override" else ["experiment=dear"])
@@ -79,14 +79,9 @@ def test_prices_that_are_not_there_are_refused_with_the_nearest(home, own_conf, 
     assert not (home / "sweeps").exists()
 
 
-def test_a_bare_number_stands_for_the_amount_and_a_model_goes_before_its_accelerator():
+def test_a_bare_number_is_an_amount_and_a_model_precedes_its_accelerator():
     prices = Prices.model_validate({"devices": {"cuda": 2, "Tesla K80": 0.967}, "electricity": 0.3, "carbon": None})
-    plain = {
-        "accelerator": "cuda", "devices": 4, "num_nodes": 2, "batch_size": 1, "precision": "32-true", "seed": 1,
-        "loop": "raw", "model": {}, "data": {},
-        "measure": {"warmup_steps": 2, "min_steps": 1, "min_seconds": 1.0, "max_steps": 1},
-    }  # fmt: skip
-    config, other = (checked_config({**plain, "accelerator": each}) for each in ("cuda", "mps"))
+    config, other = (on_cuda(accelerator=each, devices=4, num_nodes=2) for each in ("cuda", "mps"))
     assert usd_per_hour_on(prices, config, ["Tesla K80"]) == pytest.approx(8 * 0.967)
     assert usd_per_hour_on(prices, config, ["NVIDIA H100"]) == 16
     assert usd_per_hour_on(prices, other, []) is None
@@ -106,7 +101,7 @@ def on_cuda(**changes):
     return checked_config(plain | changes)
 
 
-def test_a_device_that_is_bought_costs_its_share_of_the_price_and_its_electricity():
+def test_a_bought_device_costs_its_share_of_the_price_and_its_electricity():
     """1600 USD over 3 * 8766 * 0.25 = 6574.5 hours, and 0.45 kW at 0.2 USD/kWh."""
     prices = Prices.model_validate({"purchase": {"rtx4090": CARD}, "electricity": 0.2})
     rent = usd_per_hour_on(prices, on_cuda(devices=2), ["NVIDIA GeForce RTX 4090"])
@@ -116,13 +111,13 @@ def test_a_device_that_is_bought_costs_its_share_of_the_price_and_its_electricit
     assert line.source == "bought for 1600 USD, working 25 % of 3 years, 450 W; a shop"
 
 
-def test_without_a_price_of_electricity_a_bought_device_says_that_none_is_counted():
+def test_a_bought_device_says_if_no_electricity_is_counted():
     prices = Prices.model_validate({"purchase": {"rtx4090": CARD}})
     assert prices.hourly["rtx4090"].usd_per_hour == pytest.approx(1600 / 6574.5)
     assert "without electricity" in str(prices.hourly["rtx4090"].source)
 
 
-def test_a_devices_own_name_goes_before_its_key_and_the_key_before_the_accelerator():
+def test_a_device_name_precedes_its_datasheet_key_and_that_its_accelerator():
     both = Prices.model_validate({"devices": {"cuda": 9, "t4": 2, "Tesla T4": 1}})
     key = Prices.model_validate({"devices": {"cuda": 9, "t4": 2}})
     assert usd_per_hour_on(both, on_cuda(), ["Tesla T4"]) == 1

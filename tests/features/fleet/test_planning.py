@@ -1,4 +1,4 @@
-"""A fleet's blocks: one for each node and round, with all settings, and none is measured again in vain."""
+"""Blocks of a fleet: one per node and round, with all settings, reused when the fleet changes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_each_node_measures_all_settings_in_each_round(home: Path) -> None:
     assert len({run.name for run in runs}) == len(runs)
 
 
-def test_what_is_written_is_read_back_and_names_the_node(home: Path) -> None:
+def test_a_written_fleet_is_read_back_with_the_node_of_each_block(home: Path) -> None:
     folder = write_plan(home, planned(home, "n1", "n2"))
     manifest = Manifest.read(folder.manifest)
     assert manifest.part(Fleet) == Fleet(nodes=("n1", "n2"), each=2)
@@ -49,7 +49,7 @@ def test_what_is_written_is_read_back_and_names_the_node(home: Path) -> None:
     assert not planned(home, "n1", "n2").changed
 
 
-def test_more_rounds_and_more_nodes_keep_what_is_there(home: Path) -> None:
+def test_more_rounds_and_more_nodes_keep_existing_blocks(home: Path) -> None:
     first = planned(home, "n1", "n2")
     write_plan(home, first)
     grown = planned(home, "n1", "n2", "n3", each=3)
@@ -58,7 +58,7 @@ def test_more_rounds_and_more_nodes_keep_what_is_there(home: Path) -> None:
     assert Counter(block.resources.node for block in grown.new_blocks) == {"n1": 1, "n2": 1, "n3": 3}
 
 
-def test_a_node_that_is_gone_keeps_what_it_measured_and_gets_no_more(home: Path) -> None:
+def test_a_removed_node_keeps_its_finished_blocks_and_gets_no_new_ones(home: Path) -> None:
     first = planned(home, "n1", "n2", "n3")
     folder = write_plan(home, first)
     finished = next(block.name for block in first.manifest.blocks if block.resources.node == "n3")
@@ -68,7 +68,7 @@ def test_a_node_that_is_gone_keeps_what_it_measured_and_gets_no_more(home: Path)
     assert left.new_blocks == ()
 
 
-def test_a_further_setting_is_measured_on_every_node_beside_the_others(home: Path) -> None:
+def test_an_additional_setting_is_measured_on_every_node_with_the_others(home: Path) -> None:
     write_plan(home, planned(home, "n1", "n2", overrides=("batch_size=32,128",)))
     wider = planned(home, "n1", "n2", overrides=("batch_size=32,64,128",))
     assert len(wider.new_blocks) == 4
@@ -85,14 +85,14 @@ def test_a_further_setting_is_measured_on_every_node_beside_the_others(home: Pat
         (("block.size=1",), "has 2 runs, and a block may hold 1"),
     ],
 )
-def test_what_cannot_share_a_job_of_a_node_is_refused(home: Path, overrides: tuple[str, ...], why: str) -> None:
+def test_settings_that_cannot_share_a_job_are_refused(home: Path, overrides: tuple[str, ...], why: str) -> None:
     with pytest.raises(InputError, match=why):
         planned(home, "n1", "n2", overrides=overrides)
     assert not SweepFolder(home, "fleet").root.exists()
 
 
-def test_slurm_is_asked_for_the_node_where_the_plugin_takes_it_for_nothing_else() -> None:
-    """Within the options, `rack-c --reservation` would be read as an option -c of our own, and refused."""
+def test_the_node_is_requested_last_so_that_the_plugin_misreads_nothing() -> None:
+    """In the middle of the options, `rack-c --reservation` would be read as an option `-c` and refused."""
     for slurm in (Slurm(extra="--reservation=mine"), Slurm(exclusive=False)):
         asked = str(job_resources(Resources(node="rack-c"), slurm)["slurm_extra"])
         assert asked.endswith(" --nodelist=rack-c")

@@ -1,4 +1,4 @@
-"""Settings are picked by dotted keys, lists of values and names of config groups."""
+"""Settings are selected by dotted keys, lists of values and names of config groups."""
 
 import pytest
 from tiny_sweep import config_with
@@ -25,7 +25,7 @@ POINT = CheckedPoint(
         ({"devices": [1, 3]}, False),
         ({"devices": 2, "precision": "bf16-mixed"}, False),
         ({"model.width": 4}, True),
-        ({"model": {"width": 4}}, True),  # as `+baseline.model.width=4` nests it
+        ({"model": {"width": 4}}, True),  # as given by `+baseline.model.width=4`
         ({"model": {"width": 5}}, False),
         ({"model": "small_cnn"}, True),
         ({"model": ["mlp", "small_cnn"]}, True),
@@ -39,7 +39,7 @@ POINT = CheckedPoint(
         ({}, True),
     ],
 )
-def test_a_point_matches_when_every_key_has_one_of_its_values(wanted, answer):
+def test_a_point_matches_if_every_key_has_one_of_its_values(wanted, answer):
     assert matches(wanted, POINT) is answer
 
 
@@ -53,7 +53,7 @@ def test_the_first_rule_that_matches_gives_the_reason():
     assert excluded_by(rules[:1], POINT) is None
 
 
-def test_a_key_that_no_point_has_is_refused_with_the_nearest():
+def test_a_key_that_no_point_has_is_refused_with_the_nearest_key():
     with pytest.raises(InputError, match=r"'model\.widht'.*'model\.width'.*conf/base"):
         refuse_unknown_keys({"model.widht": 4}, [POINT], "exclude.0.when", lambda _key: "conf/base.yaml")
     refuse_unknown_keys({"model": "x", "data": "y", "one": 3}, [POINT], "exclude.0.when", str)

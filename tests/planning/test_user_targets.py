@@ -1,4 +1,4 @@
-"""A `_target_` of the user's own: what it replaces, what it keeps, and what is said about its optimiser."""
+"""The user's own `_target_`: what it replaces, what it keeps, and the note about its optimizer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from accelsweep.config.hydra import Composer
 from accelsweep.errors import InputError
 from accelsweep.installation import config_folders
 from accelsweep.planning.checked_grid import checked_grid
-from accelsweep.planning.target_check import composed_yaml
+from accelsweep.planning.user_targets import composed_yaml
 
 MINE = """
 # @package _global_
@@ -47,31 +47,31 @@ def test_a_target_on_the_command_line_needs_no_plus_for_its_arguments(home):
     assert found["data"] == {"_target_": "mine.Data", "rows": 4}
 
 
-def test_another_optimiser_is_given_its_own_arguments_alone_beside_our_schedule(home):
+def test_another_optimizer_keeps_the_learning_rate_keys_and_none_of_the_groups(home):
     found = composed(home, "optimizer._target_=torch.optim.RMSprop", "optimizer.lr=0.01", "optimizer.centered=true")
     ours = {"lr_scaling": "none", "base_batch_size": 32, "warmup_steps": 0}
     named = {"_target_": "torch.optim.RMSprop", "_partial_": True}
     assert found["optimizer"] == {**named, **ours, "lr": 0.01, "centered": True}
 
 
-def test_only_the_group_whose_target_was_stated_is_replaced(home):
+def test_only_the_group_with_a_given_target_is_replaced(home):
     found = composed(home, "model._target_=mine.Module")
     assert found["model"] == {"_target_": "mine.Module"}
     assert found["data"]["_target_"] == "accelsweep.workloads.datasets.Digits"
 
 
-def test_a_chosen_group_keeps_its_keys_under_another_target(home):
+def test_an_explicit_choice_keeps_its_keys_under_another_target(home):
     found = composed(home, "model=mlp", "model._target_=mine.LikeMLP")
     assert found["model"] == {**composed(home, "model=mlp")["model"], "_target_": "mine.LikeMLP"}
 
 
-def test_every_group_of_a_sweep_keeps_its_keys_the_default_one_too(home):
+def test_every_choice_of_a_swept_group_keeps_its_keys_even_the_default(home):
     found, _ = settings(home, "model=small_cnn,mlp", "model._target_=mine.Like", "data._target_=mine.Data")
     for setting, name in zip(found, ("small_cnn", "mlp"), strict=True):
         assert setting["model"] == {**composed(home, f"model={name}")["model"], "_target_": "mine.Like"}
 
 
-def test_a_group_that_the_experiment_chose_keeps_its_keys(home, own_conf):
+def test_a_group_chosen_by_the_experiment_keeps_its_keys(home, own_conf):
     header = "# @package _global_\ndefaults:\n  - override /model: mlp\n"
     own_conf({"experiment/like.yaml": header + "model:\n  _target_: mine.LikeMLP\n"})
     assert composed(home, "experiment=like")["model"]["depth"] == composed(home, "model=mlp")["model"]["depth"]
@@ -85,25 +85,25 @@ def test_targets_and_their_arguments_are_axes(home):
     ]
 
 
-def test_the_experiments_own_sweep_over_targets_replaces_the_group_too(home, own_conf):
+def test_targets_swept_by_the_experiment_replace_the_group_too(home, own_conf):
     swept = MINE.replace("batch_size: 64,256", "model._target_: mine.A,mine.B").replace("  width: 32\n", "")
     own_conf({"experiment/mine.yaml": swept})
     found, _ = settings(home, "experiment=mine")
     assert [setting["model"] for setting in found] == [{"_target_": "mine.A"}, {"_target_": "mine.B"}]
 
 
-def test_a_slip_in_a_key_is_still_refused_where_no_target_is_given_with_it(home, own_conf):
+def test_a_misspelt_key_is_refused_if_no_target_is_given_with_it(home, own_conf):
     own_conf({"experiment/mine.yaml": MINE})
     with pytest.raises(InputError, match=r"unknown key 'model.widt'.*did you mean 'model.width'"):
         settings(home, "experiment=mine", "model.widt=7")
 
 
-def test_a_network_below_a_chosen_wrapper_takes_its_arguments_without_plus(home):
+def test_a_network_in_a_chosen_wrapper_takes_its_arguments_without_plus(home):
     found = composed(home, "model=supervised", "model.network._target_=torch.nn.Linear", "model.network.in_features=4")
     assert found["model"]["network"] == {"_target_": "torch.nn.Linear", "in_features": 4}
 
 
-def test_whoever_states_an_optimizer_for_an_own_module_is_told_when_it_applies(home):
+def test_a_note_says_when_an_optimizer_applies_to_a_user_module(home):
     own = ["model._target_=mine.Module", "data._target_=mine.Data"]
     _, grid = settings(home, *own, "optimizer=adamw")
     assert any("applies only if mine.Module leaves configure_optimizers" in note for note in grid.notes)

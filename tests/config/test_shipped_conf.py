@@ -1,4 +1,4 @@
-"""The configs that we ship compose, are complete, and say what the code says."""
+"""The shipped configs compose, are complete, and agree with the code."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def test_every_known_key_has_its_default_in_one_place():
     assert base | groups == set(MODELS[SettingConfig].model_fields) | PLAN_KEYS | of_features
 
 
-def test_defaults_in_the_files_are_the_defaults_in_the_code():
+def test_the_defaults_in_the_files_are_those_in_the_code():
     base = yaml.safe_load((CONF / "base.yaml").read_text())
     assert Limits.model_validate(base["limits"]) == Limits()
     assert Analysis.model_validate(base["analysis"]) == Analysis()
@@ -61,12 +61,12 @@ def test_defaults_in_the_files_are_the_defaults_in_the_code():
 
 # test_shipped_claims plans each claim, on two sites
 @pytest.mark.parametrize("name", [name for name in files("experiment") if not name.startswith("claims/")])
-def test_every_experiment_of_no_claim_can_be_planned(home, name):
+def test_every_experiment_without_claims_can_be_planned(home, name):
     assert make_plan(home, [f"experiment={name}"]).manifest.settings
 
 
 @pytest.mark.parametrize("name", files("site"))
-def test_every_site_can_be_planned_for_without_looking_at_it(home, name):
+def test_every_site_can_be_planned_for_without_probing_it(home, name):
     assert make_plan(home, [f"site={name}", "accelerator=auto"]).settings[0].unsupported is None
 
 
@@ -78,12 +78,12 @@ def test_every_choice_of_every_group_can_be_planned(home, group, name):
 
 
 @pytest.mark.parametrize("group", sorted(OVERLAYS))
-def test_an_overlay_lies_over_the_whole_config(group):
+def test_overlays_are_global(group):
     for name in files(group):
         assert (CONF / group / f"{name}.yaml").read_text().startswith("# @package _global_\n"), name
 
 
-def test_an_experiment_states_only_what_differs_but_for_the_claims_that_it_tests():
+def test_experiments_state_only_what_differs_from_the_defaults():
     for path in (CONF / "experiment").rglob("*.yaml"):
         text = Path(path).read_text().partition("\nreport:\n")[0]
         assert len(text.splitlines()) <= 40, path

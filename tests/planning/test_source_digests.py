@@ -1,4 +1,4 @@
-"""The code that a sweep measures is found and digested without importing any of it."""
+"""The measured code is located and digested without importing any of it."""
 
 import sys
 from importlib.util import spec_from_file_location
@@ -7,7 +7,13 @@ import pytest
 from tiny_sweep import config_with
 
 from accelsweep.errors import InputError
-from accelsweep.planning.source_digests import OWN_WORKLOADS, ImportPath, source_digests, targets, versions
+from accelsweep.planning.source_digests import (
+    WORKLOADS_PACKAGE,
+    ImportPath,
+    core_versions,
+    measured_targets,
+    source_digests,
+)
 
 
 def digest(home, target):
@@ -22,7 +28,7 @@ def test_targets_are_found_at_any_depth():
         trainer={"callbacks": [{"_target_": "d.D"}]},
         mine={"_target_": "ignored.T"},
     )
-    assert list(targets(config)) == [
+    assert list(measured_targets(config)) == [
         ("model._target_", "a.A"),
         ("model.inner.0._target_", "b.B"),
         ("data.set._target_", "c.C"),
@@ -54,9 +60,9 @@ def test_a_package_counts_with_all_its_source_files_and_their_names(tmp_path):
     assert len(set(seen)) == 3
 
 
-def test_own_workloads_are_included_and_what_versions_cover_is_not(tmp_path):
+def test_built_in_workloads_are_digested_and_versioned_packages_are_not(tmp_path):
     pairs = [("model._target_", "accelsweep.workloads.image_models.MLP"), ("optimizer._target_", "torch.optim.SGD")]
-    assert set(source_digests(pairs, ImportPath.of_home(tmp_path))) == {OWN_WORKLOADS}
+    assert set(source_digests(pairs, ImportPath.of_home(tmp_path))) == {WORKLOADS_PACKAGE}
 
 
 def test_a_change_of_a_shipped_workload_changes_its_digest(tmp_path, monkeypatch):
@@ -77,19 +83,19 @@ def test_a_module_of_the_standard_library_is_fine(tmp_path):
     assert set(digest(tmp_path, "collections.OrderedDict")) == {"collections"}
 
 
-def test_a_package_that_is_nowhere_is_refused_with_the_nearest(tmp_path):
+def test_a_missing_package_is_refused_with_the_nearest_name(tmp_path):
     (tmp_path / "mymodel.py").write_text("")
     with pytest.raises(InputError, match=r"model\._target_=mymodle\.Net.*'mymodle'.*'mymodel'"):
         digest(tmp_path, "mymodle.Net")
 
 
-def test_versions_name_what_a_result_rests_on():
-    assert set(versions()) == {"accelsweep", "torch", "lightning", "hydra-core", "snakemake"}
-    assert all(versions().values())
+def test_core_versions_cover_the_packages_that_are_not_digested():
+    assert set(core_versions()) == {"accelsweep", "torch", "lightning", "hydra-core", "snakemake"}
+    assert all(core_versions().values())
 
 
-def test_modules_of_the_working_directory_that_are_imported_have_digests_of_their_own(tmp_path):
-    """Also those that are imported by what is imported; not what nobody imports, nor what lies elsewhere."""
+def test_imported_modules_of_the_working_directory_have_their_own_digests(tmp_path):
+    """Including indirect imports, but neither unused modules nor those installed elsewhere."""
     (tmp_path / "mine.py").write_text("import os, torch, layers.wide\nfrom .relative import x\n")
     (tmp_path / "layers").mkdir()
     (tmp_path / "layers" / "wide.py").write_text("def build():\n    from sizes import WIDTH\n")
@@ -102,13 +108,13 @@ def test_modules_of_the_working_directory_that_are_imported_have_digests_of_thei
     assert {name for name in after if after[name] != before[name]} == {"sizes"}
 
 
-def test_a_module_that_cannot_be_parsed_is_digested_all_the_same(tmp_path):
+def test_a_module_that_cannot_be_parsed_is_still_digested(tmp_path):
     (tmp_path / "mine.py").write_text("import sizes\nthis is no Python")
     assert set(digest(tmp_path, "mine.Net")) == {"mine"}
 
 
-def test_a_package_of_an_editable_installation_is_found_by_the_finder_that_it_brings(tmp_path, monkeypatch):
-    """As setuptools installs a project in place: no entry on the path, but a finder that knows the one package."""
+def test_an_editable_installation_is_located_by_its_own_finder(tmp_path, monkeypatch):
+    """As setuptools installs a project in place: a finder for one package instead of a path entry."""
     source = tmp_path / "project" / "edipkg.py"
     source.parent.mkdir()
     source.write_text("raise SystemExit('imported!')")

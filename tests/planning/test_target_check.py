@@ -1,10 +1,14 @@
-"""A class that is not there, and a module in another one's place, are found while planning; nothing is imported."""
+"""Missing classes, wrong arguments and shadowed modules are reported while planning, without importing anything."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from hydra._internal.config_repository import CachingConfigRepository
 
 from accelsweep.errors import InputError
+from accelsweep.planning import checked_grid, target_check
 from accelsweep.planning.plan import make_plan
 
 MODS = """
@@ -47,12 +51,12 @@ def mods(tmp_path):
         *("torch.nn.Linear", "collections.OrderedDict", "builtins.dict"),
     ],
 )
-def test_what_a_source_binds_or_may_bind_is_planned(target, mods):
+def test_names_that_a_module_binds_or_may_bind_are_accepted(target, mods):
     assert plan(mods, f"model._target_={target}").settings
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("mods.Nett", r"mods.py has no 'Nett' \(did you mean 'Net'\?\)"),
         ("pack.net.Nett", r"net.py has no 'Nett'"),
@@ -65,13 +69,13 @@ def test_what_a_source_binds_or_may_bind_is_planned(target, mods):
         ("'mods:Net'", "this names no class"),
     ],
 )
-def test_what_no_run_would_find_is_refused_while_planning(target, said, mods):
-    with pytest.raises(InputError, match=said) as told:
+def test_targets_that_no_run_would_find_are_refused(target, message, mods):
+    with pytest.raises(InputError, match=message) as caught:
         plan(mods, f"model._target_={target}")
-    assert "`_target_` is package.module.Class" in str(told.value)
+    assert "`_target_` is package.module.Class" in str(caught.value)
 
 
-def test_a_class_that_is_missing_below_the_data_is_named_by_its_key(mods):
+def test_a_missing_nested_class_is_reported_by_its_key(mods):
     with pytest.raises(InputError, match=r"data.train._target_=mods.Sett: .*mods.py has no 'Sett'"):
         plan(mods, "data=dataset", "data.train._target_=mods.Sett")
 
@@ -140,7 +144,7 @@ def takes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("takes.Plain model.net=1 model.name=a model.vv=1,2", "model.vv: takes.Plain has no such argument; it"),
         ("takes.Plain model.net=1 model.name=a model.widht=2", r"model.widht: .*\(did you mean 'width'\?\)"),
@@ -159,13 +163,13 @@ def takes(tmp_path):
         ("accelsweep.workloads.image_models.SmallCNN model.widht=8", "model.widht: .*did you mean 'width'"),
     ],
 )  # fmt: skip
-def test_an_argument_that_a_run_would_refuse_is_refused_while_planning(given, said, takes, last_line):
-    with pytest.raises(InputError, match=said) as told:
+def test_wrong_and_missing_arguments_are_refused(given, message, takes, last_line):
+    with pytest.raises(InputError, match=message) as caught:
         plan(takes, *f"model._target_={given}".split(" "))
-    last_line(f"model._target_={given}", str(told.value))
+    last_line(f"model._target_={given}", str(caught.value))
 
 
-UNTOLD = ("OfTorch", "Two", "Meta", "Decorated", "Wrapped", "New", "Late", "Twice")
+UNCERTAIN = ("OfTorch", "Two", "Meta", "Decorated", "Wrapped", "New", "Late", "Twice")
 
 
 @pytest.mark.parametrize(
@@ -173,26 +177,26 @@ UNTOLD = ("OfTorch", "Two", "Meta", "Decorated", "Wrapped", "New", "Late", "Twic
     [
         *("takes.Plain model.net=1 model.name=a model.depth=1,2", "takes.Handed model.net=1 model.vv=1"),
         *("takes.AnyName model.net=1 model.vv=1", "takes.None_", "takes.made model.net=1", "takes.Other model.net=1"),
-        *(f"takes.{name} model.vv=1" for name in UNTOLD),
+        *(f"takes.{name} model.vv=1" for name in UNCERTAIN),
         "takes.Plain model._args_=[1] model.name=a",
     ],
 )  # fmt: skip
-def test_what_a_class_takes_or_may_take_is_planned(given, takes):
+def test_arguments_that_a_class_takes_or_may_take_are_accepted(given, takes):
     assert plan(takes, *f"model._target_={given}".split(" ")).settings
 
 
 @pytest.mark.parametrize("inner", ["torch.optim.Adam", "takes.made", "torch.optim.lr_scheduler.StepLR"])
-def test_a_class_within_another_that_only_its_owner_can_complete_is_told_to_be_partial(inner, takes, last_line):
+def test_partial_is_suggested_for_a_nested_class_that_its_owner_completes(inner, takes, last_line):
     own = ["model._target_=takes.AnyName", "model.net=1", f"+model.inner._target_={inner}"]
-    with pytest.raises(InputError, match=r"model.inner: .*where takes.AnyName gives it itself, add ") as told:
+    with pytest.raises(InputError, match=r"model.inner: .*if takes.AnyName gives it itself, add ") as caught:
         plan(takes, *own)
-    assert "model.inner._partial_=true (`_partial_: true` in a file)" in str(told.value)
-    last_line("nested `_target_` without `_partial_`", str(told.value))
+    assert "model.inner._partial_=true (`_partial_: true` in a file)" in str(caught.value)
+    last_line("nested `_target_` without `_partial_`", str(caught.value))
     assert plan(takes, *own, "+model.inner._partial_=true").settings
     assert plan(takes, *own, "+model._recursive_=false").settings
 
 
-def test_what_accelsweep_itself_gives_is_not_missing(takes):
+def test_arguments_that_accelsweep_adds_are_not_missing(takes):
     (takes / "sets.py").write_text("class Data:\n    def __init__(self, batch_size, seed, device, net): ...\n")
     with pytest.raises(InputError, match=r"sets\.Data needs net"):
         plan(takes, "data._target_=sets.Data")
@@ -201,7 +205,7 @@ def test_what_accelsweep_itself_gives_is_not_missing(takes):
     assert plan(takes, "data._target_=attribute.Data", "data.batch_size=64", "devices=2").settings
 
 
-def test_an_argument_of_a_callback_and_of_an_optimizer_are_looked_at_too(takes):
+def test_arguments_of_callbacks_and_optimizers_are_checked_too(takes):
     with pytest.raises(InputError, match=r"trainer.callbacks.0.vv: takes.made has no such argument"):
         plan(takes, "+trainer.callbacks=[{_target_: takes.made, net: 1, vv: 2}]")
     with pytest.raises(InputError, match=r"optimizer\.vv: takes.made has no such argument"):
@@ -215,18 +219,18 @@ def test_an_argument_of_a_callback_and_of_an_optimizer_are_looked_at_too(takes):
         *("profile.py", "requests.py", "click.py", "matplotlib.py", "networkx/__init__.py", "statistics.py", "PIL.py"),
     ],
 )
-def test_a_module_in_the_place_of_one_that_every_run_imports_is_refused(name, tmp_path, last_line):
+def test_a_module_that_shadows_one_of_every_run_is_refused(name, tmp_path, last_line):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("")
     with pytest.raises(
         InputError, match=f"{name.removesuffix('/__init__.py')} has the name of a module that every run"
-    ) as told:
+    ) as caught:
         plan(tmp_path)
-    last_line(f"{name} beside the model", str(told.value))
+    last_line(f"{name} beside the model", str(caught.value))
 
 
-def test_a_folder_that_is_no_package_and_a_name_that_nobody_imports_are_fine(tmp_path):
+def test_folders_without_a_package_and_unused_names_are_accepted(tmp_path):
     fine = (
         "torch/data.csv",
         "queue/readme.md",
@@ -240,3 +244,37 @@ def test_a_folder_that_is_no_package_and_a_name_that_nobody_imports_are_fine(tmp
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     assert plan(tmp_path).settings
+
+
+@pytest.fixture
+def look_ups(monkeypatch):
+    """Counts look-ups of class sources, of Hydra's folders, and of the file that defines a key."""
+    counts = Counter()
+
+    def counted(owner, name):
+        real = getattr(owner, name)
+
+        def count(*arguments, **options):
+            counts[name] += 1
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, count)
+
+    counted(target_check, "_look_up")
+    counted(CachingConfigRepository, "group_exists")
+    counted(checked_grid, "defining_file")
+    return counts
+
+
+def count_look_ups(home, look_ups, settings):
+    look_ups.clear()
+    given = [f"batch_size=range(1,{settings // 4 + 1})", "model=mlp,small_cnn", "precision=32-true,bf16-mixed"]
+    assert len(make_plan(home, ["accelerator=cpu", *given]).settings) == settings
+    return dict(look_ups)
+
+
+def test_the_number_of_look_ups_does_not_grow_with_the_grid(home, look_ups):
+    (home / "conf").mkdir()  # a conf/ folder keeps the compositions cached by other tests out
+    few, many = count_look_ups(home, look_ups, 8), count_look_ups(home, look_ups, 160)
+    assert few == many
+    assert set(few) == {"_look_up", "group_exists", "defining_file"}
