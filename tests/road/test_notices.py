@@ -9,7 +9,7 @@ from home import TINY, Home
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.long,  # drive/test_notices.py delivers each notice, commands/test_run.py reads the option
+    pytest.mark.long,  # drive/test_notices.py delivers each notice, cli/test_run.py reads the option
 ]
 
 _FAILING = """

@@ -1,4 +1,4 @@
-"""A sweep's name can never lead out of its folder or into a shell."""
+"""Names of sweeps, blocks and runs can never lead out of their folder or into a shell."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def test_plain_names_are_accepted(name):
         "A" * 81,
     ],
 )
-def test_names_that_could_do_harm_are_refused_with_a_usable_one(name):
+def test_harmful_names_are_refused_with_a_usable_suggestion(name):
     with pytest.raises(InputError, match="--name ") as caught:
         check_sweep_name(name)
     proposed = str(caught.value).rsplit("--name ", 1)[1]
@@ -67,7 +67,7 @@ def test_an_unknown_sweep_is_refused_with_those_that_exist(tmp_path):
         existing_sweep(tmp_path, "unknown")
 
 
-def test_a_sweep_is_found_by_its_folder_wherever_one_stands(tmp_path, monkeypatch):
+def test_a_sweep_is_found_by_its_folder_from_any_working_directory(tmp_path, monkeypatch):
     (tmp_path / "sweeps" / "mine").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert SweepFolder.of(Path("sweeps/mine")) == SweepFolder.of(tmp_path / "sweeps" / "mine")
@@ -75,21 +75,21 @@ def test_a_sweep_is_found_by_its_folder_wherever_one_stands(tmp_path, monkeypatc
     assert SweepFolder.of(Path("mine")) == SweepFolder(tmp_path, "mine")
 
 
-def test_the_reports_of_sweeps_on_another_disk_stay_in_the_working_directory(tmp_path):
-    """`sweeps` is a link to a scratch disk: its own parent is nobody's working directory."""
+def test_reports_of_sweeps_on_another_disk_stay_in_the_working_directory(tmp_path):
+    """`sweeps` is a link to a scratch disk, whose parent is not the working directory."""
     (tmp_path / "scratch" / "sweeps" / "mine").mkdir(parents=True)
     (tmp_path / "sweeps").symlink_to(tmp_path / "scratch" / "sweeps")
     assert SweepFolder.of(tmp_path / "sweeps" / "mine").report == tmp_path / "reports" / "mine"
 
 
 @pytest.mark.parametrize("path", ["mine", "sweeps", "sweeps/mine/runs", "/", "sweeps/..", "sweeps/a b"])
-def test_another_path_is_no_sweeps_folder(tmp_path, monkeypatch, path):
+def test_other_paths_are_not_sweep_folders(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError):
         SweepFolder.of(Path(path))
 
 
-def test_a_blocks_file_leads_to_its_sweep_and_no_other_file_does(tmp_path):
+def test_only_a_blocks_file_leads_to_its_sweep(tmp_path):
     folder = SweepFolder(tmp_path, "mine")
     others = [folder.manifest, folder.root / "blocks" / "b1.txt", tmp_path / "b1.json", folder.block("b2"), Path("/")]
     for path in (folder.block("b1"), *others[:3]):
@@ -101,7 +101,7 @@ def test_a_blocks_file_leads_to_its_sweep_and_no_other_file_does(tmp_path):
             SweepFolder.of_block(path)
 
 
-def test_only_planned_sweeps_are_known_and_a_name_is_taken_from_a_folder_too(tmp_path):
+def test_only_planned_sweeps_are_known_and_a_folder_path_is_accepted_as_name(tmp_path):
     for name in ("b", "a", "unplanned"):
         (tmp_path / "sweeps" / name).mkdir(parents=True)
     for name in ("b", "a"):

@@ -38,10 +38,10 @@ COMMANDS = {
     "doctor": [],
 }
 MEASURING = ("ab", "fleet", "profile")
-"""Their answers follow runs: tests/road/test_ab.py reads one, test_fleet.py and test_profile.py here the others."""
+"""Their answers need measured runs: tests/road, tests/features/fleet and tests/features/profile read them."""
 
 OF_SEVERAL = ("history",)
-"""Its answer needs several sweeps: test_history.py reads it."""
+"""Its answer needs several sweeps: tests/features/history reads it."""
 
 HEAD = ["accelsweep", "format", "version"]
 

@@ -1,4 +1,4 @@
-"""The surroundings of a run are read by attribute. What a record does not tell has the value for "not known"."""
+"""The environment of a run with typed attributes, and kinds of hardware."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from accelsweep.run_environment import Checkout, DeviceState, Moment, Surroundings
+from accelsweep.results import Fingerprint
+from accelsweep.run_environment import Checkout, DeviceState, HardwareKind, Moment, Surroundings, names_of
 
 WRITTEN: dict[str, dict[str, Any]] = {
     "before": {"machine": "a1", "host": "n1", "variables": {"SLURM_JOB_ID": "7"}, "devices": [{"celsius": 40}]},
@@ -52,3 +53,34 @@ def test_a_run_outside_a_repository_has_no_commit(git: dict[str, Any]) -> None:
 def test_the_commit_of_a_run_is_shown_by_its_first_digits() -> None:
     seen = Checkout.of({"commit": "0123456789abcdef", "dirty": False, "reason": None})
     assert (seen.short, seen.dirty) == ("0123456789", False)
+
+
+def fingerprint(**hardware: str) -> Fingerprint:
+    return Fingerprint(hardware=hardware, software={}, builds={}, sources={})
+
+
+def test_two_fingerprints_with_the_same_facts_are_of_one_kind_in_any_order():
+    one = fingerprint(host="Xeon", device="H100", driver="570.1").hardware_kind
+    same = fingerprint(driver="570.1", device="H100", host="Xeon").hardware_kind
+    assert {one} == {same}
+    assert (one.host, one.device, one.driver) == ("Xeon", "H100", "570.1")
+    assert one.details == {"host": "Xeon", "device": "H100", "driver": "570.1"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "name"),
+    [
+        ({"host": "Xeon", "device": "H100", "driver": "1"}, "H100 in Xeon"),
+        ({"host": "Xeon"}, "Xeon"),
+        ({"device": "H100"}, "H100"),
+        ({}, "unknown hardware"),
+    ],
+)
+def test_a_kind_is_named_by_device_and_host(facts, name):
+    assert HardwareKind.of(facts).name == name
+    assert bool(HardwareKind.of(facts)) == bool(facts)
+
+
+def test_kinds_that_share_a_name_are_told_apart_by_their_driver():
+    kinds = [HardwareKind.of({"host": "Xeon", "device": "H100", "driver": driver}) for driver in ("1", "2")]
+    assert list(names_of(kinds).values()) == ["H100 in Xeon, driver 1", "H100 in Xeon, driver 2"]

@@ -1,4 +1,4 @@
-"""No file of a sweep is left in the future, where Snakemake would refuse what is made from it."""
+"""No file of a sweep is left in the future, where Snakemake would reject its outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ahead(path: Path, seconds: float) -> Path:
     return path
 
 
-def test_files_from_the_future_are_stamped_now_and_older_ones_are_left_alone(folder: SweepFolder) -> None:
+def test_files_from_the_future_are_stamped_now_and_older_ones_left_alone(folder: SweepFolder) -> None:
     first, second, *_ = sorted(folder.root.glob("blocks/b*.json"))
     ahead(first, 3 * DAYS)
     old = ahead(second, -DAYS).stat().st_mtime_ns
@@ -44,15 +44,15 @@ def test_files_from_the_future_are_stamped_now_and_older_ones_are_left_alone(fol
     assert re.search(r"files of sweeps/example were stamped (2 days, 23:59|3 days, 0:00):\d\d in the future", told)
 
 
-def test_nothing_is_told_where_the_clocks_agree(folder: SweepFolder) -> None:
+def test_nothing_is_reported_if_the_clocks_agree(folder: SweepFolder) -> None:
     assert list(clock_warnings(folder, clamp_sweep_times(folder))) == []
 
 
-def test_a_clock_of_the_disk_that_differs_from_the_machines_is_named(folder: SweepFolder, monkeypatch) -> None:
+def test_a_disk_clock_that_differs_from_the_machines_is_reported(folder: SweepFolder, monkeypatch) -> None:
     slow = time.time() - 600
     monkeypatch.setattr("accelsweep.records.file_times.disk_time", lambda _: slow)
     (told,) = clock_warnings(folder, 0.0)
     assert told == "warning: the clock of the disk of sweeps/example is 0:10:00 behind this machine's"
     block = next(folder.root.glob("blocks/b*.json"))
-    assert clamp_future_times([block], folder.root) > 0, "later than the disk would stamp what is made from it"
+    assert clamp_future_times([block], folder.root) > 0, "later than the disk would stamp its outputs"
     assert block.stat().st_mtime == pytest.approx(slow)

@@ -1,4 +1,4 @@
-"""No module of ours unpickles: a file that somebody sends can be read without running it."""
+"""No module unpickles, so that reading an untrusted file never executes it."""
 
 import ast
 from pathlib import Path
@@ -40,5 +40,5 @@ def test_no_module_unpickles_a_file():
     "source",
     ["import pickle", "from joblib import load", "torch.load(x)", "np.load(x, allow_pickle=True)", "pd.read_pickle(x)"],
 )
-def test_the_search_finds_what_it_is_for(source):
+def test_the_search_finds_unpickling(source):
     assert unpickling(source) != []

@@ -1,4 +1,4 @@
-"""Every `python -m accelsweep.MODULE` names its sweep and tells of errors in the same way."""
+"""Every `python -m accelsweep.MODULE` names its sweep and reports errors in the same way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def unwrapped(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("module", OF_A_SWEEP)
-def test_a_path_that_is_no_sweeps_is_wrong_input_in_one_sentence(
+def test_a_path_that_is_not_a_sweeps_is_wrong_input_in_one_line(
     module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for path, why in ((tmp_path, "is not a sweep's folder"), (tmp_path / "sweeps" / "a b", "is not usable")):
@@ -54,7 +54,7 @@ def test_a_sweep_that_was_not_planned_is_named(module: str, tmp_path: Path, caps
 
 
 @pytest.mark.parametrize("module", OF_A_SWEEP)
-def test_a_damaged_manifest_or_findings_file_is_named_with_the_answer_what_is_not_done(
+def test_a_damaged_manifest_or_findings_file_is_named(
     module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = SweepFolder(tmp_path, "spoilt")
@@ -78,7 +78,7 @@ def test_without_its_argument_each_shows_its_own_name_and_usage(
     )
 
 
-def test_data_are_prepared_for_a_planned_sweep_alone(
+def test_data_is_prepared_for_planned_sweeps_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["executor", "--prepare", str(tmp_path / "sweeps" / "absent")])
@@ -89,7 +89,6 @@ def test_data_are_prepared_for_a_planned_sweep_alone(
 def test_a_damaged_spec_of_a_rank_is_named_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was a traceback."""
     monkeypatch.setattr("accelsweep.devices.linux.die_with_parent", lambda _: None)
     spec = tmp_path / "spec.json"
     spec.write_text("{")
@@ -99,7 +98,7 @@ def test_a_damaged_spec_of_a_rank_is_named_in_one_line(
     assert told.count("\n") == 1
 
 
-def test_the_command_line_masks_the_secrets_of_an_error_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_masks_secrets_in_errors(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> int:
         raise InputError("postgresql://me:hush@host/db is gone")
 
@@ -107,7 +106,7 @@ def test_the_command_line_masks_the_secrets_of_an_error_too(capsys: pytest.Captu
     assert capsys.readouterr().err == "accelsweep: wrong input: postgresql://***@host/db is gone\n"
 
 
-def test_secrets_in_an_error_are_masked_and_another_teller_gets_the_line(tmp_path: Path) -> None:
+def test_secrets_in_errors_are_masked_and_the_report_callback_gets_the_line(tmp_path: Path) -> None:
     told: list[str] = []
 
     def fail() -> None:
@@ -117,10 +116,10 @@ def test_secrets_in_an_error_are_masked_and_another_teller_gets_the_line(tmp_pat
     assert told == [f"error: {tmp_path}: postgresql://***@host/db is gone"]
 
 
-def test_the_code_of_the_work_is_the_code_of_the_answer() -> None:
+def test_the_return_value_of_the_work_is_the_exit_code() -> None:
     assert [exit_code_of(lambda: None), exit_code_of(lambda: 0), exit_code_of(lambda: 130)] == [0, 0, 130]
 
 
-def test_a_mistake_of_ours_keeps_its_traceback() -> None:
+def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         exit_code_of(lambda: 1 // 0)

@@ -1,4 +1,4 @@
-"""The step count that a supervisor reads while a rank trains."""
+"""The progress of a run while a rank trains."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from accelsweep.records.run_files import RunFolder
 from accelsweep.records.sweep_progress import progress_signature
 
 
-def test_what_is_told_is_read_at_once(tmp_path):
+def test_a_step_count_is_visible_at_once(tmp_path):
     progress = StepCount(tmp_path / "progress")
     assert read_progress(tmp_path / "progress") == 0
     progress(12345678901)
     assert read_progress(tmp_path / "progress") == 12345678901
 
 
-def test_a_step_a_phase_or_a_line_of_the_log_is_a_sign(tmp_path):
+def test_a_step_a_phase_or_a_line_of_the_log_changes_the_signature(tmp_path):
     folder = SweepFolder(tmp_path, "mine")
     place = RunFolder(folder.run("run"), "run")
     seen = [progress_signature(folder, "run")]
@@ -40,7 +40,7 @@ def test_a_step_a_phase_or_a_line_of_the_log_is_a_sign(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"123"])
-def test_no_file_or_half_a_file_is_not_a_count(tmp_path, content):
+def test_a_missing_or_partial_file_is_not_a_count(tmp_path, content):
     if content is not None:
         (tmp_path / "progress").write_bytes(content)
     assert read_progress(tmp_path / "progress") is None

@@ -1,4 +1,4 @@
-"""What others' files hold is data: it is read, set aside or refused by name, and never run."""
+"""Untrusted files are data: they are read, set aside or refused by name, and never executed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bench(tmp_path_factory):
     return Bench.made(tmp_path_factory.mktemp("bench"))
 
 
-def test_files_made_to_harm_do_none(bench, tmp_path):
+def test_hostile_files_do_no_harm(bench, tmp_path):
     became = Counter()
     for number in range(TRIES):
         became[one_try(bench, number, tmp_path)] += 1
@@ -48,7 +48,7 @@ class Canary:
     ],
     ids=["unpickling", "starting a process", "writing elsewhere", "running a file", "loading a library"],
 )
-def test_the_guard_sees(harm, tmp_path):
+def test_the_guard_detects(harm, tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     with pytest.raises(Forbidden), watched(folder):
@@ -56,6 +56,6 @@ def test_the_guard_sees(harm, tmp_path):
     assert not list(tmp_path.rglob("canary"))
 
 
-def test_the_guard_lets_a_plan_look_for_gpus(tmp_path):
+def test_the_guard_allows_planning_to_look_for_gpus(tmp_path):
     with contextlib.suppress(OSError), watched(tmp_path):
         ctypes.CDLL(DRIVER)

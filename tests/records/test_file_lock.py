@@ -1,4 +1,4 @@
-"""A hold has one holder: who lost it to another machine notices, stops, and leaves the new one alone."""
+"""A lock has one owner: a process that lost it to another machine notices, stops, and leaves the new one alone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def silent_for(path: Path, seconds: float) -> float:
     return then
 
 
-def test_a_holder_beats_only_now_and_then(held: HeldLock, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_touches_the_file_rarely(held: HeldLock, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.utime(path, ns=(1, 1))
     held.heartbeat()
     assert path.stat().st_mtime_ns == 1
@@ -60,7 +60,7 @@ def test_a_holder_beats_only_now_and_then(held: HeldLock, path: Path, monkeypatc
     "act",
     [lambda held: held.set_run("r", "now"), HeldLock.clear_run, HeldLock.heartbeat, HeldLock.confirm],
 )
-def test_who_was_thought_dead_stops_and_leaves_the_new_hold_alone(held, path, monkeypatch, act) -> None:
+def test_a_process_that_was_considered_dead_stops_and_leaves_the_new_lock_alone(held, path, monkeypatch, act) -> None:
     monkeypatch.setattr(file_lock, "HEARTBEAT_SECONDS", 0.0)
     ELSEWHERE.write(path)
     silent_for(path, 30)
@@ -72,7 +72,7 @@ def test_who_was_thought_dead_stops_and_leaves_the_new_hold_alone(held, path, mo
     assert LockOwner.read(path) == ELSEWHERE
 
 
-def test_a_hold_that_was_only_removed_or_damaged_is_put_back(held: HeldLock, path: Path) -> None:
+def test_a_lock_that_was_merely_removed_or_damaged_is_put_back(held: HeldLock, path: Path) -> None:
     path.unlink()
     held.confirm()
     assert LockOwner.read(path).pid == os.getpid()
@@ -82,7 +82,7 @@ def test_a_hold_that_was_only_removed_or_damaged_is_put_back(held: HeldLock, pat
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_hold_put_back_by_its_holder_is_not_taken_from_it(held: HeldLock, path: Path) -> None:
+def test_a_lock_put_back_by_its_owner_is_not_stolen(held: HeldLock, path: Path) -> None:
     path.unlink()
     other = ELSEWHERE.model_copy(update={"host": socket.gethostname(), "pid": os.getppid()})
     started = psutil.Process(os.getppid()).create_time()
@@ -91,9 +91,7 @@ def test_a_hold_put_back_by_its_holder_is_not_taken_from_it(held: HeldLock, path
         held.confirm()
 
 
-def test_who_comes_a_moment_after_another_that_it_did_not_see_is_refused(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_misses_a_concurrent_lock_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
 
     def look(at: Path) -> LockOwner | None:
@@ -108,7 +106,7 @@ def test_who_comes_a_moment_after_another_that_it_did_not_see_is_refused(
     assert list(path.parent.iterdir()) == [path]
 
 
-TAKE = """
+CONTENDERS = """
 import os, sys
 from pathlib import Path
 from accelsweep.errors import AccelsweepError
@@ -127,13 +125,13 @@ def wait(number):
 def compete():
     wait(0)
     holder = acquire(Path(sys.argv[1]), "b")
-    taken = isinstance(holder, HeldLock)
-    say("taken" if taken else "refused")
+    acquired = isinstance(holder, HeldLock)
+    say("acquired" if acquired else "refused")
     wait(1)
     try:
-        if taken:
+        if acquired:
             holder.heartbeat()
-        say("goes on" if taken else "refused")
+        say("goes on" if acquired else "refused")
     except AccelsweepError:
         say("lost")
     wait(2)
@@ -155,30 +153,30 @@ for _, go in rounds:
 for _ in range(6):
     os.wait()
 """
-"""Six takers, each with locks of its own, forked from a process that has imported what they need."""
+"""Six contenders, each with a lock folder of its own, forked from a process that has done the imports."""
 
 
-@pytest.mark.parametrize("dead", [False, True], ids=["no hold yet", "a dead hold"])
-def test_of_takers_on_machines_that_share_no_lock_one_goes_on(path: Path, tmp_path: Path, dead: bool) -> None:
+@pytest.mark.parametrize("dead", [False, True], ids=["no lock yet", "a stale lock"])
+def test_one_of_several_contenders_without_a_shared_node_lock_wins(path: Path, tmp_path: Path, dead: bool) -> None:
     if dead:
         ELSEWHERE.write(path)
         silent_for(path, STALE_AFTER_SECONDS + 5)
-    command = [sys.executable, "-c", TAKE, str(path), str(tmp_path / "machine")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as takers:
-        assert takers.stdin
-        assert takers.stdout
+    command = [sys.executable, "-c", CONTENDERS, str(path), str(tmp_path / "machine")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as contenders:
+        assert contenders.stdin
+        assert contenders.stdout
 
         def answers() -> list[str]:
-            takers.stdin.write("go\n")
-            takers.stdin.flush()
-            return [takers.stdout.readline().strip() for _ in range(6)]
+            contenders.stdin.write("go\n")
+            contenders.stdin.flush()
+            return [contenders.stdout.readline().strip() for _ in range(6)]
 
-        assert "taken" in answers()
+        assert "acquired" in answers()
         assert answers().count("goes on") == 1
-        takers.communicate("end\n")
+        contenders.communicate("end\n")
 
 
-def test_a_hold_of_another_machine_lives_while_it_is_touched_by_the_file_systems_clock(
+def test_a_lock_of_another_machine_is_live_while_touched_by_the_file_systems_clock(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ELSEWHERE.write(path)
@@ -191,7 +189,7 @@ def test_a_hold_of_another_machine_lives_while_it_is_touched_by_the_file_systems
         assert live_lock(path) is None
 
 
-def test_a_supervisor_that_was_taken_over_stops_its_run_and_records_nothing(tmp_path: Path) -> None:
+def test_an_executor_that_was_taken_over_stops_its_run_and_records_nothing(tmp_path: Path) -> None:
     tiny_block = TinyBlock(tmp_path / "home", tmp_path / "leases").plan("lasting", "measured")
     hold = tiny_block.folder.lock(tiny_block.name)
     with tiny_block.start() as process:
@@ -206,7 +204,7 @@ def test_a_supervisor_that_was_taken_over_stops_its_run_and_records_nothing(tmp_
     assert not tiny_block.folder.done(tiny_block.name).exists()
 
 
-def test_who_waits_for_the_machine_keeps_its_hold_young(tmp_path: Path) -> None:
+def test_an_executor_that_waits_for_the_machine_keeps_its_lock_fresh(tmp_path: Path) -> None:
     tiny_block = TinyBlock(tmp_path / "home", tmp_path / "leases").plan("measured")
     hold = tiny_block.folder.lock(tiny_block.name)
     machine = config_with(accelerator="cpu", devices=1)

@@ -1,4 +1,4 @@
-"""Every doubt that the package raises has a few plain words beside its code."""
+"""Every doubt that the package raises has a description."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from accelsweep.results import Doubt
 
 
 @pytest.mark.usefixtures("generators")
-def test_each_doubt_that_is_raised_has_words_and_no_other_has() -> None:
+def test_exactly_the_doubts_that_are_raised_have_descriptions() -> None:
     import doubts
 
     assert {one.code for one in doubts.raised()} == DOUBT_DESCRIPTIONS.keys()
 
 
-def test_a_doubt_of_a_later_version_is_told_by_its_code() -> None:
+def test_an_unknown_doubt_is_described_by_its_code() -> None:
     assert doubt_description(Doubt(code="new_thing", message="m", remedy="r")) == "new thing"
