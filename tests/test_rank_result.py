@@ -48,7 +48,7 @@ def test_numbers_of_numpy_are_written_as_numbers(tmp_path: Path) -> None:
     ],
     ids=["no outcome", "neither value nor reason", "no number", "a field of a later version"],
 )
-def test_the_executor_refuses_a_result_that_is_not_valid(tmp_path: Path, change: dict[str, object]) -> None:
+def test_the_executor_refuses_an_invalid_result(tmp_path: Path, change: dict[str, object]) -> None:
     path = tmp_path / "rank-0.json"
     path.write_text(json.dumps({**asdict(RESULT), **change}))
     with pytest.raises(DamagedFile, match="it is not a rank's result"):
@@ -63,7 +63,7 @@ def test_a_truncated_result_is_damaged(tmp_path: Path) -> None:
         read_rank_result(path)
 
 
-def test_a_spec_is_read_as_it_was_written_with_the_config_typed(tmp_path: Path) -> None:
+def test_a_spec_is_read_as_it_was_written_with_a_typed_config(tmp_path: Path) -> None:
     config = config_with(env={"A": 3}, accelerator="cpu:xeon", mine={"a": [1, None]})
     spec = RunSpec(
         sweep="s", block="b", run=Run.of("c", 0, 1), position=0, attempt=1, config=config, axes={"batch_size": 8},

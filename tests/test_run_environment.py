@@ -24,7 +24,7 @@ def test_what_was_written_is_read_by_attribute() -> None:
     assert seen.closed.devices == (DeviceState(name="GPU", celsius=70, held_back={"heat": [1.0, 9.0]}),)
 
 
-def test_the_window_is_between_its_own_moments_or_else_between_those_of_the_run() -> None:
+def test_the_window_lies_between_its_own_moments_or_else_those_of_the_run() -> None:
     def celsius(environment: dict[str, dict[str, Any]]) -> list[float | None]:
         return [moment.devices[0].celsius for moment in Surroundings(environment).around_the_window]
 
@@ -33,13 +33,13 @@ def test_the_window_is_between_its_own_moments_or_else_between_those_of_the_run(
 
 
 @pytest.mark.parametrize("environment", [{}, {"before": {}, "after": {}}, {"before": {"devices": None, "host": None}}])
-def test_what_is_missing_or_null_is_not_known(environment: dict[str, dict[str, Any]]) -> None:
+def test_missing_and_null_values_are_unknown(environment: dict[str, dict[str, Any]]) -> None:
     seen = Surroundings(environment)
     assert (seen.before, seen.after, seen.closed) == (Moment(), Moment(), Moment())
     assert Moment.of({"devices": [{"throttles": None, "reason": "absent"}]}).devices == (DeviceState(),)
 
 
-def test_another_machine_leaves_all_else_as_it_was_written() -> None:
+def test_replacing_the_machine_changes_nothing_else() -> None:
     assert Surroundings(WRITTEN).on("b2") == {**WRITTEN, "before": {**WRITTEN["before"], "machine": "b2"}}
     assert Surroundings({}).on("b2") == {"before": {"machine": "b2"}}
 
@@ -50,7 +50,7 @@ def test_a_run_outside_a_repository_has_no_commit(git: dict[str, Any]) -> None:
     assert Checkout.of(git).short is None
 
 
-def test_the_commit_of_a_run_is_shown_by_its_first_digits() -> None:
+def test_a_commit_is_abbreviated() -> None:
     seen = Checkout.of({"commit": "0123456789abcdef", "dirty": False, "reason": None})
     assert (seen.short, seen.dirty) == ("0123456789", False)
 
@@ -59,7 +59,7 @@ def fingerprint(**hardware: str) -> Fingerprint:
     return Fingerprint(hardware=hardware, software={}, builds={}, sources={})
 
 
-def test_two_fingerprints_with_the_same_facts_are_of_one_kind_in_any_order():
+def test_equal_fingerprints_are_of_one_kind_in_any_order():
     one = fingerprint(host="Xeon", device="H100", driver="570.1").hardware_kind
     same = fingerprint(driver="570.1", device="H100", host="Xeon").hardware_kind
     assert {one} == {same}
@@ -81,6 +81,6 @@ def test_a_kind_is_named_by_device_and_host(facts, name):
     assert bool(HardwareKind.of(facts)) == bool(facts)
 
 
-def test_kinds_that_share_a_name_are_told_apart_by_their_driver():
+def test_kinds_with_equal_names_are_distinguished_by_driver():
     kinds = [HardwareKind.of({"host": "Xeon", "device": "H100", "driver": driver}) for driver in ("1", "2")]
     assert list(names_of(kinds).values()) == ["H100 in Xeon, driver 1", "H100 in Xeon, driver 2"]

@@ -37,18 +37,18 @@ def test_the_shipped_config_states_the_defaults() -> None:
         ({"max_epochs": 90, "max_steps": 7}, (90, 7)),
     ],
 )
-def test_the_length_that_schedules_are_made_for_is_what_the_trainers_arguments_say(
+def test_schedules_have_the_length_of_the_trainers_arguments(
     stated: dict[str, int | None], found: tuple[int | None, int | None]
 ) -> None:
     assert asked_length(stated) == found
 
 
 @pytest.mark.parametrize("value", [0, -2, 1.5, True, "3"])
-def test_a_length_that_is_no_number_of_epochs_is_refused(value: object) -> None:
+def test_an_invalid_length_is_refused(value: object) -> None:
     with pytest.raises(InputError, match="must be a whole number above 0"):
         asked_length({"max_epochs": value})
 
 
-def test_the_defaults_have_an_effect_nowhere() -> None:
+def test_the_defaults_have_no_effect_anywhere() -> None:
     assert without_effect(DEFAULTS, "loop=raw") is None
     assert without_effect({**DEFAULTS, "accumulate_grad_batches": 2}, "loop=raw") is not None

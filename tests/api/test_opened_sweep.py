@@ -1,4 +1,4 @@
-"""A sweep that is opened in a notebook has the numbers of its report, under names with units, and is left as it was."""
+"""An opened sweep has the numbers of its report, under names with units, and is never changed."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def stamps(root):
     return {path: path.stat().st_mtime_ns for path in sorted(root.rglob("*"))}
 
 
-def test_its_findings_are_those_of_the_report(sweep, folder):
+def test_findings_are_those_of_the_report(sweep, folder):
     assert sweep.findings == Findings.read(folder.findings)
     assert sweep.name == "example"
 
 
-def test_its_runs_are_those_of_the_table_of_records(sweep, folder):
+def test_runs_are_those_of_the_table_of_records(sweep, folder):
     table = pd.read_parquet(folder.records)
     assert list(sweep.runs["run"].dropna()) == list(table["run"].dropna())
     assert list(sweep.runs["outcome"]) == list(table["outcome"])
@@ -61,7 +61,7 @@ def test_its_runs_are_those_of_the_table_of_records(sweep, folder):
     assert sorted(set(measured["axis.batch_size"])) == [32, 128]
 
 
-def test_a_text_that_is_no_unicode_is_shown_escaped(sweep):
+def test_invalid_unicode_is_escaped(sweep):
     settings = (sweep.findings.settings[0].model_copy(update={"label": "\ud800"}), *sweep.findings.settings[1:])
     frame = settings_frame(sweep.findings.model_copy(update={"settings": settings}))
     assert frame["label"][0] == "\\ud800"
@@ -75,7 +75,7 @@ def test_a_metric_without_a_value_is_missing_and_never_zero(sweep, folder):
     assert failed[measured].isna().all().all()
 
 
-def test_a_setting_has_its_rate_its_ratio_and_the_ends_of_their_intervals(sweep):
+def test_settings_have_rate_ratio_and_the_ends_of_their_intervals(sweep):
     settings = sweep.settings.set_index("setting")
     assert len(settings) == len(sweep.findings.settings)
     for setting in sweep.findings.settings:
@@ -108,7 +108,7 @@ def test_a_run_without_steps_says_why(sweep):
         sweep.steps(name.replace("-r", "-"))
 
 
-def test_every_figure_of_the_report_is_an_altair_chart_that_draws_the_same(sweep, folder):
+def test_every_figure_of_the_report_is_an_equal_altair_chart(sweep, folder):
     assert {"speedup", "throughput", "steps"} <= set(sweep.figures)
     for name in sweep.figures:
         chart = sweep.figure(name)
@@ -117,14 +117,14 @@ def test_every_figure_of_the_report_is_an_altair_chart_that_draws_the_same(sweep
     assert f"{drawn}\n" == (folder.report / "speedup.svg").read_text()
 
 
-def test_a_figure_that_is_not_there_says_why(sweep):
+def test_a_missing_figure_says_why(sweep):
     with pytest.raises(InputError, match="did you mean 'speedup'"):
         sweep.figure("speedups")
     with pytest.raises(InputError, match="'ladder' cannot be drawn for example: "):
         sweep.figure("ladder")
 
 
-def test_it_shows_the_first_screen_of_the_report(sweep, folder):
+def test_a_notebook_shows_the_first_screen_of_the_report(sweep, folder):
     shown = sweep._repr_html_()
     page = (folder.report / "index.html").read_text()
     advice = sweep.findings.recommendation
@@ -135,7 +135,7 @@ def test_it_shows_the_first_screen_of_the_report(sweep, folder):
     assert "example" in repr(sweep)
 
 
-def test_hostile_text_is_shown_as_text(tmp_path):
+def test_markup_in_labels_is_escaped(tmp_path):
     folder = build_example_sweep(tmp_path)
     manifest = Manifest.read(folder.manifest)
     manifest.model_copy(update={"experiment": "<img src=x onerror=alert(1)>"}).write(folder.manifest)
@@ -168,7 +168,7 @@ def test_damaged_steps_are_an_error_and_not_a_table(tmp_path):
 
 
 @pytest.mark.parametrize("place", [4, -60], ids=["a page", "the list of columns"])
-def test_steps_that_cannot_be_unpacked_are_an_error_although_their_record_vouches_for_them(tmp_path, place):
+def test_corrupt_steps_are_an_error_even_if_their_checksum_matches(tmp_path, place):
     folder = build_example_sweep(tmp_path)
     run = next(run.parent.name for run in folder.latest_records() if folder.steps(run.parent.name).exists())
     content = bytearray(folder.steps(run).read_bytes())
@@ -195,7 +195,7 @@ def test_an_archive_opens_like_its_folder_and_leaves_nothing_behind(folder, swee
     assert [path.name for path in tmp_path.iterdir()] == ["sent.zip"]
 
 
-def test_an_archive_that_cannot_be_used_leaves_nothing_behind(folder, tmp_path, monkeypatch):
+def test_an_unusable_archive_leaves_nothing_behind(folder, tmp_path, monkeypatch):
     archive = export_sweep(folder.home, "example", tmp_path / "sent.zip")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(InputError, match="two of these sweeps are called 'example': import one under another"):
@@ -230,7 +230,7 @@ def test_a_sweep_here_is_opened_by_its_name(folder, monkeypatch):
     ("source", "message"),
     [("nothing", "the sweeps here are: example"), ("sweeps", "is not a sweep's folder"), ([], "nothing to open")],
 )
-def test_what_is_no_sweep_is_refused_with_what_there_is(folder, monkeypatch, source, message):
+def test_an_unknown_sweep_is_refused_with_the_known_ones(folder, monkeypatch, source, message):
     monkeypatch.chdir(folder.home)
     with pytest.raises(InputError, match=message):
         accelsweep.open(source)

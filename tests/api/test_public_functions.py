@@ -1,4 +1,4 @@
-"""The public names: few, typed, quick to import, and without torch."""
+"""The public names are few, typed and quick to import, without torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def said(code, cwd):
     return done.stdout.splitlines()[-1]
 
 
-def test_the_public_names_are_the_ones_that_were_promised():
+def test_the_public_names_are_the_documented_ones():
     assert accelsweep.__all__ == NAMES
     assert set(NAMES) <= set(dir(accelsweep))
     for name in NAMES:
@@ -54,7 +54,7 @@ def test_opening_showing_and_planning_import_no_torch(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["sweeps"]
 
 
-def test_plan_is_the_command_though_its_package_was_imported_before(tmp_path):
+def test_plan_is_the_function_even_after_its_package_was_imported(tmp_path):
     """Where it was not, the test above looks."""
     code = "import accelsweep.planning.plan; import accelsweep; "
     code += "print(accelsweep.plan(['experiment=quickstart'], name='mine'))"
@@ -62,7 +62,7 @@ def test_plan_is_the_command_though_its_package_was_imported_before(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_has_settings_refusals_and_the_words_of_the_command(tmp_path):
+def test_a_plan_has_settings_refusals_and_the_commands_summary(tmp_path):
     plan = accelsweep.plan(["experiment=quickstart", "accelerator=cpu,cuda", "repeats=3"], home=tmp_path)
     assert plan.name == "quickstart"
     assert plan.settings["baseline"].sum() == 1

@@ -1,4 +1,4 @@
-"""The keys of the JSON answers are promised: one that goes, or is renamed, makes a new format."""
+"""Keys of the JSON answers are stable: removing or renaming one requires a new format."""
 
 from __future__ import annotations
 
@@ -106,16 +106,16 @@ def found():
     return {part.__name__: " ".join(fields_of(part)) for answer in all_answers() for part in parts(answer)}
 
 
-def test_every_key_is_there_that_was_promised():
+def test_answers_have_exactly_the_documented_keys():
     assert found() == FORM
 
 
 @pytest.mark.parametrize("answer", all_answers(), ids=lambda answer: answer.kind)
-def test_the_format_is_the_first(answer):
+def test_answers_have_format_1(answer):
     assert answer.format == 1
 
 
-def test_every_key_of_an_answer_says_what_it_means():
+def test_every_key_of_an_answer_has_a_description():
     places = re.compile(
         r"accelsweep\.(cli|driver|features\.\w+\.command|features\.fleet|records\.(plan|sweep_progress))\b"
     )

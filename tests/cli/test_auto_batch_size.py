@@ -1,4 +1,4 @@
-"""`batch_size: auto`: what the records of the searches answer, and how `plan` shows a sweep before and after them."""
+"""`batch_size: auto`: results of searches, and the plan before and after them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def a_frontier(largest, rows):
     )
 
 
-def test_a_search_answers_with_its_largest_batch_and_at_most_with_the_rows_of_a_rank(searched):
+def test_a_search_gives_its_largest_batch_limited_by_the_rows_of_a_rank(searched):
     home, leave = searched
     one, two = leave(0, largest=118, rows=1797), leave(1, largest=1000, rows=1797)
     found = found_batches(home, "mine")
@@ -65,7 +65,7 @@ def test_a_search_answers_with_its_largest_batch_and_at_most_with_the_rows_of_a_
     assert (found[two].batch_size, found[two].largest) == (898, 1000)
 
 
-def test_a_search_that_failed_answers_with_its_reason_and_one_that_was_not_run_with_nothing(searched):
+def test_a_failed_search_gives_its_reason_and_one_that_has_not_run_nothing(searched):
     home, leave = searched
     failed = leave(0, outcome=Outcome.out_of_memory, reason="not even a batch of 1 fits: no memory")
     found = found_batches(home, "mine")

@@ -1,4 +1,4 @@
-"""Deleting asks first, deletes one sweep and nothing beside it."""
+"""Deleting asks first, and deletes one sweep and nothing else."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_nothing_is_deleted_without_a_yes(example_sweep):
     assert str(example_sweep.root) in questions[0]
 
 
-def test_only_the_sweeps_own_folders_go(example_sweep):
+def test_only_the_sweeps_own_folders_are_deleted(example_sweep):
     example_sweep.report.mkdir(parents=True)
     other = example_sweep.home / "sweeps" / "other" / "manifest.json"
     other.parent.mkdir()
@@ -32,7 +32,7 @@ def test_a_running_sweep_is_not_deleted(example_sweep):
     assert example_sweep.manifest.exists()
 
 
-def test_a_link_in_the_place_of_a_sweep_is_named_and_nothing_is_deleted(example_sweep, tmp_path):
+def test_a_link_in_place_of_a_sweep_is_named_and_nothing_is_deleted(example_sweep, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     example_sweep.root.rename(elsewhere)
     example_sweep.root.symlink_to(elsewhere)

@@ -1,4 +1,4 @@
-"""A shell completes sweeps, experiments and outcomes, quickly, and an error never breaks the user's line."""
+"""The shell completes sweeps, experiments and outcomes quickly, and errors never break the user's line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def in_bash(*words, home):
     return done.stdout.split()
 
 
-def test_bash_completes_an_experiment_before_and_after_the_equals_sign_that_breaks_its_words(home):
+def test_bash_completes_an_experiment_before_and_after_the_equals_sign(home):
     assert "experiment=quickstart" in in_bash("accelsweep", "run", "experi", home=home)
     assert in_bash("accelsweep", "run", "experiment", "=", "quick", home=home) == ["quickstart"]
     assert "claims/matmul" in in_bash("accelsweep", "plan", "experiment", "=", home=home)
@@ -72,7 +72,7 @@ def test_bash_completes_the_settings_of_the_sweep_that_was_named(example_sweep):
 
 
 @pytest.mark.parametrize("words", [("run", "-m", "experiment", "=", "nothing"), ("debug", "no/such/sweep", "")])
-def test_where_nothing_fits_or_something_is_wrong_nothing_is_said(words, home):
+def test_completion_is_silent_if_nothing_matches_or_something_is_wrong(words, home):
     assert in_bash("accelsweep", *words, home=home) == []
 
 
@@ -92,7 +92,7 @@ def test_completing_imports_nothing_heavy(kind, home):
     assert result.stdout.strip() == "[]"
 
 
-def test_the_users_own_experiments_and_groups_are_completed_too(home):
+def test_the_users_own_experiments_and_groups_are_completed(home):
     own = home / "conf" / "experiment" / "mine.yaml"
     own.parent.mkdir(parents=True)
     own.touch()
@@ -105,12 +105,12 @@ def test_after_a_comma_the_next_value_is_completed(home):
     assert overrides(("experiment", "="), "ladder,quick") == ["ladder,quickstart"]
 
 
-def test_a_word_that_is_no_group_completes_nothing(home):
+def test_an_unknown_group_completes_nothing(home):
     assert overrides((), "batch_size=3") == []
     assert overrides(("batch_size", "="), "3") == []
 
 
-def test_at_the_beginning_experiments_are_offered(home):
+def test_experiments_are_offered_first(home):
     offered = overrides((), "")
     assert "experiment=quickstart" in offered
     assert {override.partition("=")[0] for override in offered} == {"experiment"}

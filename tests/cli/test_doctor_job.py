@@ -1,4 +1,4 @@
-"""What becomes of `doctor`'s short job, where disks are slow or time is short; tests/slurm has the real thing."""
+"""`doctor`'s short job on slow disks and with little time; tests/slurm runs a real one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def told(monkeypatch: pytest.MonkeyPatch, home: Path, says: str, seconds: float)
     return list(try_jobs(site, home, 1.0))
 
 
-def test_a_log_that_a_shared_disk_shows_late_is_waited_for_and_taken_away(monkeypatch, tmp_path) -> None:
+def test_a_log_that_appears_late_on_a_shared_disk_is_awaited_and_removed(monkeypatch, tmp_path) -> None:
     ran, torch = told(monkeypatch, tmp_path, FOUND, 0.5)
     assert ran.what.startswith("a short job of 1 node, 8 CPUs per node, the partition's default memory, at most 2")
     assert ran.found.endswith(" ran")
@@ -56,13 +56,13 @@ def test_a_log_that_a_shared_disk_shows_late_is_waited_for_and_taken_away(monkey
     assert list(tmp_path.glob("*.log")) == []
 
 
-def test_a_job_that_wrote_nothing_is_told_after_a_while(monkeypatch, tmp_path) -> None:
+def test_a_job_that_wrote_nothing_is_reported_after_a_while(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(doctor, "_MAX_FILE_DELAY_SECONDS", 0.2)
     (check,) = told(monkeypatch, tmp_path, FOUND, 1.0)
     assert "wrote nothing into" in check.found
 
 
-def test_a_job_that_came_to_its_time_limit_is_not_told_to_look_at_modules(monkeypatch, tmp_path) -> None:
+def test_a_job_that_reached_its_time_limit_gets_no_advice_about_modules(monkeypatch, tmp_path) -> None:
     (check,) = told(monkeypatch, tmp_path, OUT_OF_TIME, 0.0)
     assert "DUE TO TIME LIMIT" in check.found
     assert "2 minutes were too short" in str(check.remedy)

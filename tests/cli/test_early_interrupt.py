@@ -19,6 +19,6 @@ main()
 """
 
 
-def test_it_ends_in_one_line_with_the_code_of_an_interruption() -> None:
+def test_it_ends_with_one_line_and_the_exit_code_of_an_interruption() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "accelsweep: interrupted\n")

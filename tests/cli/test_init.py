@@ -1,4 +1,4 @@
-"""The starter: written whole or not at all, and it runs as it stands."""
+"""The starter is written completely or not at all, and it runs as it is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accelsweep.installation import shipped_root
 from accelsweep.planning.plan import make_plan
 
 
-def test_every_file_of_the_starter_is_written_and_no_other(tmp_path):
+def test_exactly_the_files_of_the_starter_are_written(tmp_path):
     write_starter(tmp_path / "new" / "place")
     written = {
         path.relative_to(tmp_path / "new" / "place").as_posix() for path in tmp_path.rglob("*") if path.is_file()
@@ -27,7 +27,7 @@ def test_every_file_of_the_starter_is_written_and_no_other(tmp_path):
 
 
 @pytest.mark.parametrize("taken", STARTER_FILES)
-def test_nothing_is_overwritten_and_then_nothing_is_written(tmp_path, taken):
+def test_if_a_file_exists_nothing_is_written(tmp_path, taken):
     (tmp_path / taken).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / taken).write_text("mine")
     with pytest.raises(InputError, match=rf"{taken} in .* would be overwritten, so nothing was written"):
@@ -42,7 +42,7 @@ def test_a_file_in_place_of_the_folder_is_left_alone(tmp_path):
         write_starter(tmp_path / "file")
 
 
-def test_the_command_says_what_comes_next_and_exits_with_2_where_it_cannot(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_the_next_step_or_exits_with_2(tmp_path, monkeypatch, capsys):
     first = subprocess.run(
         [sys.executable, "-m", "accelsweep", "init", "my place"],
         cwd=tmp_path,

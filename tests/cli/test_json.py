@@ -1,4 +1,4 @@
-"""`--json`: one object on standard output, in a form that scripts can rest on; everything else is elsewhere."""
+"""`--json` prints one object for scripts on standard output; everything else goes elsewhere."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_every_answer_has_a_command():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_standard_output_is_one_object_of_the_promised_form_and_nothing_else(command, example_sweep, typed):
+def test_standard_output_is_one_object_of_the_documented_form(command, example_sweep, typed):
     for path in example_sweep.root.glob("runs/*/record.json"):  # what advice and projections start from
         Record.read(path).model_copy(update={"traits": RESNET50}).write(path)
     done = typed(command, *COMMANDS[command], "--json", cwd=example_sweep.home)
@@ -94,14 +94,14 @@ def test_standard_output_is_one_object_of_the_promised_form_and_nothing_else(com
     assert answer.model_validate(rest).model_dump(mode="json") == rest
 
 
-def test_nothing_that_a_command_imports_says_anything_beside_the_answer(tmp_path):
+def test_imports_print_nothing_besides_the_answer(tmp_path):
     command = [sys.executable, "-m", "accelsweep", "plan", *COMMANDS["plan"], "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert list(json.loads(done.stdout))[:3] == HEAD
 
 
-def test_a_plan_holds_what_its_table_shows(tmp_path, capsys):
+def test_a_plan_contains_what_its_table_shows(tmp_path, capsys):
     show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart",)), keep_profile=True), as_json=True)
     found = told(capsys)
     assert [setting["label"] for setting in found["settings"] if setting["baseline"]] == ["cpu x1 | 32-true | batch 32"]
@@ -112,7 +112,7 @@ def test_a_plan_holds_what_its_table_shows(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_status_holds_the_headline_and_the_report_of_a_finished_sweep(finished_example, capsys):
+def test_status_contains_the_headline_and_the_report_of_a_finished_sweep(finished_example, capsys):
     print_status(finished_example.home, "example", as_json=True)
     (state,) = told(capsys)["sweeps"]
     assert state["report"] == "reports/example/index.html"
@@ -122,7 +122,7 @@ def test_status_holds_the_headline_and_the_report_of_a_finished_sweep(finished_e
     assert sum(state["outcomes"].values()) == 23, "one run has left no record"
 
 
-def test_a_report_from_before_the_last_run_is_said_to_be_outdated(finished_example, tmp_path, capsys):
+def test_a_report_from_before_the_last_run_is_outdated(finished_example, tmp_path, capsys):
     shutil.copytree(finished_example.home, tmp_path, dirs_exist_ok=True)
     folder = SweepFolder(tmp_path, "example")
     run = next(run for run in Manifest.read(folder.manifest).wanted_runs() if folder.record(run).exists())
@@ -143,7 +143,7 @@ def test_a_sweep_that_cannot_be_read_is_in_the_answer_and_on_standard_error(exam
     assert captured.err.count("\n") == 1
 
 
-def test_runs_hold_rates_doubts_and_reasons(example_sweep, capsys):
+def test_runs_contain_rates_doubts_and_reasons(example_sweep, capsys):
     print_runs(example_sweep.home, "example", None, as_json=True)
     found = told(capsys)
     assert (found["rate_metric"], found["rate_unit"]) == ("samples_per_second", "1/s")
@@ -196,7 +196,7 @@ def test_wrong_input_is_one_line_on_standard_error(arguments, tmp_path, typed):
     assert done.stderr.count("\n") == 1
 
 
-def test_ctrl_c_leaves_no_half_of_an_answer(tmp_path, monkeypatch, capsys):
+def test_ctrl_c_leaves_no_partial_answer(tmp_path, monkeypatch, capsys):
     def interrupted(home):
         raise KeyboardInterrupt
         yield home

@@ -1,4 +1,4 @@
-"""What the commands print is true to the files: plan, status, results, comparison."""
+"""What commands print matches the files: plan, status, results, comparison."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "220")
 
 
-def test_a_plan_names_settings_reasons_blocks_and_what_it_can_show(tmp_path, capsys):
+def test_a_plan_lists_settings_reasons_blocks_and_the_visible_difference(tmp_path, capsys):
     show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart",)), keep_profile=True))
     shown = capsys.readouterr().out
     assert "cpu x2 | bf16-mixed | batch 128" in shown
@@ -47,7 +47,7 @@ def test_a_plan_names_settings_reasons_blocks_and_what_it_can_show(tmp_path, cap
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_in_which_nothing_can_run_says_so_with_its_reasons_and_no_empty_table(tmp_path, capsys):
+def test_a_plan_in_which_nothing_can_run_says_so_without_an_empty_table(tmp_path, capsys):
     show_plan(
         tmp_path,
         made_plan(
@@ -64,7 +64,7 @@ def test_a_plan_in_which_nothing_can_run_says_so_with_its_reasons_and_no_empty_t
     assert last == "note: nothing will be measured, because no setting of this grid can run here"
 
 
-def test_one_setting_has_no_smallest_difference_and_supposes_no_noise(tmp_path, capsys):
+def test_a_single_setting_has_no_smallest_visible_difference(tmp_path, capsys):
     alone = ["accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true"]
     show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart", *alone)), keep_profile=True))
     told = "smallest difference that these repeats can show: unknown: there is no other setting to compare"
@@ -72,7 +72,7 @@ def test_one_setting_has_no_smallest_difference_and_supposes_no_noise(tmp_path, 
     assert "noise" not in line
 
 
-def test_the_time_that_a_plan_takes_rests_on_earlier_sweeps_of_the_folder(example_sweep, capsys):
+def test_time_estimates_use_earlier_sweeps_of_the_folder(example_sweep, capsys):
     """Each run of the example took an hour, and its window was to last a second."""
     paths = example_sweep.latest_records()
     for path in paths:
@@ -92,7 +92,7 @@ def test_the_time_that_a_plan_takes_rests_on_earlier_sweeps_of_the_folder(exampl
     assert "(assumed, until a first run has ended)" in capsys.readouterr().out
 
 
-def test_a_priced_plan_tells_its_cost_also_where_no_gpu_is_used(tmp_path, capsys):
+def test_a_priced_plan_shows_its_cost_even_without_gpus(tmp_path, capsys):
     priced = ["experiment=quickstart", "accelerator=cpu", "devices=1", "prices=dawnbench_2018", "repeats=100"]
     show_plan(tmp_path, made_plan(tmp_path, Request(tuple(priced)), keep_profile=True))
     assert re.search(r"^ +about \d\.\d\d USD \(at most \d+\.\d\d\)$", capsys.readouterr().out, re.MULTILINE)
@@ -125,7 +125,7 @@ def measured(tmp_path, example_sweep):
     return write
 
 
-def test_what_was_measured_with_other_software_is_still_to_be_measured(measured, capsys):
+def test_runs_measured_with_other_software_count_as_missing(measured, capsys):
     plan, folder = measured("repeats=1")
     home, runs = folder.home, plan.manifest.wanted_runs()
     assert what_is_left(home, plan).runs_left == 0
@@ -137,7 +137,7 @@ def test_what_was_measured_with_other_software_is_still_to_be_measured(measured,
     assert f"{len(runs)} runs, {len(runs) - 1} settled already" in capsys.readouterr().out
 
 
-def test_once_measured_a_plan_tells_what_it_can_show_by_the_noise_that_was_seen_as_the_report_does(measured, capsys):
+def test_the_visible_difference_uses_the_measured_noise_as_in_the_report(measured, capsys):
     plan, folder = measured("repeats=4")
     show_plan(folder.home, plan)
     shown = capsys.readouterr().out
@@ -146,7 +146,7 @@ def test_once_measured_a_plan_tells_what_it_can_show_by_the_noise_that_was_seen_
     assert "noise between runs (seen in earlier runs)" in shown
 
 
-def test_one_block_shows_no_noise_so_it_is_assumed(measured, capsys):
+def test_noise_is_assumed_if_there_is_only_one_block(measured, capsys):
     plan, folder = measured("repeats=1")
     show_plan(folder.home, make_plan(folder.home, [*plan.manifest.overrides, "repeats=4"]))
     assert "noise between runs (assumed)" in capsys.readouterr().out
@@ -162,7 +162,7 @@ def test_any_other_cfg_is_refused(tmp_path):
         print_config(tmp_path, [], "hydra")
 
 
-def test_results_count_what_is_not_settled_and_say_where_the_report_is(example_sweep, capsys):
+def test_results_count_unsettled_runs_and_name_the_report(example_sweep, capsys):
     analyse(collect(example_sweep), Manifest.read(example_sweep.manifest)).write(example_sweep.findings)
     unsettled = print_results(example_sweep).unsettled
     shown = capsys.readouterr().out
@@ -171,7 +171,7 @@ def test_results_count_what_is_not_settled_and_say_where_the_report_is(example_s
     assert str(example_sweep.report / "index.html") in shown
 
 
-def test_each_reason_for_which_runs_failed_stands_among_the_last_lines_with_its_count(example_sweep, capsys):
+def test_each_reason_for_failed_runs_is_among_the_last_lines_with_its_count(example_sweep, capsys):
     """The same reason with other numbers is one reason; those that kept runs from being begun follow."""
     found = analyse(collect(example_sweep), Manifest.read(example_sweep.manifest))
     found.write(example_sweep.findings)
@@ -197,7 +197,7 @@ def found_runs(folder):
     return set(Manifest.read(folder.manifest).wanted_runs())
 
 
-def test_no_width_and_no_name_takes_the_numbers_from_the_final_table(example_sweep, capsys, monkeypatch):
+def test_the_final_table_shows_its_numbers_at_any_width_and_label_length(example_sweep, capsys, monkeypatch):
     """At 80 columns, with settings of nine axes, one of which is markup."""
     found = analyse(collect(example_sweep), Manifest.read(example_sweep.manifest))
     long = " | ".join(["[/foo]", *(f"model.layer_{number}.width={number}" for number in range(8))])
@@ -213,7 +213,7 @@ def test_no_width_and_no_name_takes_the_numbers_from_the_final_table(example_swe
     assert all(str(setting.verdict) in shown for setting in wide if setting.speedup)
 
 
-def test_status_tells_of_every_sweep_of_the_folder(example_sweep, capsys):
+def test_status_lists_every_sweep_of_the_folder(example_sweep, capsys):
     print_status(example_sweep.home, None)
     shown = capsys.readouterr().out
     assert shown.startswith(f"{example_sweep.name}: ")
@@ -228,7 +228,7 @@ def test_status_names_the_setting_and_the_repeat_of_a_doubt(example_sweep, capsy
     assert told in capsys.readouterr().out
 
 
-def test_status_counts_the_days_that_are_left(example_sweep, capsys):
+def test_status_shows_the_remaining_days(example_sweep, capsys):
     for run in Manifest.read(example_sweep.manifest).wanted_runs():
         path = example_sweep.record(run)
         if path.exists():
@@ -237,7 +237,7 @@ def test_status_counts_the_days_that_are_left(example_sweep, capsys):
     assert "remaining: 3 runs, about 1 day, 2:00:00" in capsys.readouterr().out
 
 
-def test_status_names_what_is_damaged_in_one_sweep_and_goes_on_to_the_next(example_sweep, capsys):
+def test_status_names_damage_in_one_sweep_and_continues_with_the_next(example_sweep, capsys):
     """A manifest without JSON, a record that nobody will ever finish writing, an endless progress."""
     before, after = (SweepFolder(example_sweep.home, name) for name in ("aaa", "zzz"))
     shutil.copytree(example_sweep.root, after.root)
@@ -253,7 +253,7 @@ def test_status_names_what_is_damaged_in_one_sweep_and_goes_on_to_the_next(examp
     assert f"damaged: {after.record(run)}: it is not a file: something else is in its place" in shown
 
 
-def test_status_names_the_sweep_that_a_later_version_wrote_and_goes_on_to_the_next(example_sweep, capsys):
+def test_status_names_a_sweep_of_a_later_version_and_continues_with_the_next(example_sweep, capsys):
     later = SweepFolder(example_sweep.home, "aaa")
     shutil.copytree(example_sweep.root, later.root)
     envelope = json.loads(later.manifest.read_text())
@@ -285,7 +285,7 @@ def test_a_gate_that_is_not_understood_is_refused_with_an_example(example_sweep)
         compare_sweeps(example_sweep.home, example_sweep.name, example_sweep.name, "worse")
 
 
-def test_the_beginning_of_a_settings_name_is_enough(example_sweep):
+def test_a_prefix_of_a_settings_name_is_enough(example_sweep):
     runnable = [
         setting.name for setting in Manifest.read(example_sweep.manifest).settings if setting.unsupported is None
     ]
@@ -302,12 +302,12 @@ def test_doctor_finds_this_machine_able(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("minutes", [0.0, -1.0, math.nan, math.inf])
-def test_doctor_refuses_minutes_that_no_job_can_be_waited_for(minutes, tmp_path):
+def test_doctor_refuses_impossible_waiting_times(minutes, tmp_path):
     with pytest.raises(InputError, match=f"--job {minutes:g}: give the minutes"):
         examine(tmp_path, ["site=slurm_example"], job_minutes=minutes)
 
 
-def test_doctor_looks_at_a_site_alone_and_says_where_slurm_is_missing(tmp_path, capsys, monkeypatch):
+def test_doctor_takes_site_overrides_only_and_reports_missing_slurm_programs(tmp_path, capsys, monkeypatch):
     for wrong in (["batch_size=8"], ["site=slurm_exampl"]):
         with pytest.raises(InputError):
             examine(tmp_path, wrong)
@@ -322,7 +322,7 @@ def test_doctor_looks_at_a_site_alone_and_says_where_slurm_is_missing(tmp_path, 
     assert not list(tmp_path.iterdir())
 
 
-def test_status_of_a_sweep_on_a_cluster_says_that_slurm_was_not_asked(example_sweep, capsys, monkeypatch, tmp_path):
+def test_status_says_if_slurm_was_not_asked(example_sweep, capsys, monkeypatch, tmp_path):
     manifest = Manifest.read(example_sweep.manifest)
     cluster = manifest.site.model_copy(update={"scheduler": "slurm"})
     manifest.model_copy(update={"site": cluster}).write(example_sweep.manifest)
@@ -333,7 +333,7 @@ def test_status_of_a_sweep_on_a_cluster_says_that_slurm_was_not_asked(example_sw
     assert "head: none" in shown
 
 
-def test_a_gate_over_sweeps_passes_only_where_it_judged_every_setting(example_sweep, capsys):
+def test_a_gate_passes_only_if_it_could_judge_every_setting(example_sweep, capsys):
     other = SweepFolder(example_sweep.home, "unlike")
     shutil.copytree(example_sweep.root, other.root)
     for path in other.root.glob("runs/*/record.json"):

@@ -1,4 +1,4 @@
-"""What follows a pilot: as many blocks as its noise asks for, and no more than the time that is left allows."""
+"""After a pilot, as many blocks follow as its noise requires and the remaining time allows."""
 
 import math
 import random
@@ -58,27 +58,27 @@ def after(measured, noise, seconds_left=None, more=()):
     return plan_after_pilot(home, plan, [*OVERRIDES, *more], None, seconds_left)
 
 
-def test_a_quiet_pilot_is_followed_by_the_fewest_blocks_and_a_noisy_one_by_more(measured, capsys):
+def test_a_quiet_pilot_needs_the_fewest_blocks_and_a_noisy_one_more(measured, capsys):
     assert len(after(measured, 0.001).manifest.blocks) == 5
     assert "asks for 5 blocks in all" in capsys.readouterr().out
 
 
-def test_a_noisy_pilot_is_followed_by_the_most_and_the_width_that_they_leave_is_told(measured, capsys):
+def test_a_very_noisy_pilot_gets_the_most_blocks_and_the_remaining_width_is_printed(measured, capsys):
     assert len(after(measured, 0.5, more=["repeats_most=7"]).manifest.blocks) == 7
     assert "is too much even for 7 blocks, the most (repeats_most)" in capsys.readouterr().out
 
 
-def test_no_more_blocks_follow_than_the_time_that_is_left_allows(measured, capsys):
+def test_the_remaining_time_limits_the_blocks(measured, capsys):
     """A block of four settings has five runs of 30 s: 400 s have room for two of them."""
     assert len(after(measured, 0.5, 400.0).manifest.blocks) == 5
     assert "the time budget has room for 2" in capsys.readouterr().out
 
 
-def test_where_no_time_is_left_the_pilot_stands(measured):
+def test_without_time_left_the_pilot_is_the_result(measured):
     assert after(measured, 0.5, -1.0) is None
 
 
-def test_a_plan_that_has_what_the_pilot_asked_for_is_left_alone(measured):
+def test_a_plan_with_enough_blocks_is_left_alone(measured):
     home, plan = measured(0.001)
     further = plan_after_pilot(home, plan, OVERRIDES, None, None)
     write_plan(home, further)
@@ -91,7 +91,7 @@ def test_a_number_of_repeats_needs_no_pilot(tmp_path):
     refuse_short_budget(tmp_path, plan, 1.0)
 
 
-def test_a_budget_that_is_too_short_for_the_pilot_is_refused_with_the_seconds_that_it_takes(tmp_path):
+def test_a_budget_too_short_for_the_pilot_is_refused_with_its_duration(tmp_path):
     plan = make_plan(tmp_path, OVERRIDES)
     with pytest.raises(InputError, match=r"--time-budget 14s is too short .* its 15 runs take 15 s at least"):
         refuse_short_budget(tmp_path, plan, 14.0)

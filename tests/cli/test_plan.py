@@ -1,4 +1,4 @@
-"""`accelsweep plan` as it is printed: what disturbs runs is told where there are runs left to disturb."""
+"""`accelsweep plan` reports other work on the machine if there are runs left to disturb."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accelsweep.planning.cost_estimate import PlanTable, plan_table
 from accelsweep.planning.plan import Plan, make_plan
 
 
-def test_others_at_work_are_told_of_before_runs_and_not_where_none_is_left(
+def test_other_work_is_reported_only_if_runs_are_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(busy_now, "busy_now", lambda: ["somebody works here"])

@@ -34,31 +34,31 @@ def test_an_unknown_profile_is_refused_with_the_known_ones():
         find_profile("nowhere")
 
 
-def test_the_command_to_resume_with_adds_no_repeats_again():
+def test_the_resume_command_does_not_add_repeats_again():
     request = Request(overrides=("experiment=tiny", "note=a b"), name="mine", add_repeats=2)
     assert request.again() == "accelsweep run experiment=tiny 'note=a b' --name mine"
 
 
-def test_the_command_to_resume_with_has_the_gate_of_ab():
+def test_the_resume_command_has_the_gate_of_ab():
     request = Request(
         overrides=("experiment=tiny",), extension=VersionsRequest(names=("main", "."), fail_if="slower:2%")
     )
     assert request.again() == "accelsweep ab main . --fail-if slower:2% experiment=tiny"
 
 
-def test_the_command_to_resume_with_shows_no_password_of_the_store():
+def test_the_resume_command_shows_no_password_in_the_stores_url():
     request = Request(overrides=("experiment=tiny",), tracking_uri="http://me:hunter2@host")
     assert request.again() == "accelsweep run experiment=tiny --tracking-uri 'http://***@host'"
 
 
-def test_the_command_to_resume_with_shows_no_address_of_notices():
+def test_the_resume_command_shows_no_notification_targets():
     request = Request(
         overrides=("experiment=tiny",), features={"notify": ["slack://T0K3N/T0K3N", "command: mail -s T0K3N me"]}
     )
     assert request.again() == "accelsweep run experiment=tiny --notify 'slack://***' --notify command:mail"
 
 
-def test_the_command_to_resume_with_shows_no_password_of_a_store():
+def test_the_resume_command_shows_no_password_of_a_store():
     request = Request(overrides=("experiment=tiny",), tracking_uri="http://me:T0K3N@host:5000")
     assert request.again() == "accelsweep run experiment=tiny --tracking-uri 'http://***@host:5000'"
 
@@ -71,7 +71,7 @@ def heard(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "title"), [(None, "accelsweep"), ("mine", "accelsweep mine")])
-def test_a_sweep_that_cannot_be_planned_is_told_to_whoever_does_not_watch(tmp_path, monkeypatch, heard, name, title):
+def test_a_sweep_that_cannot_be_planned_sends_a_notification(tmp_path, monkeypatch, heard, name, title):
     """A detached head plans again, hours later, and nobody sees why it cannot."""
 
     def refused(*_):
@@ -84,7 +84,7 @@ def test_a_sweep_that_cannot_be_planned_is_told_to_whoever_does_not_watch(tmp_pa
     assert came() == [f"{title}: ended with an error: no experiment 'quikstart'"]
 
 
-def test_searches_that_come_first_tell_of_their_failures_and_of_their_end(tmp_path, monkeypatch, heard):
+def test_searches_notify_on_failures_and_completion(tmp_path, monkeypatch, heard):
     def failing(_folder, _request, _plan, _budget, listeners):
         listeners.progressed(SimpleNamespace(failure="batch auto, repeat 0  crashed: no memory"))
         return EXIT_INCOMPLETE

@@ -1,4 +1,4 @@
-"""`runs` lists every row with its reason, `retry` re-opens those that ended badly, and neither loses a record."""
+"""`runs` lists every row with its reason, `retry` re-opens runs that ended badly, and neither loses a record."""
 
 import os
 import re
@@ -46,7 +46,7 @@ def test_every_run_is_listed_with_outcome_reason_setting_and_folder(sweep, capsy
     assert "rank 1: CUDA out of memory" in shown
 
 
-def test_one_outcome_is_listed_alone_and_none_is_said(sweep, capsys):
+def test_runs_can_be_filtered_by_outcome(sweep, capsys):
     print_runs(sweep.home, "tiny", "out_of_memory")
     print_runs(sweep.home, "tiny", "crashed")
     shown = capsys.readouterr().out
@@ -71,7 +71,7 @@ def test_a_retried_run_is_measured_again_and_its_record_is_kept_as_an_attempt(sw
     assert (sweep.attempt(1, 1) / "record.json").read_bytes() == second
 
 
-def test_a_re_opened_record_does_not_come_back_when_the_next_attempt_is_lost(sweep):
+def test_a_reopened_record_does_not_reappear_if_the_next_attempt_is_lost(sweep):
     retry_runs(sweep.home, "tiny", "out_of_memory")
     run = sweep.runs()[1]
     place = RunFolder(sweep.folder.run(run), run)
@@ -79,7 +79,7 @@ def test_a_re_opened_record_does_not_come_back_when_the_next_attempt_is_lost(swe
     assert place.record() is None
 
 
-def test_runs_that_others_disturbed_are_measured_again_and_no_others(sweep, capsys):
+def test_retrying_disturbed_runs_leaves_all_others_alone(sweep, capsys):
     """The first run's record says that others used the machine; the second ran out of memory."""
     first, second = sweep.runs()[:2]
     path = sweep.folder.record(first)
@@ -91,7 +91,7 @@ def test_runs_that_others_disturbed_are_measured_again_and_no_others(sweep, caps
     assert sweep.folder.record(second).exists()
 
 
-def test_a_run_that_took_its_supervisor_down_twice_may_be_tried_again(tmp_path):
+def test_a_run_that_killed_its_executor_twice_can_be_retried(tmp_path):
     fallen = TinyBlock(tmp_path / "home", tmp_path / "leases").plan("kill_executor")
     for _ in range(3):
         fallen.run()
@@ -103,13 +103,13 @@ def test_a_run_that_took_its_supervisor_down_twice_may_be_tried_again(tmp_path):
 
 
 @pytest.mark.parametrize(("outcome", "words"), [("measured", "--add-repeats"), ("not_run", "nothing to re-open")])
-def test_what_needs_no_retry_is_refused_with_what_to_do_instead(sweep, outcome, words):
+def test_outcomes_that_need_no_retry_are_refused_with_an_alternative(sweep, outcome, words):
     with pytest.raises(InputError, match=words):
         retry_runs(sweep.home, "tiny", outcome)
 
 
 @pytest.mark.parametrize("host", [socket.gethostname(), "node7"])
-def test_nothing_is_re_opened_while_somebody_works_on_the_sweep(sweep, host):
+def test_nothing_is_reopened_while_the_sweep_is_running(sweep, host):
     LockOwner(
         block=sweep.name,
         host=host,
@@ -122,7 +122,7 @@ def test_nothing_is_re_opened_while_somebody_works_on_the_sweep(sweep, host):
     assert Record.read(sweep.folder.record(sweep.runs()[1])).outcome is Outcome.out_of_memory
 
 
-def test_a_hold_that_a_dead_node_left_keeps_nothing_closed(sweep, capsys):
+def test_a_stale_lock_of_a_dead_node_does_not_prevent_retries(sweep, capsys):
     path = sweep.lock_file
     LockOwner(block=sweep.name, host="node7", pid=1, process_started=0.0, since="then").write(path)
     os.utime(path, (time.time() - STALE_AFTER_SECONDS - 5,) * 2)

@@ -1,4 +1,4 @@
-"""The command line's surface: quick, complete, and frozen by a test."""
+"""The command line is quick and complete, and its surface changes only on purpose."""
 
 import subprocess
 import sys
@@ -48,7 +48,7 @@ def accelsweep(*arguments, cwd):
     )
 
 
-def test_commands_arguments_and_options_are_the_ones_that_were_promised():
+def test_commands_arguments_and_options_are_the_documented_ones():
     group = typer.main.get_command(app)
     found = {}
     for name in group.list_commands(typer.Context(group)):
@@ -64,7 +64,7 @@ def test_help_lists_every_command():
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])
-def test_help_cuts_no_sentence_in_a_narrow_terminal(columns, monkeypatch, capsys):
+def test_help_truncates_no_sentence_in_a_narrow_terminal(columns, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", columns)  # which Typer's runner for tests would not heed
     monkeypatch.setattr(sys, "argv", ["accelsweep", "--help"])
     with pytest.raises(SystemExit):
@@ -97,13 +97,13 @@ def test_status_imports_nothing_heavy(example_sweep):
 
 
 @pytest.mark.parametrize("command", SURFACE)
-def test_every_command_explains_itself(command):
+def test_every_command_has_help(command):
     result = CliRunner().invoke(app, [command, "--help"], prog_name="accelsweep")
     assert result.exit_code == 0
     assert f"Usage: accelsweep {command} [OPTIONS]" in result.output
 
 
-def test_a_mistyped_option_exits_with_2_and_offers_the_right_one(tmp_path):
+def test_a_mistyped_option_exits_with_2_and_suggests_the_right_one(tmp_path):
     result = accelsweep("run", "--nmae", "x", cwd=tmp_path)
     assert result.returncode == 2
     assert "--name" in result.stderr

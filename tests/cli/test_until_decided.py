@@ -1,4 +1,4 @@
-"""`--until-decided` gives further blocks to undecided settings alone, look by look, and never asks twice."""
+"""`--until-decided` adds blocks for undecided settings only, in fixed stages."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def runs_of(plan):
     return Counter(sizes[Run.parse(run).setting] for block in plan.manifest.blocks for run in set(block.runs))
 
 
-def test_a_decided_setting_gets_no_further_block_and_the_others_go_on_to_the_last_look(looked, capsys):
+def test_decided_settings_get_no_further_blocks_and_the_others_continue(looked, capsys):
     _, plans = looked()
     assert [plan.manifest.options.repeats for plan in plans] == list(LOOKS)
     last = runs_of(plans[-1])
@@ -96,20 +96,20 @@ def test_quiet_settings_are_decided_early(looked, capsys):
     assert "everything decided" in capsys.readouterr().out
 
 
-def test_the_same_command_again_plans_what_is_there(looked):
+def test_repeating_the_command_changes_no_plan(looked):
     home, plans = looked()
     again = make_plan(home, OVERRIDES, until_decided=True)
     assert again.manifest == plans[-1].manifest
     assert not again.new_blocks
 
 
-def test_a_look_that_the_time_has_no_room_for_is_not_begun(looked, capsys):
+def test_blocks_that_exceed_the_time_budget_are_not_planned(looked, capsys):
     _, plans = looked(seconds_left=10.0)
     assert len(plans) == 1
     assert "the time budget has no room for 5" in capsys.readouterr().out
 
 
-def test_where_others_disturb_all_that_is_left_two_looks_are_the_last(looked, capsys):
+def test_if_all_undecided_settings_are_disturbed_the_second_analysis_is_the_last(looked, capsys):
     busy = busy_cpu(1.9, 0.1)
     assert busy is not None
     _, plans = looked(doubts=(busy,))
@@ -118,7 +118,7 @@ def test_where_others_disturb_all_that_is_left_two_looks_are_the_last(looked, ca
     assert told in capsys.readouterr().out
 
 
-def test_every_undecided_setting_stands_beside_the_baseline_in_each_new_block(looked):
+def test_every_new_block_includes_the_baseline(looked):
     _, plans = looked()
     baseline = plans[-1].manifest.baseline
     for block in plans[-1].new_blocks:
@@ -134,6 +134,6 @@ def test_every_undecided_setting_stands_beside_the_baseline_in_each_new_block(lo
         (["repeats_most=2"], {}, "takes 3 blocks at least"),
     ],
 )
-def test_two_answers_to_how_many_blocks_are_refused(tmp_path, more, options, words):
+def test_conflicting_numbers_of_blocks_are_refused(tmp_path, more, options, words):
     with pytest.raises(InputError, match=words):
         make_plan(tmp_path, [*OVERRIDES, *more], until_decided=True, **options)

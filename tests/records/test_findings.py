@@ -37,7 +37,7 @@ def test_a_setting_that_was_never_measured_has_no_effective_settings() -> None:
     assert (one.accelerator, one.device_names, one.world_size, one.num_nodes) == (None, (), 1, 1)
 
 
-def test_the_ratio_is_that_of_the_speed_up_where_there_is_one() -> None:
+def test_the_ratio_is_that_of_the_speed_up() -> None:
     ratio = Estimate(value=2.0, low=1.9, high=2.1, unit="x", confidence=0.95, count=3)
     assert finding(None, Speedup(ratio=ratio, paired=True)).ratio == ratio
     assert finding(None).ratio is None

@@ -111,7 +111,7 @@ def test_a_plan_over_later_files_is_refused(folder, name, head):
     refused(folder, lambda folder: make_plan(folder.home, manifest.overrides, name=folder.name))
 
 
-def test_the_mark_of_a_finished_sweep_is_refused(folder, head):
+def test_a_later_up_to_date_mark_is_refused(folder, head):
     folder.standing.write_bytes(later(Standing(digest="0").sealed(), **head))
     refused(folder, stands)
 
@@ -121,14 +121,14 @@ def test_later_findings_are_not_copied_to_mlflow(folder, head):
     refused(folder, take_snapshot)
 
 
-def test_later_findings_hide_no_state_and_are_made_anew_from_the_records(folder, head, capsys):
+def test_later_findings_hide_no_state_and_are_rebuilt_from_the_records(folder, head, capsys):
     folder.findings.write_bytes(later(folder.findings.read_bytes(), **head))
     assert print_status(folder.home, folder.name) == 0
     report(folder.home, [folder.name])
     assert Findings.read(folder.findings).settings
 
 
-def test_a_sweep_of_a_later_version_hides_no_other(folder, head, capsys):
+def test_a_sweep_of_a_later_version_does_not_hide_the_others(folder, head, capsys):
     other = SweepFolder(folder.home, "newer")
     other.manifest.parent.mkdir()
     other.manifest.write_bytes(later(folder.manifest.read_bytes(), **head))

@@ -1,4 +1,4 @@
-"""The gate of `ab` decides the exit code and has its sentence, in a terminal as in a detached head."""
+"""The gate of `ab` decides the exit code and prints its sentence, in the foreground and in the background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forge gets one annotation a setting, which no label can end early, and a summary in Markdown."""
+"""`--format github` prints one annotation per setting, which labels cannot break, and a Markdown summary."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def answer(*rows: VersionedSetting) -> AbAnswer:
         (None, "notice"),
     ],
 )
-def test_the_gate_decides_about_the_level(gate: str | None, level: str) -> None:
+def test_the_gate_decides_the_annotation_level(gate: str | None, level: str) -> None:
     assert annotation(row(gate), "slower:2%").startswith(
         f"::{level} title=accelsweep slower::batch 64 | version=HEAD: 0.97x"
     )
 
 
-def test_no_label_ends_the_line_or_begins_a_command_of_its_own() -> None:
+def test_labels_cannot_inject_workflow_commands() -> None:
     told = annotation(row("regression", "a\n::set-output name=x::100%"), "slower:2%")
     assert "\n" not in told
     assert "a%0A::set-output name=x::100%25: 0.97x" in told

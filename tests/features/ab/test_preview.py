@@ -1,4 +1,4 @@
-"""`ab --dry-run` shows what would be measured, and the repository is afterwards as it was."""
+"""`ab --dry-run` shows what would be measured, and leaves the repository as it was."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_it_prints_the_plan_and_leaves_neither_trees_nor_folders(
     assert git(home, "worktree", "list").count("\n") == 0
 
 
-def test_the_gates_threshold_decides_about_blocks_only_where_looks_do(home: Path) -> None:
+def test_the_gates_threshold_decides_about_blocks_only_with_until_decided(home: Path) -> None:
     request = asking("HEAD~1", "HEAD", fail_if="slower:2%")
     assert resolved(home, request).overrides == request.overrides
     assert resolved(home, replace(request, until_decided=True)).overrides[-1].startswith("analysis.threshold=")
 
 
-def test_trees_that_were_there_stay(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_trees_are_kept(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, around = SweepFolder(home, "ab-toy"), Repository.around(home)
     with trees_made(folder, around, versions_named(around, ("HEAD~1", "main"))) as (old, new):
         pass
@@ -76,7 +76,7 @@ def test_trees_that_were_there_stay(home: Path, capsys: pytest.CaptureFixture[st
         (asking("HEAD~1", "HEAD", fail_if="slow"), "--fail-if 'slow' is not understood"),
     ],
 )
-def test_wrong_input_is_told_and_leaves_nothing(home: Path, request_: Request, why: str) -> None:
+def test_wrong_input_is_reported_and_leaves_nothing(home: Path, request_: Request, why: str) -> None:
     before = below(home)
     with pytest.raises(InputError, match=why):
         preview_versions(home, request_)

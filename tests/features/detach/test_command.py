@@ -1,4 +1,4 @@
-"""A head that leaves its terminal: what it is told to do, what it prints, and when no further one follows."""
+"""Running a sweep in the background: what is started, what is printed, and when nothing is restarted."""
 
 import os
 import stat

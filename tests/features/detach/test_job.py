@@ -1,4 +1,4 @@
-"""The two ends of a head that leaves its terminal: what hands it over, and what it leaves when it ends or has to go."""
+"""A background driver's job: how it starts, and what it leaves when it ends or is evicted."""
 
 from __future__ import annotations
 

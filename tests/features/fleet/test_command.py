@@ -1,4 +1,4 @@
-"""`accelsweep fleet` refuses what is no fleet in a sentence, and writes nothing. tests/slurm measures one."""
+"""`accelsweep fleet` refuses wrong input in one line and writes nothing; tests/slurm measures a fleet."""
 
 from __future__ import annotations
 
