@@ -1,13 +1,13 @@
-# The road from a planned sweep to its report; every decision stands in src/accelsweep.
+# From a planned sweep to its report; all logic is in src/accelsweep.
 #   snakemake --profile workflows/profiles/local --config experiment=quickstart overrides='batch_size=32,64'
 
 import sys
 
 from accelsweep.records.plan import BLOCK_NAME
-from accelsweep.driver.snakefile_functions import sweep_of_config
+from accelsweep.driver.snakefile_functions import load_sweep
 
-SWEEP = sweep_of_config(config, plan_if_asked=workflow.is_main_process)
-SWEEP.hold_limits(workflow)
+SWEEP = load_sweep(config, is_main=workflow.is_main_process)
+SWEEP.apply_limits(workflow)
 
 
 wildcard_constraints:
@@ -23,19 +23,19 @@ include: "workflows/report.smk"
 rule all:
     default_target: True
     input:
-        rules.told.input,
+        rules.results.input,
         SWEEP.published,
 
 
-# Data is prepared where there is a network, before any job starts.
+# Prepare data before any job starts: nodes may lack network access.
 onstart:
     SWEEP.check_executor(workflow)
-    SWEEP.follow_jobs(workflow)
+    SWEEP.install_hooks(workflow)
     shell("{sys.executable:q} -P -m accelsweep.executor --prepare {SWEEP.root:q}")
-    SWEEP.leave_secrets_behind()
+    SWEEP.remove_secrets()
 
 
-# A block that failed must never cost the report: what there is gets collected, the rest becomes `not_run` rows.
+# Report what there is even if blocks failed; the missing runs become `not_run` rows.
 onerror:
     shell(
         "{sys.executable:q} -P -m accelsweep.driver.finalize {SWEEP.root:q} --log {log:q}"

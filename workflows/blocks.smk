@@ -9,27 +9,27 @@ rule block:
     log:
         "sweeps/{sweep}/logs/{block}.log",
     wildcard_constraints:
-        block=SWEEP.blocks(across_nodes=False),
+        block=SWEEP.block_pattern(multi_node=False),
     resources:
-        **SWEEP.job,
+        **SWEEP.job_resources,
         timing=1,
     params:
         python=SWEEP.python,
         before=SWEEP.before_block,
-        software=SWEEP.software,
-        wanted=SWEEP.wanted,
-        kept="sweeps/{sweep}/logs/.{block}.log",
+        software=SWEEP.software_digest,
+        runs=SWEEP.runs_digest,
+        persistent_log="sweeps/{sweep}/logs/.{block}.log",
     shell:
-        # Snakemake deletes a log before each job. So the log is a second name of a file that grows from command to command.
-        "(touch {params.kept:q} && ln -f {params.kept:q} {log:q}) || true; "
+        # Snakemake deletes the log before each job, so it is a hard link to a file that persists.
+        "(touch {params.persistent_log:q} && ln -f {params.persistent_log:q} {log:q}) || true; "
         "{{ {params.before}{params.python} -P -m accelsweep.executor {input:q}; }} >> {log:q} 2>&1"
 
 
-# Slurm alone. The supervisor runs on the first node and starts one process per node with srun; `mpi` among the resources
-# keeps the executor plugin from wrapping it in a step of one task.
+# Slurm only. The executor runs on the first node and starts one process per node with srun; the resource `mpi` keeps
+# Snakemake's plugin from wrapping it in a step of one task.
 use rule block as block_across_nodes with:
     wildcard_constraints:
-        block=SWEEP.blocks(across_nodes=True),
+        block=SWEEP.block_pattern(multi_node=True),
     resources:
-        **SWEEP.job_across_nodes,
+        **SWEEP.multi_node_resources,
         timing=1,

@@ -1,4 +1,4 @@
-# Records become one table and the findings: every number that a reader will see.
+# Collect the records in one table, and compute the findings: every number of the report.
 
 from accelsweep.driver.snakefile_functions import code_digest
 
@@ -21,11 +21,9 @@ rule findings:
         "{params.before}{params.python:q} -P -m accelsweep.analysis.analyse_sweep sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
 
 
-# What a sweep is run for. The files in between are named too, because Snakemake does not make a missing file again as
-# long as what was made from it still stands.
-rule told:
+# All results. Intermediate files are listed too: Snakemake does not recreate a missing one while its products exist.
+rule results:
     input:
         SWEEP.done_files,
-        SWEEP.concluded,
-        SWEEP.report,
+        SWEEP.results,
     localrule: True

@@ -1,5 +1,5 @@
-# Findings become the page that people forward, and the records are copied to MLflow. `snakemake --report` carries the
-# same figures. They are named one by one: what else lies in reports/NAME is the user's, and is left alone.
+# Write the report, and copy the records to MLflow. `snakemake --report` includes the same figures. Each is listed by
+# name: other files in reports/NAME are the user's.
 
 from accelsweep.driver.snakefile_functions import code_digest
 from accelsweep.report.captions import CAPTIONS

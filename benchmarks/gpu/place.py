@@ -177,13 +177,13 @@ def beside_the_server() -> dict[str, str]:
     """
     if sys.platform != "linux":
         return {}
-    from accelsweep.driver.background_processes import JOB_VARIABLES, start
+    from accelsweep.driver.background_processes import JOB_VARIABLES, start_fork_server
     from accelsweep.executor.ipc import FORK_SERVER_VARIABLE
 
     with tempfile.NamedTemporaryFile(prefix="accelsweep-gpu-", suffix=".log", delete=False) as log:
-        name, server = start(ROOT, Path(log.name), environment() | JOB_VARIABLES)
+        name, server = start_fork_server(ROOT, Path(log.name), environment() | JOB_VARIABLES)
     atexit.register(Path(log.name).unlink)
-    atexit.register(server.finish)
+    atexit.register(server.terminate)
     return {FORK_SERVER_VARIABLE: name}
 
 

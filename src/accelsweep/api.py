@@ -22,9 +22,9 @@ from accelsweep.analysis.collect import read_runs, utf8_safe
 from accelsweep.analysis.merge_sweeps import Part, analyse_together
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.setting import label
-from accelsweep.driver.plan_preview import in_short, made_plan, table_of
+from accelsweep.driver.plan_preview import plan_to_show, preview_table, summary_lines
 from accelsweep.driver.request import Request
-from accelsweep.driver.run_sweep import carried_out
+from accelsweep.driver.run_sweep import run_sweep
 from accelsweep.errors import EXIT_INTERRUPTED, InputError, nearest
 from accelsweep.planning.cost_estimate import PlanTable
 from accelsweep.records.estimates import Estimate
@@ -272,7 +272,7 @@ class SweepPlan:
     @property
     def summary(self) -> tuple[str, ...]:
         """The lines below the settings: blocks, runs, time, cost and the smallest visible difference."""
-        return tuple(line.strip() for line in in_short(self.table))
+        return tuple(line.strip() for line in summary_lines(self.table))
 
     def __repr__(self) -> str:
         return f"<SweepPlan {self.name}: {len(self.table.settings)} settings, {self.table.wanted} runs>"
@@ -299,7 +299,7 @@ def plan(
     `accelsweep plan` does.
     """
     request = Request(_listed(overrides), name=name, profile=profile or "local", add_repeats=add_repeats)
-    return SweepPlan(table_of(_home(home), made_plan(_home(home), request, keep_profile=profile is None)))
+    return SweepPlan(preview_table(_home(home), plan_to_show(_home(home), request, keep_profile=profile is None)))
 
 
 def run(
@@ -340,7 +340,7 @@ def run(
         features=dict(features or {}),
     )
     with _mlflow_telemetry_disabled():
-        ended = carried_out(_home(home), request)
+        ended = run_sweep(_home(home), request)
     if ended.code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     return OpenedSweep([SweepFolder(_home(home), ended.sweep)])

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from accelsweep.analysis.analyse_sweep import analyse
-from accelsweep.driver.finalize import _table
+from accelsweep.driver.finalize import _results_table
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Certainty, Findings
 from accelsweep.report.setting_table import settings_table
@@ -80,7 +80,7 @@ def test_one_block_has_no_verdict(simulated: ModuleType) -> None:
 
 def test_headings_name_the_size(simulated: ModuleType) -> None:
     findings = findings_of(simulated, [(100.0, 190.0)] * 3)
-    assert _table(findings).headings[1:3] == ("largest batch", "ratio")
+    assert _results_table(findings).headings[1:3] == ("largest batch", "ratio")
     table = settings_table(findings)
     assert [column.title for column in table.columns][1:3] == ["Largest batch", "Ratio"]
     assert table.caption.startswith("Measured settings, the largest first;")

@@ -14,7 +14,7 @@ from example_sweep import build_example_sweep
 
 import accelsweep
 from accelsweep.api import settings_frame
-from accelsweep.driver.finalize import finish, report
+from accelsweep.driver.finalize import finalize, report_sweeps
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.features.archives.command import export_sweep
 from accelsweep.files import sha256_file
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.heavy
 @pytest.fixture(scope="module")
 def folder(once):
     """The example sweep with its report; tests must not change it."""
-    return SweepFolder(once("opened", lambda home: finish(build_example_sweep(home))), "example")
+    return SweepFolder(once("opened", lambda home: finalize(build_example_sweep(home))), "example")
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_several_sweeps_are_merged_as_the_report_merges_them(folder, tmp_path):
     shutil.copytree(folder.root, tmp_path / "sweeps" / "example")
     shutil.copytree(folder.root, tmp_path / "sweeps" / "second")
     both = accelsweep.open([folder.root, tmp_path / "sweeps" / "second"])
-    report(tmp_path, ["example", "second"])
+    report_sweeps(tmp_path, ["example", "second"])
     assert both.findings == Findings.read(tmp_path / "reports" / "example+second" / "findings.json")
     assert both.name == "example+second"
     assert set(both.runs["sweep"]) == {"example", "second"}

@@ -95,12 +95,12 @@ class Site:
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[tuple[SweepFolder, str]]:
     """The example sweep with its report, in the store of its folder, and the address of a UI on it."""
-    from accelsweep.driver.finalize import finish
+    from accelsweep.driver.finalize import finalize
     from accelsweep.tracking.publisher import publish
     from accelsweep.tracking.ui import running_server
 
     folder = build_example_sweep(tmp_path_factory.mktemp("mlflow"))
-    finish(folder)
+    finalize(folder)
     shutil.copy(empty_database, folder.home / "mlflow.db")
     uri = f"sqlite:///{folder.home / 'mlflow.db'}"
     publish(folder, uri)

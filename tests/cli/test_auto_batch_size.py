@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.driver.auto_batch_size import found_batches
-from accelsweep.driver.plan_preview import made_plan, show_plan
+from accelsweep.driver.auto_batch_size import search_results
+from accelsweep.driver.plan_preview import plan_to_show, show_plan
 from accelsweep.driver.request import Request
 from accelsweep.planning.checked_grid import Unsearched
 from accelsweep.planning.plan import make_plan, search_plan, write_plan
@@ -60,7 +60,7 @@ def a_frontier(largest, rows):
 def test_a_search_gives_its_largest_batch_limited_by_the_rows_of_a_rank(searched):
     home, leave = searched
     one, two = leave(0, largest=118, rows=1797), leave(1, largest=1000, rows=1797)
-    found = found_batches(home, "mine")
+    found = search_results(home, "mine")
     assert (found[one].batch_size, found[one].largest, found[one].sweep) == (118, 118, "mine-frontier")
     assert (found[two].batch_size, found[two].largest) == (898, 1000)
 
@@ -68,7 +68,7 @@ def test_a_search_gives_its_largest_batch_limited_by_the_rows_of_a_rank(searched
 def test_a_failed_search_gives_its_reason_and_one_that_has_not_run_nothing(searched):
     home, leave = searched
     failed = leave(0, outcome=Outcome.out_of_memory, reason="not even a batch of 1 fits: no memory")
-    found = found_batches(home, "mine")
+    found = search_results(home, "mine")
     assert list(found) == [failed]
     assert "mine-frontier ended as out_of_memory: not even a batch of 1 fits" in found[failed]
 
@@ -76,12 +76,12 @@ def test_a_failed_search_gives_its_reason_and_one_that_has_not_run_nothing(searc
 def test_plan_shows_the_searches_until_they_have_ended_and_then_the_sweep(searched, capsys):
     home, leave = searched
     leave(0, largest=118)
-    show_plan(home, made_plan(home, Request(tuple(LINE), name="mine"), keep_profile=True))
+    show_plan(home, plan_to_show(home, Request(tuple(LINE), name="mine"), keep_profile=True))
     told = capsys.readouterr()
     assert "the largest batch of 1 setting is searched first, in the sweep mine-frontier" in told.err
     assert "mine-frontier, revision" in told.out
     leave(1, outcome=Outcome.crashed, reason="exit code 1")
-    show_plan(home, made_plan(home, Request(tuple(LINE), name="mine"), keep_profile=True))
+    show_plan(home, plan_to_show(home, Request(tuple(LINE), name="mine"), keep_profile=True))
     told = capsys.readouterr()
     assert told.err == ""
     assert "batch 118" in told.out

@@ -3,7 +3,7 @@
 import pytest
 
 from accelsweep.cli.sweeps import delete_sweep
-from accelsweep.driver.sweep_lock import held
+from accelsweep.driver.sweep_lock import lock_sweep
 from accelsweep.errors import AccelsweepError, InputError
 
 
@@ -27,7 +27,7 @@ def test_only_the_sweeps_own_folders_are_deleted(example_sweep):
 
 
 def test_a_running_sweep_is_not_deleted(example_sweep):
-    with held(example_sweep), pytest.raises(AccelsweepError, match="is being run by process"):
+    with lock_sweep(example_sweep), pytest.raises(AccelsweepError, match="is being run by process"):
         delete_sweep(example_sweep.home, example_sweep.name, ask=None)
     assert example_sweep.manifest.exists()
 

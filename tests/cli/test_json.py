@@ -16,9 +16,9 @@ from accelsweep import cli
 from accelsweep.cli.doctor import examine
 from accelsweep.cli.runs import ListedRun, RunsAnswer, print_runs
 from accelsweep.cli.status import print_status
-from accelsweep.driver.finalize import finish
+from accelsweep.driver.finalize import finalize
 from accelsweep.driver.json_output import all_answers
-from accelsweep.driver.plan_preview import made_plan, show_plan
+from accelsweep.driver.plan_preview import plan_to_show, show_plan
 from accelsweep.driver.request import Request
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
@@ -66,7 +66,7 @@ def typed(monkeypatch, capfd):
 def finished_example(tmp_path_factory):
     """The example sweep with its findings and its report."""
     folder = build_example_sweep(tmp_path_factory.mktemp("finished"))
-    finish(folder)
+    finalize(folder)
     return folder
 
 
@@ -102,7 +102,7 @@ def test_imports_print_nothing_besides_the_answer(tmp_path):
 
 
 def test_a_plan_contains_what_its_table_shows(tmp_path, capsys):
-    show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart",)), keep_profile=True), as_json=True)
+    show_plan(tmp_path, plan_to_show(tmp_path, Request(("experiment=quickstart",)), keep_profile=True), as_json=True)
     found = told(capsys)
     assert [setting["label"] for setting in found["settings"] if setting["baseline"]] == ["cpu x1 | 32-true | batch 32"]
     assert found["settings"][0]["axes"]["batch_size"] == 32

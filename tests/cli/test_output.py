@@ -19,7 +19,7 @@ from accelsweep.cli.status import print_status
 from accelsweep.cli.sweeps import compare_sweeps, print_config
 from accelsweep.config.setting import label
 from accelsweep.driver.finalize import print_results
-from accelsweep.driver.plan_preview import made_plan, show_plan, what_is_left
+from accelsweep.driver.plan_preview import estimate_remaining, plan_to_show, show_plan
 from accelsweep.driver.request import Request
 from accelsweep.errors import InputError
 from accelsweep.executor.result_reuse import CurrentConditions
@@ -38,7 +38,7 @@ def wide(monkeypatch):
 
 
 def test_a_plan_lists_settings_reasons_blocks_and_the_visible_difference(tmp_path, capsys):
-    show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart",)), keep_profile=True))
+    show_plan(tmp_path, plan_to_show(tmp_path, Request(("experiment=quickstart",)), keep_profile=True))
     shown = capsys.readouterr().out
     assert "cpu x2 | bf16-mixed | batch 128" in shown
     assert "baseline" in shown
@@ -50,7 +50,7 @@ def test_a_plan_lists_settings_reasons_blocks_and_the_visible_difference(tmp_pat
 def test_a_plan_in_which_nothing_can_run_says_so_without_an_empty_table(tmp_path, capsys):
     show_plan(
         tmp_path,
-        made_plan(
+        plan_to_show(
             tmp_path,
             Request(("experiment=quickstart", "accelerator=mps", "devices=1"), name="none"),
             keep_profile=True,
@@ -66,7 +66,7 @@ def test_a_plan_in_which_nothing_can_run_says_so_without_an_empty_table(tmp_path
 
 def test_a_single_setting_has_no_smallest_visible_difference(tmp_path, capsys):
     alone = ["accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true"]
-    show_plan(tmp_path, made_plan(tmp_path, Request(("experiment=quickstart", *alone)), keep_profile=True))
+    show_plan(tmp_path, plan_to_show(tmp_path, Request(("experiment=quickstart", *alone)), keep_profile=True))
     told = "smallest difference that these repeats can show: unknown: there is no other setting to compare"
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(told))
     assert "noise" not in line
@@ -79,7 +79,7 @@ def test_time_estimates_use_earlier_sweeps_of_the_folder(example_sweep, capsys):
         Record.read(path).model_copy(update={"wall_seconds": 3601.0}).write(path)
     others = ["accelerator=cpu", "devices=1", "batch_size=32,64", "repeats=1", "measure.min_seconds=1"]
     show_plan(
-        example_sweep.home, made_plan(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
+        example_sweep.home, plan_to_show(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
     )
     shown = capsys.readouterr().out
     assert "left: 2 runs, about 2 hours (by earlier sweeps in this folder)" in re.findall("left: .*", shown)
@@ -87,14 +87,14 @@ def test_time_estimates_use_earlier_sweeps_of_the_folder(example_sweep, capsys):
     for path in paths:
         path.write_text(json.dumps(later))
     show_plan(
-        example_sweep.home, made_plan(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
+        example_sweep.home, plan_to_show(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
     )
     assert "(assumed, until a first run has ended)" in capsys.readouterr().out
 
 
 def test_a_priced_plan_shows_its_cost_even_without_gpus(tmp_path, capsys):
     priced = ["experiment=quickstart", "accelerator=cpu", "devices=1", "prices=dawnbench_2018", "repeats=100"]
-    show_plan(tmp_path, made_plan(tmp_path, Request(tuple(priced)), keep_profile=True))
+    show_plan(tmp_path, plan_to_show(tmp_path, Request(tuple(priced)), keep_profile=True))
     assert re.search(r"^ +about \d\.\d\d USD \(at most \d+\.\d\d\)$", capsys.readouterr().out, re.MULTILINE)
 
 
@@ -128,11 +128,11 @@ def measured(tmp_path, example_sweep):
 def test_runs_measured_with_other_software_count_as_missing(measured, capsys):
     plan, folder = measured("repeats=1")
     home, runs = folder.home, plan.manifest.wanted_runs()
-    assert what_is_left(home, plan).runs_left == 0
+    assert estimate_remaining(home, plan).runs_left == 0
     record = Record.read(folder.record(runs[0]))
     older = replace(record.fingerprint, software={"torch": "1.0", "lightning": "1.0"})
     record.model_copy(update={"fingerprint": older}).write(folder.record(record.run))
-    assert what_is_left(home, plan).runs_left == 1
+    assert estimate_remaining(home, plan).runs_left == 1
     show_plan(home, plan)
     assert f"{len(runs)} runs, {len(runs) - 1} settled already" in capsys.readouterr().out
 

@@ -60,7 +60,7 @@ def after(measured, noise, seconds_left=None, more=()):
 
 def test_a_quiet_pilot_needs_the_fewest_blocks_and_a_noisy_one_more(measured, capsys):
     assert len(after(measured, 0.001).manifest.blocks) == 5
-    assert "asks for 5 blocks in all" in capsys.readouterr().out
+    assert "needs 5 blocks in total" in capsys.readouterr().out
 
 
 def test_a_very_noisy_pilot_gets_the_most_blocks_and_the_remaining_width_is_printed(measured, capsys):

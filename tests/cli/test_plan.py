@@ -20,7 +20,7 @@ def test_other_work_is_reported_only_if_runs_are_left(
     plan = make_plan(tmp_path, ["experiment=quickstart"])
     show_plan(tmp_path, plan)
     assert "warning: somebody works here: stop them, or they will disturb the runs" in capsys.readouterr().out
-    monkeypatch.setattr(plan_preview, "table_of", _all_settled)
+    monkeypatch.setattr(plan_preview, "preview_table", _all_settled)
     show_plan(tmp_path, plan)
     assert "somebody works here" not in capsys.readouterr().out
 

@@ -6,7 +6,7 @@ import pytest
 
 from accelsweep.driver import run_sweep as running
 from accelsweep.driver.request import Request
-from accelsweep.driver.run_sweep import Ended
+from accelsweep.driver.run_sweep import SweepExit
 from accelsweep.driver.snakefile_functions import find_profile
 from accelsweep.errors import EXIT_INCOMPLETE, InputError
 from accelsweep.features.ab.command import VersionsRequest
@@ -36,31 +36,31 @@ def test_an_unknown_profile_is_refused_with_the_known_ones():
 
 def test_the_resume_command_does_not_add_repeats_again():
     request = Request(overrides=("experiment=tiny", "note=a b"), name="mine", add_repeats=2)
-    assert request.again() == "accelsweep run experiment=tiny 'note=a b' --name mine"
+    assert request.resume_command() == "accelsweep run experiment=tiny 'note=a b' --name mine"
 
 
 def test_the_resume_command_has_the_gate_of_ab():
     request = Request(
         overrides=("experiment=tiny",), extension=VersionsRequest(names=("main", "."), fail_if="slower:2%")
     )
-    assert request.again() == "accelsweep ab main . --fail-if slower:2% experiment=tiny"
+    assert request.resume_command() == "accelsweep ab main . --fail-if slower:2% experiment=tiny"
 
 
 def test_the_resume_command_shows_no_password_in_the_stores_url():
     request = Request(overrides=("experiment=tiny",), tracking_uri="http://me:hunter2@host")
-    assert request.again() == "accelsweep run experiment=tiny --tracking-uri 'http://***@host'"
+    assert request.resume_command() == "accelsweep run experiment=tiny --tracking-uri 'http://***@host'"
 
 
 def test_the_resume_command_shows_no_notification_targets():
     request = Request(
         overrides=("experiment=tiny",), features={"notify": ["slack://T0K3N/T0K3N", "command: mail -s T0K3N me"]}
     )
-    assert request.again() == "accelsweep run experiment=tiny --notify 'slack://***' --notify command:mail"
+    assert request.resume_command() == "accelsweep run experiment=tiny --notify 'slack://***' --notify command:mail"
 
 
 def test_the_resume_command_shows_no_password_of_a_store():
     request = Request(overrides=("experiment=tiny",), tracking_uri="http://me:T0K3N@host:5000")
-    assert request.again() == "accelsweep run experiment=tiny --tracking-uri 'http://***@host:5000'"
+    assert request.resume_command() == "accelsweep run experiment=tiny --tracking-uri 'http://***@host:5000'"
 
 
 @pytest.fixture
@@ -77,10 +77,10 @@ def test_a_sweep_that_cannot_be_planned_sends_a_notification(tmp_path, monkeypat
     def refused(*_):
         raise InputError("no experiment 'quikstart'")
 
-    monkeypatch.setattr(running, "planned_after_searches", refused)
+    monkeypatch.setattr(running, "plan_or_searches", refused)
     where, came = heard
     with pytest.raises(InputError):
-        running.carried_out(tmp_path, Request((), name=name, features={"notify": [where]}))
+        running.run_sweep(tmp_path, Request((), name=name, features={"notify": [where]}))
     assert came() == [f"{title}: ended with an error: no experiment 'quikstart'"]
 
 
@@ -90,12 +90,12 @@ def test_searches_notify_on_failures_and_completion(tmp_path, monkeypatch, heard
         return EXIT_INCOMPLETE
 
     first = SimpleNamespace(manifest=SimpleNamespace(sweep="mine-frontier"))
-    monkeypatch.setattr(running, "planned_after_searches", lambda *_: (SimpleNamespace(sweep="mine"), first))
-    monkeypatch.setattr(running, "measured", failing)
-    for name in ("refuse_misfits", "refuse_untaken_jobs", "tell_of_searches", "show_plan", "tell_of_batches"):
+    monkeypatch.setattr(running, "plan_or_searches", lambda *_: (SimpleNamespace(sweep="mine"), first))
+    monkeypatch.setattr(running, "measure_sweep", failing)
+    for name in ("check_and_show_plan", "announce_searches", "report_searches"):
         monkeypatch.setattr(running, name, lambda *_: None)
     where, came = heard
-    assert running.carried_out(tmp_path, Request((), features={"notify": [where]})) == Ended("mine", EXIT_INCOMPLETE)
+    assert running.run_sweep(tmp_path, Request((), features={"notify": [where]})) == SweepExit("mine", EXIT_INCOMPLETE)
     assert came() == [
         "accelsweep mine-frontier: the first run failed: batch auto, repeat 0  crashed: no memory",
         "accelsweep mine-frontier: ended without a report: accelsweep status mine-frontier",

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from accelsweep.config.sweep_options import LOOKS
-from accelsweep.driver.adaptive_repeats import plan_after_look
+from accelsweep.driver.adaptive_repeats import plan_after_interim_analysis
 from accelsweep.errors import InputError
 from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.measure.run_doubts import busy_cpu
@@ -67,7 +67,7 @@ def looked(tmp_path, example_sweep):
                     dice = random.Random(f"{SEED} {batch} {run.repeat}")  # the same noise whatever settings are called
                     rate = RATES[batch] * math.exp(dice.gauss(0.0, noise))
                     record(new, run, rate, doubts).write(folder.record(run.name))
-            plans.append(plan_after_look(home, plans[-1], OVERRIDES, None, seconds_left))
+            plans.append(plan_after_interim_analysis(home, plans[-1], OVERRIDES, None, seconds_left))
         return home, plans[:-1]
 
     return measure
@@ -86,8 +86,8 @@ def test_decided_settings_get_no_further_blocks_and_the_others_continue(looked, 
     assert last[64] < last[128]
     assert last[64] in LOOKS
     told = capsys.readouterr().out
-    assert "until decided: after 3 blocks, 2 of 2 settings undecided; the next look is after 5" in told
-    assert "after 20 blocks, 1 setting without a verdict; no further look follows" in told
+    assert "until decided: after 3 blocks, 2 of 2 settings undecided; next analysis after 5" in told
+    assert "after 20 blocks, 1 setting without a verdict; no further analysis" in told
 
 
 def test_quiet_settings_are_decided_early(looked, capsys):
@@ -114,7 +114,9 @@ def test_if_all_undecided_settings_are_disturbed_the_second_analysis_is_the_last
     assert busy is not None
     _, plans = looked(doubts=(busy,))
     assert [plan.manifest.options.repeats for plan in plans] == list(LOOKS[:2])
-    told = "after 5 blocks, 2 settings without a verdict; no further look follows, because others disturb all of them"
+    told = (
+        "after 5 blocks, 2 settings without a verdict; no further analysis, because other processes disturb all of them"
+    )
     assert told in capsys.readouterr().out
 
 

@@ -17,7 +17,7 @@ import accelsweep
 from accelsweep.cli.runs import print_runs
 from accelsweep.cli.status import print_status
 from accelsweep.cli.sweeps import compare_sweeps
-from accelsweep.driver.finalize import report
+from accelsweep.driver.finalize import report_sweeps
 from accelsweep.driver.request import Request
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.result_reuse import audit
@@ -53,7 +53,7 @@ READERS: dict[str, Reader] = {
     "runs": lambda folder: print_runs(folder.home, folder.name, None),
     "compare": lambda folder: compare_sweeps(folder.home, folder.name, folder.name, None),
     "open": opened,
-    "report": lambda folder: report(folder.home, [folder.name]),
+    "report": lambda folder: report_sweeps(folder.home, [folder.name]),
     "export": lambda folder: export_sweep(folder.home, folder.name, folder.home / "again.zip"),
     "audit": audit,
     "publish": take_snapshot,
@@ -159,7 +159,7 @@ def _head(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
     def read() -> None:
         READERS["status"](folder)
         order = HeadOrder.read(folder.driver_file("order")).begun(folder)
-        str(order.later(time.monotonic()).request.again())
+        str(order.later(time.monotonic()).request.resume_command())
 
     return read
 

@@ -47,7 +47,7 @@ class Dying(SmallCNN):
 BOTH = "{when:{model._target_:mine.Dying,data._target_:mine.Hanging},because:one_fault_at_a_time}"
 
 
-@pytest.mark.long  # drive/test_head.py refuses it, storms kill heads
+@pytest.mark.long  # driver/test_sweep_lock.py refuses it, storms kill heads
 def test_a_second_head_is_refused_and_a_supervisor_that_outlived_its_head_is_waited_for(
     home: Home, inject: Inject
 ) -> None:
@@ -68,7 +68,7 @@ def test_a_second_head_is_refused_and_a_supervisor_that_outlived_its_head_is_wai
     inject("orphan supervisor waited for")
 
 
-@pytest.mark.long  # tests/drive/test_head.py ends heads and orphans; only here they are a whole road's
+@pytest.mark.long  # tests/driver/test_sweep_lock.py ends heads and orphans; only here they are a whole road's
 def test_cancel_old_ends_the_living_head_and_its_supervisor(home: Home, inject: Inject) -> None:
     home.module("mine", MINE)
     ledger = HeadLedger(home, *ONE_RUN)
@@ -98,7 +98,7 @@ def test_what_hangs_dies_or_does_not_answer_costs_its_own_row_only(home: Home, i
     dead = outcomes[digits + "mine.Dying"]
     assert dead.outcome is Outcome.crashed
     assert "rank 1 ended with exit code 9" in str(dead.reason)
-    assert result.stdout.count("MLflow has not got everything: MLflow at http://***@127.0.0.1:9") == 1
+    assert result.stdout.count("MLflow is incomplete: MLflow at http://***@127.0.0.1:9") == 1
     early = "MLflow at http://***@127.0.0.1:9 does not answer (Connection refused); the sweep goes on"
     assert result.stdout.index(early) < result.stdout.index("[1/"), "before the first run has ended"
     assert "accelsweep publish tiny" in result.stdout

@@ -17,7 +17,7 @@ from accelsweep.analysis.analyse_sweep import analyse_folder
 from accelsweep.analysis.collect import collect
 from accelsweep.cli.runs import print_runs
 from accelsweep.cli.status import print_status
-from accelsweep.driver.sweep_lock import held
+from accelsweep.driver.sweep_lock import lock_sweep
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.result_reuse import audit
 from accelsweep.files import read_regular
@@ -179,7 +179,7 @@ def test_the_driver_and_readers_of_a_sweep_continue(folder: SweepFolder, kind: s
     print_status(folder.home, folder.name)
     print_runs(folder.home, folder.name, "not_run")
     assert "its record is damaged (it is not a file" in capsys.readouterr().out
-    with held(folder):
+    with lock_sweep(folder):
         analyse_folder(folder).write(folder.findings)
     for path in paths:
         assert len(list(path.parent.glob(f"{path.name}.damaged-*"))) == 1, path

@@ -14,8 +14,8 @@ import accelsweep
 from accelsweep.cli.runs import print_runs, retry_runs
 from accelsweep.cli.status import print_status
 from accelsweep.cli.sweeps import compare_sweeps
-from accelsweep.driver.finalize import report
-from accelsweep.driver.up_to_date import Standing, stands
+from accelsweep.driver.finalize import report_sweeps
+from accelsweep.driver.up_to_date import CompletedState, is_up_to_date
 from accelsweep.errors import EXIT_INCOMPLETE, NewerFile
 from accelsweep.executor.result_reuse import audit
 from accelsweep.features.archives.command import export_sweep, import_archive
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.heavy
 COMMANDS: dict[str, Callable[[SweepFolder], object]] = {
     "status": lambda folder: print_status(folder.home, folder.name),
     "runs": lambda folder: print_runs(folder.home, folder.name, None),
-    "report": lambda folder: report(folder.home, [folder.name]),
+    "report": lambda folder: report_sweeps(folder.home, [folder.name]),
     "compare": lambda folder: compare_sweeps(folder.home, folder.name, folder.name, None),
     "export": lambda folder: export_sweep(folder.home, folder.name, None),
     "open": lambda folder: accelsweep.open(folder.root).findings,
@@ -76,7 +76,7 @@ def archive(once):
 
     def make(place: Path) -> None:
         sweep = unpack_small_sweep(place)
-        report(place, [sweep.name])
+        report_sweeps(place, [sweep.name])
         export_sweep(place, sweep.name, place / "reported.zip")
 
     return once("reported", make) / "reported.zip"
@@ -112,8 +112,8 @@ def test_a_plan_over_later_files_is_refused(folder, name, head):
 
 
 def test_a_later_up_to_date_mark_is_refused(folder, head):
-    folder.standing.write_bytes(later(Standing(digest="0").sealed(), **head))
-    refused(folder, stands)
+    folder.standing.write_bytes(later(CompletedState(digest="0", report={}).sealed(), **head))
+    refused(folder, is_up_to_date)
 
 
 def test_later_findings_are_not_copied_to_mlflow(folder, head):
@@ -124,7 +124,7 @@ def test_later_findings_are_not_copied_to_mlflow(folder, head):
 def test_later_findings_hide_no_state_and_are_rebuilt_from_the_records(folder, head, capsys):
     folder.findings.write_bytes(later(folder.findings.read_bytes(), **head))
     assert print_status(folder.home, folder.name) == 0
-    report(folder.home, [folder.name])
+    report_sweeps(folder.home, [folder.name])
     assert Findings.read(folder.findings).settings
 
 

@@ -203,7 +203,7 @@ def test_progress_ignores_the_record_of_another_run(
     manifest = Manifest.read(example_sweep.manifest)
     for block in manifest.blocks:
         example_sweep.done(block.name).unlink(missing_ok=True)
-    assert SweepProgress.begin(example_sweep).standing == set(runs[4:]) & set(manifest.wanted_runs()) != set()
+    assert SweepProgress.begin(example_sweep).settled == set(runs[4:]) & set(manifest.wanted_runs()) != set()
 
 
 def test_attempts_are_read_strictly(example_sweep: SweepFolder, runs: list[str]) -> None:

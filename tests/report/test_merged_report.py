@@ -3,7 +3,7 @@
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.driver.finalize import report
+from accelsweep.driver.finalize import report_sweeps
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MergedPlace
 from accelsweep.records.plan import MAX_NAME_LENGTH, joined_name
@@ -26,7 +26,7 @@ def test_a_long_name_is_shortened_and_stays_unique():
 def test_two_sweeps_become_one_report_with_the_steps_of_both(tmp_path):
     for name in ("one", "two"):
         build_example_sweep(tmp_path, name)
-    page = report(tmp_path, ["one", "two", "one"])
+    page = report_sweeps(tmp_path, ["one", "two", "one"])
     assert page == tmp_path / "reports" / "one+two" / "index.html"
     findings = Findings.read(MergedPlace(tmp_path, ("one", "two")).findings)
     assert findings.merged == ("one", "two")
@@ -42,4 +42,4 @@ def test_two_sweeps_become_one_report_with_the_steps_of_both(tmp_path):
 
 def test_one_sweep_named_twice_is_that_sweep(tmp_path):
     build_example_sweep(tmp_path, "one")
-    assert report(tmp_path, ["one", "one"]) == tmp_path / "reports" / "one" / "index.html"
+    assert report_sweeps(tmp_path, ["one", "one"]) == tmp_path / "reports" / "one" / "index.html"

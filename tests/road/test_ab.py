@@ -72,7 +72,7 @@ def both_work(home: Home) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.long  # drive/test_versions.py makes lost trees again; only here a sweep goes on with them
+@pytest.mark.long  # features/ab/test_versions.py makes lost trees again; only here a sweep goes on with them
 def test_a_deleted_worktree_loses_nothing_and_is_made_again(two_commits) -> None:
     home, _ = two_commits
     folder = SweepFolder(home.path, "ab")

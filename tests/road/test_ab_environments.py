@@ -19,7 +19,7 @@ from accelsweep.records.run_files import readable_records
 pytestmark = pytest.mark.real
 
 
-@pytest.mark.long  # drive/test_environments.py looks at environments, test_ab.py at versions; only here both meet
+@pytest.mark.long  # features/ab/test_environments.py looks at environments, test_ab.py at versions; only here both meet
 def test_each_run_has_the_environment_of_its_version(tmp_path: Path, leases: str) -> None:
     home = Home(tmp_path, ACCELSWEEP_LEASES=leases, **beside_the_server())
     write(tmp_path, {**FILES, "toy.py": f"import sys\nprint('prefix', sys.prefix)\n{MODULE}"})

@@ -39,7 +39,7 @@ def shown_in_processes(word: str) -> list[str]:
     return [line for line in lines if word in line]
 
 
-@pytest.mark.long  # tests/drive/test_detached.py starts sessions and reads files; only here a head lives in one
+@pytest.mark.long  # tests/features/detach/test_places.py starts sessions and reads files; only here a head lives in one
 @pytest.mark.real
 def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_for_who_asks(home: Home) -> None:
     if shutil.which("tmux") is None:
@@ -118,7 +118,7 @@ exit $code
 """
 
 
-@pytest.mark.long  # drive/test_detached.py has the command; a systemd of one's own has its own namespaces
+@pytest.mark.long  # features/detach/test_places.py has the command; a systemd of one's own has its own namespaces
 @pytest.mark.real
 def test_a_head_goes_to_the_users_systemd_where_there_is_one(home: Home) -> None:
     if os.getuid() != 0 or not Path("/lib/systemd/systemd").exists():

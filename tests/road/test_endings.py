@@ -20,7 +20,7 @@ from accelsweep.results import Outcome
 pytestmark = pytest.mark.real
 
 
-@pytest.mark.long  # drive/test_last_word.py tells it, storms fill disks
+@pytest.mark.long  # driver/test_snakemake_process.py tells it, storms fill disks
 def test_a_disk_with_too_little_room_is_told_in_the_last_line_and_in_the_report(home: Home) -> None:
     result = home.accelsweep("run", "experiment=tiny", "repeats=1", "limits.free_disk_bytes=1000000000000000000")
     assert result.returncode == 1, result.stdout
@@ -78,7 +78,7 @@ def test_folders_in_the_places_of_files_are_set_aside_and_named(continued: Home)
 LASTING = ("run", "experiment=tiny", "measure.min_seconds=2", "measure.max_steps=100000")
 
 
-@pytest.mark.long  # plan/test_make.py goes on from such a manifest, drive/test_last_word.py tells it
+@pytest.mark.long  # plan/test_make.py goes on from such a manifest, driver/test_snakemake_process.py tells it
 def test_a_manifest_that_is_emptied_during_a_run_is_told_in_a_sentence_and_the_same_command_goes_on(home: Home) -> None:
     process = begun(home)
     (home.path / "sweeps/tiny/manifest.json").write_text("")
@@ -92,7 +92,7 @@ def test_a_manifest_that_is_emptied_during_a_run_is_told_in_a_sentence_and_the_s
     assert {run: stamp for run, stamp in home.records("tiny").items() if run in kept} == kept
 
 
-@pytest.mark.long  # drive/test_last_word.py tells it, storms stop it
+@pytest.mark.long  # driver/test_snakemake_process.py tells it, storms stop it
 def test_a_snakemake_that_is_stopped_from_outside_is_told_in_a_sentence(home: Home) -> None:
     process = begun(home)
     for pid in home.processes("snakemake"):
@@ -138,7 +138,7 @@ def test_a_run_that_kills_its_supervisor_is_crashed_after_two_attempts_and_all_o
     last_line("a run kills its supervisor twice", last)
 
 
-@pytest.mark.long  # drive/test_progress.py tells which are alike; only here a sweep ends by it
+@pytest.mark.long  # driver/test_progress_display.py tells which are alike; only here a sweep ends by it
 def test_a_sweep_whose_first_two_settings_raise_alike_ends_there_and_goes_on_with_keep_going(
     home: Home, last_line: Callable[[str, str], None]
 ) -> None:
@@ -154,7 +154,7 @@ def test_a_sweep_whose_first_two_settings_raise_alike_ends_there_and_goes_on_wit
         rf"^not_run: \d+ runs: the first two settings ended with the same exception, .*{where}; mend it", last
     )
     assert "--keep-going" in last
-    assert "MLflow has not got everything" not in result.stdout
+    assert "MLflow is incomplete" not in result.stdout
     last_line("the first two settings raise the same exception", last)
     result = home.accelsweep(*command, "repeats=1", "--keep-going")
     assert result.stdout.splitlines()[-1].startswith("crashed: "), result.stdout

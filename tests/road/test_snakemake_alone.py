@@ -20,7 +20,6 @@ def test_snakemake_alone_gives_the_same_files_as_the_command_line(finished, home
     by_command, _ = finished
     of_the_head = {
         "sweeps/tiny/standing.json",
-        "sweeps/tiny/drawn.json",
     }  # what spares its next command to ask Snakemake
     assert shape(home.files()) == shape(by_command.files()) - of_the_head
     ours, theirs = (json.loads((place.path / "sweeps/tiny/manifest.json").read_text()) for place in (home, by_command))

@@ -11,7 +11,7 @@ from home import Home
 from shared_fork_server import beside_the_server
 
 from accelsweep.driver import snakefile_functions
-from accelsweep.driver.up_to_date import note_standing, stands
+from accelsweep.driver.up_to_date import is_up_to_date, mark_up_to_date
 from accelsweep.records.layout import SweepFolder
 from accelsweep.tracking.published_state import PublishedState, remember_copy
 from accelsweep.tracking.store_uri import resolve_uri
@@ -38,7 +38,7 @@ def home(kept: tuple[Home, Path]) -> Home:
     home, copy = kept
     shutil.rmtree(home.path)
     shutil.copytree(copy, home.path)
-    assert stands(SweepFolder(home.path, "tiny"))
+    assert is_up_to_date(SweepFolder(home.path, "tiny"))
     return home
 
 
@@ -51,7 +51,7 @@ def test_a_finished_sweep_stands_and_its_command_asks_no_snakemake_and_says_the_
     assert not folder.snakemake_log.exists()
     assert "report: " in result.stdout
     changed = {name for name, stamp in home.files().items() if before.get(name) != stamp}
-    assert changed <= {"sweeps/tiny/standing.json", "sweeps/tiny/drawn.json"}
+    assert changed <= {"sweeps/tiny/standing.json"}
 
 
 def first(pattern: str) -> Callable[[Path], Path]:
@@ -60,7 +60,7 @@ def first(pattern: str) -> Callable[[Path], Path]:
 
 def test_snakemake_has_nothing_to_do_for_a_finished_sweep(continued: Home) -> None:
     """Not even where the sweep lies elsewhere, and other code of the same content asks."""
-    result = continued.snakemake("--dry-run", "--config", "sweep=sweeps/tiny", "--", "told")
+    result = continued.snakemake("--dry-run", "--config", "sweep=sweeps/tiny", "--", "results")
     assert result.returncode == 0, result.stdout
     assert "Nothing to be done" in result.stdout
 
@@ -92,28 +92,30 @@ LOSSES = {
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_sweep_that_lost_something_does_not_stand(home: Home, loss: str) -> None:
     LOSSES[loss](home.path).unlink()
-    assert not stands(SweepFolder(home.path, "tiny"))
+    assert not is_up_to_date(SweepFolder(home.path, "tiny"))
 
 
 @pytest.mark.parametrize("change", ["the page", "the findings", "a record", "a done file"])
 def test_a_sweep_in_which_something_changed_does_not_stand(home: Home, change: str) -> None:
     path = LOSSES[change](home.path)
     path.write_bytes(path.read_bytes() + b"\n")
-    assert not stands(SweepFolder(home.path, "tiny"))
+    assert not is_up_to_date(SweepFolder(home.path, "tiny"))
 
 
 @pytest.mark.parametrize("package", ["json_documents.py", "executor", "planning", "analysis", "report"])
 def test_a_sweep_that_was_made_by_other_code_does_not_stand(
     home: Home, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = snakefile_functions._source
-    monkeypatch.setattr(snakefile_functions, "_source", lambda folder: [] if folder.name == package else source(folder))
-    assert not stands(SweepFolder(home.path, "tiny"))
+    source = snakefile_functions._file_digests
+    monkeypatch.setattr(
+        snakefile_functions, "_file_digests", lambda folder: [] if folder.name == package else source(folder)
+    )
+    assert not is_up_to_date(SweepFolder(home.path, "tiny"))
 
 
 def test_nothing_is_noted_of_a_sweep_without_a_report(home: Home) -> None:
     folder = SweepFolder(home.path, "tiny")
     folder.standing.unlink()
     (folder.report / "index.html").unlink()
-    note_standing(folder)
+    mark_up_to_date(folder)
     assert not folder.standing.exists()

@@ -36,7 +36,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def offer(options: str) -> JobOffer:
         if "--nodelist=gpu2" in options:  # a temporary refusal excludes no node
-            return JobOffer(False, "AssocMaxSubmitJobLimit", "", passing=True)
+            return JobOffer(False, "AssocMaxSubmitJobLimit", "", temporary=True)
         return JobOffer("--nodelist=gpu5" not in options, "Requested node configuration is not available", "")
 
     monkeypatch.setattr(slurm, "ask", ask)

@@ -108,7 +108,7 @@ def jobs(home: Any) -> set[str]:
     return set(home.slurm("squeue", "--noheader", "--states=all", "--format=%i").split())
 
 
-@pytest.mark.long  # drive/test_queue.py has such reasons by the dozen; only here Slurm gives them
+@pytest.mark.long  # driver/test_job_queue.py has such reasons by the dozen; only here Slurm gives them
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [

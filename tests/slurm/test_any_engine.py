@@ -56,7 +56,7 @@ def test_a_site_is_tried_by_the_doctor_and_a_job_tells_of_its_node(any_home):
     assert not list(home.path.glob("*.log"))
 
 
-@pytest.mark.long  # drive/test_failures.py reads such words; only here an engine says them
+@pytest.mark.long  # driver/test_failed_jobs.py reads such words; only here an engine says them
 def test_what_an_engine_would_refuse_is_told_by_the_doctor_in_its_words_and_no_job_is_left(any_home):
     home = any_home
     override, _ = home.nowhere
@@ -87,7 +87,7 @@ def test_a_cancelled_job_is_submitted_again_and_keeps_what_it_had_measured(any_h
     assert len(home.submitted()) == 2
 
 
-@pytest.mark.long  # drive/test_failures.py reads such words; only here an engine says them
+@pytest.mark.long  # driver/test_failed_jobs.py reads such words; only here an engine says them
 def test_a_job_that_the_engine_refuses_is_told_in_its_words_before_anything_is_submitted(any_home):
     home = any_home
     override, words = home.nowhere
@@ -98,7 +98,7 @@ def test_a_job_that_the_engine_refuses_is_told_in_its_words_before_anything_is_s
     assert "[2/2]" in home.run()  # the right place, the same sweep
 
 
-@pytest.mark.long  # drive/test_failures.py reads such words; only here a shell says them
+@pytest.mark.long  # driver/test_failed_jobs.py reads such words; only here a shell says them
 @pytest.mark.parametrize(
     ("override", "words"),
     [
@@ -114,7 +114,7 @@ def test_a_node_that_cannot_be_prepared_is_told_in_the_shells_words(any_home, ov
     assert words in last
 
 
-@pytest.mark.long  # drive/test_queue.py counts the minutes; only here a real queue lets a job wait
+@pytest.mark.long  # driver/test_job_queue.py counts the minutes; only here a real queue lets a job wait
 def test_a_job_that_waits_too_long_is_left_out_with_the_reason_and_the_same_command_measures_it(any_home):
     home = any_home
     home.hold_back()
@@ -136,7 +136,7 @@ def test_a_new_head_waits_for_the_jobs_of_a_killed_one(any_home):
     head.wait()
     assert f"job {claim.job} " in home.say("status", "tiny")
     output = home.run(*SLOW)
-    assert f"left by an earlier head: job {claim.job} " in output
+    assert f"left by an earlier driver: job {claim.job} " in output
     assert outcomes(home) == {Outcome.measured}
     assert {record.attempt for record in home.records().values()} == {1}
 

@@ -56,7 +56,7 @@ def test_a_head_whose_time_is_up_is_followed_by_another_and_nothing_is_lost_or_d
     shown = home.accelsweep("attach", "tiny")
     assert shown.returncode == 0, f"{shown.stdout}{shown.stderr}{home.log()}"
     assert re.search(r"the time of this head is up: job \d+ takes over, with 1 job of the sweep", shown.stdout)
-    assert "left by an earlier head" in shown.stdout
+    assert "left by an earlier driver" in shown.stdout
     assert (home.folder.report / "index.html").exists()
     assert {record.outcome for record in home.records().values()} == {Outcome.measured}
     assert {record.attempt for record in home.records().values()} == {1}
@@ -98,5 +98,5 @@ def test_a_head_whose_job_is_queued_again_leaves_the_sweeps_jobs_and_goes_on_wit
     home.at_once(head)
     shown = home.accelsweep("attach", "tiny")
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert f"left by an earlier head: job {claim.job} " in shown.stdout
+    assert f"left by an earlier driver: job {claim.job} " in shown.stdout
     assert {record.attempt for record in home.records().values()} == {1}

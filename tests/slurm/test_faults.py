@@ -139,7 +139,7 @@ def test_a_job_of_a_killed_head_that_can_never_start_is_cancelled_and_submitted_
     finally:
         home.slurm("scontrol", "update", "partitionname=gpu", "maxtime=infinite")
     output = home.finished(head)
-    assert f"job {job} of an earlier head: no waiting ends PartitionTimeLimit; cancelled" in output
+    assert f"job {job} of an earlier driver: PartitionTimeLimit does not end by waiting; cancelled" in output
     assert outcomes(home) == {Outcome.measured}
     assert len(home.submitted()) == 2
 
@@ -168,13 +168,13 @@ def test_what_a_limit_of_jobs_per_user_refuses_is_submitted_as_jobs_end_and_max_
     output = home.run(*each_alone)
     assert outcomes(home) == {Outcome.measured}
     assert len(home.records()) == 4
-    assert "took 1 job of the sweep and no further one (AssocMaxSubmitJobLimit)" in output
+    assert "accepted 1 job of the sweep and refuses more (AssocMaxSubmitJobLimit)" in output
     assert "site.slurm.max_jobs=1" in output
     assert len(home.submitted()) == len(Manifest.read(home.folder.manifest).blocks)
     other = ("--parsable", "--partition=cpu", "--account=few", "--output=/dev/null", "--wrap=sleep 40")
     home.slurm("sbatch", *other)
     output = home.run(*each_alone, "--add-repeats", "1")
-    assert "Slurm takes no job now (AssocMaxSubmitJobLimit" in output
+    assert "Slurm accepts no job now (AssocMaxSubmitJobLimit" in output
     assert len(home.records()) == 6
 
 

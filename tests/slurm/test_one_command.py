@@ -283,7 +283,7 @@ exec {program} "$@"
 WAITING_SECONDS = 190
 
 
-@pytest.mark.long  # drive/test_queue.py and test_slurm_job_status.py count the questions; only here a plugin asks them
+@pytest.mark.long  # driver/test_job_queue.py and test_snakemake_hooks.py count polls; only here a plugin polls
 def test_while_all_jobs_wait_the_controller_is_asked_once_a_minute_and_the_end_of_a_job_is_learned_at_once(home):
     """Programs that count their calls stand before the real ones on the driver's PATH."""
     counting = home.path / "counting"

@@ -78,7 +78,7 @@ def is_running(process: psutil.Process) -> bool:
     [
         (signal.SIGINT, "store"),
         pytest.param(signal.SIGTERM, "none", marks=pytest.mark.long),  # SIGINT has its handler
-        # drive/test_processes.py kills a parent of such a child
+        # driver/test_background_processes.py kills a parent of such a child
         pytest.param(signal.SIGKILL, "none", marks=pytest.mark.long),
     ],
     indirect=["ui"],

@@ -45,8 +45,8 @@ def init(folder: Annotated[Path, typer.Argument(help="the folder; created if nee
 @measures()
 def run(request: Request, overrides: Overrides = None, *, dry_run: DryRun = False, cfg: Cfg = None) -> None:
     """Plan a sweep, measure its missing runs and write its report. The same command resumes it."""
-    from accelsweep.driver.plan_preview import made_plan, show_plan
-    from accelsweep.driver.run_sweep import carried_out
+    from accelsweep.driver.plan_preview import plan_to_show, show_plan
+    from accelsweep.driver.run_sweep import run_sweep
 
     request = replace(request, overrides=tuple(overrides or ()))
     run_elsewhere(request, {"--dry-run": dry_run, "--cfg": cfg is not None})
@@ -55,9 +55,9 @@ def run(request: Request, overrides: Overrides = None, *, dry_run: DryRun = Fals
 
         print_config(Path.cwd(), request.overrides, cfg)
     elif dry_run:
-        show_plan(Path.cwd(), made_plan(Path.cwd(), request))
+        show_plan(Path.cwd(), plan_to_show(Path.cwd(), request))
     else:
-        raise typer.Exit(carried_out(Path.cwd(), request).code)
+        raise typer.Exit(run_sweep(Path.cwd(), request).code)
 
 
 @app.command(cls=HydraCommand)
@@ -77,10 +77,10 @@ def plan(
             raise InputError("--cfg prints YAML, --json the plan: give one of them only")
         print_config(Path.cwd(), overrides or [], cfg)
         return
-    from accelsweep.driver.plan_preview import made_plan, show_plan
+    from accelsweep.driver.plan_preview import plan_to_show, show_plan
 
     request = Request(tuple(overrides or ()), name=name, profile=profile or "local", add_repeats=add_repeats)
-    show_plan(Path.cwd(), made_plan(Path.cwd(), request, keep_profile=profile is None), as_json=as_json)
+    show_plan(Path.cwd(), plan_to_show(Path.cwd(), request, keep_profile=profile is None), as_json=as_json)
 
 
 @app.command()
@@ -110,10 +110,10 @@ def runs(name: SweepName, outcome: ListedOutcome = None, sort: Sort = "plan", as
 @app.command()
 def report(names: Sweeps) -> None:
     """Write the report again from the records. Several sweeps get one merged report, reports/A+B."""
-    from accelsweep.driver import finalize
     from accelsweep.driver.console import say
+    from accelsweep.driver.finalize import report_sweeps
 
-    say(finalize.report(Path.cwd(), names))
+    say(report_sweeps(Path.cwd(), names))
 
 
 @app.command()

@@ -23,8 +23,8 @@ from accelsweep.config.site import Site
 from accelsweep.devices.file_system import Capability, free_inodes, missing_capabilities
 from accelsweep.devices.kinds import monitored_devices
 from accelsweep.devices.linux import allowed_cores
-from accelsweep.driver.console import Tone, say, say_marked
-from accelsweep.driver.job_queue import keys_in_words
+from accelsweep.driver.console import Tone, say, say_styled
+from accelsweep.driver.job_queue import describe_keys
 from accelsweep.driver.json_output import Answer
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.files import LEASE_FOLDER_VARIABLE, exclusive_lock, lease_folder, tail_lines
@@ -236,13 +236,13 @@ def _acceptance(needs: Resources, site: Site, engine: Engine) -> CheckResult:
     except AccelsweepError as error:
         found = " ".join(str(error).split())
         return CheckResult(ok=False, what=what, found=found, remedy="try again later, or ask the cluster's staff")
-    if offer.passing:
-        remedy = "try again when one of your jobs has ended" if engine.queue_limit(offer.said) else "try again later"
-        return CheckResult(ok=None, what=what, found=offer.said, remedy=remedy)
-    if offer.taken:
-        return CheckResult(ok=True, what=what, found=offer.said)
-    remedy = f"change {keys_in_words(site, needs, offer.keys)} until this is taken: {offer.command}"
-    return CheckResult(ok=False, what=what, found=offer.said, remedy=remedy)
+    if offer.temporary:
+        remedy = "try again when one of your jobs has ended" if engine.queue_limit(offer.message) else "try again later"
+        return CheckResult(ok=None, what=what, found=offer.message, remedy=remedy)
+    if offer.accepted:
+        return CheckResult(ok=True, what=what, found=offer.message)
+    remedy = f"change {describe_keys(site, needs, offer.keys)} until this is accepted: {offer.command}"
+    return CheckResult(ok=False, what=what, found=offer.message, remedy=remedy)
 
 
 def _too_little_memory(needs: Resources, site: Site, engine: Engine) -> CheckResult | None:
@@ -358,7 +358,7 @@ def examine(
         checks.append(check)
         if not as_json:  # print each at once: some take a moment
             mark, tone = ("note", Tone.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
-            say_marked(mark, tone, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
+            say_styled(mark, tone, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
     failed = [check.what for check in checks if check.ok is False]
     if as_json:
         say(DoctorAnswer(able=not failed, checks=tuple(checks)).text())

@@ -11,7 +11,7 @@ from pydantic import Field
 from accelsweep.config.setting import as_typed, axes_in_words, label, repeat_label
 from accelsweep.driver.console import say, say_parts
 from accelsweep.driver.json_output import Answer
-from accelsweep.driver.sweep_lock import refuse_while_run
+from accelsweep.driver.sweep_lock import refuse_if_running
 from accelsweep.errors import InputError, nearest
 from accelsweep.json_documents import Frozen
 from accelsweep.metrics import rate_unit
@@ -170,7 +170,7 @@ def retry_runs(home: Path, name: str, outcome: str) -> None:
     if isinstance(wanted, Outcome) and wanted in _NOT_RETRIED:
         raise InputError(f"runs that are {wanted} cannot be retried: {_NOT_RETRIED[wanted]}")
     folder = existing_sweep(home, name)
-    refuse_while_run(folder)
+    refuse_if_running(folder)
     opened = 0
     for row in _list_runs(folder).runs:
         reason = row.disturbed if wanted == DISTURBED else row.reason

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from accelsweep.config.setting import repeat_label
 from accelsweep.driver.console import say
-from accelsweep.driver.job_queue import jobs_of
+from accelsweep.driver.job_queue import list_jobs
 from accelsweep.driver.json_output import Answer
-from accelsweep.driver.sweep_lock import BackgroundState, background_drivers, living_head
+from accelsweep.driver.sweep_lock import BackgroundState, active_driver, background_drivers
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, NewerFile
 from accelsweep.json_documents import Frozen
 from accelsweep.records.findings import Findings
@@ -115,7 +115,7 @@ def _state(folder: SweepFolder) -> SweepState:
     jobs, jobs_reason = _jobs(folder, engine) if engine else (None, None)
     return SweepState(
         **dict(runs),
-        head=living_head(folder),
+        head=active_driver(folder),
         background=_background(folder),
         jobs=jobs,
         jobs_reason=jobs_reason,
@@ -146,7 +146,7 @@ def _is_outdated(findings: Findings, runs: SweepStatus) -> bool:
 
 def _jobs(folder: SweepFolder, engine: Engine) -> tuple[tuple[Job, ...] | None, str | None]:
     try:
-        return tuple(jobs_of(folder, engine)), None
+        return tuple(list_jobs(folder, engine)), None
     except AccelsweepError as error:
         return None, str(error)
 

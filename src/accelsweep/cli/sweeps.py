@@ -14,9 +14,9 @@ from pydantic import Field
 
 from accelsweep import registry
 from accelsweep.config.site import Site
-from accelsweep.driver.console import Listing, Marked, say, show, tone_of
+from accelsweep.driver.console import Listing, Styled, say, show, tone_of
 from accelsweep.driver.json_output import Answer
-from accelsweep.driver.sweep_lock import refuse_while_run
+from accelsweep.driver.sweep_lock import refuse_if_running
 from accelsweep.errors import EXIT_OK, InputError
 from accelsweep.files import write_bytes_atomically
 from accelsweep.installation import shipped_root
@@ -83,11 +83,11 @@ def _print_comparison(comparison: SweepComparison) -> None:
             say(f"only in {side}: {', '.join(labels)}")
 
 
-def _comparison_row(row: ComparedSetting) -> tuple[str | Marked, ...]:
+def _comparison_row(row: ComparedSetting) -> tuple[str | Styled, ...]:
     before, after = (bare_text(rate) if rate else "-" for rate in (row.before, row.after))
     ratio = ratio_text(row.ratio) if row.ratio else "-"
     doubts = ", ".join(sorted({doubt.code for doubt in row.doubts})) or "-"
-    return row.label, before, after, ratio, Marked(row.verdict, tone_of(row.verdict)), doubts
+    return row.label, before, after, ratio, Styled(row.verdict, tone_of(row.verdict)), doubts
 
 
 def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> None:
@@ -96,7 +96,7 @@ def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> No
     Raises InputError if one of them is a link.
     """
     folder = existing_sweep(home, name)
-    refuse_while_run(folder)
+    refuse_if_running(folder)
     for path in (folder.root, folder.report):
         if path.is_symlink():
             raise InputError(f"{path} is a link to {path.readlink()}: remove the link and its target yourself")
@@ -144,7 +144,7 @@ def _empty_store(folder: SweepFolder, tracking_uri: str | None) -> list[SweepFol
     names = published_sweeps(folder.home, uri) if sqlite_path(uri) is not None else []
     others = [SweepFolder(folder.home, name) for name in names if name != folder.name]
     for sweep in (folder, *others):
-        refuse_while_run(sweep)
+        refuse_if_running(sweep)
     reset_store(folder, tracking_uri, say)
     return others
 

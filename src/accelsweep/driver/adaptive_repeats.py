@@ -1,4 +1,4 @@
-"""`repeats: auto`: after the pilot, the further blocks that its noise requires, within the time budget."""
+"""Blocks added while a sweep runs: by the pilot's noise (`repeats: auto`), or until verdicts (`--until-decided`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from accelsweep.config.sweep_options import LOOKS
 from accelsweep.driver.console import say
-from accelsweep.driver.plan_preview import what_is_left
+from accelsweep.driver.plan_preview import estimate_remaining
 from accelsweep.errors import InputError
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.findings import SettingFinding
 from accelsweep.records.layout import SweepFolder
 from accelsweep.significant_digits import count_of
 
@@ -20,27 +19,28 @@ if TYPE_CHECKING:
     from accelsweep.analysis.power import RepeatsNeeded
     from accelsweep.planning.plan import Plan
 
+_OPEN_VERDICTS = (Verdict.undecided, Verdict.not_yet, Verdict.disturbed)
+
 
 def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) -> None:
-    """Raise InputError where the time budget is shorter than the least time that the rest of the pilot takes."""
-    options = plan.manifest.options
-    if budget_seconds is None or not options.pilot:
+    """Raise InputError if the rest of the pilot takes longer than the time budget even at best."""
+    if budget_seconds is None or not plan.manifest.options.pilot:
         return
-    left = what_is_left(home, plan)
-    if left.runs_left and (least := 60.0 * left.minutes.least) > budget_seconds:
+    remaining = estimate_remaining(home, plan)
+    if remaining.runs_left and (least := 60.0 * remaining.minutes.least) > budget_seconds:
         raise InputError(
-            f"--time-budget {budget_seconds:g}s is too short for the pilot of repeats=auto: its {left.runs_left} runs "
-            f"take {least:.0f} s at least (their windows alone). Allow more time, or give a number: repeats=N"
+            f"--time-budget {budget_seconds:g}s is too short for the pilot of repeats=auto: its {remaining.runs_left} "
+            f"runs take {least:.0f} s at least (their windows alone). Allow more time, or give a number: repeats=N"
         )
 
 
 def plan_after_pilot(
     home: Path, plan: Plan, overrides: Sequence[str], name: str | None, seconds_left: float | None
 ) -> Plan | None:
-    """Return the plan with the blocks that the pilot's noise requires, and say why; None where no more are due.
+    """Return the plan with the blocks that the pilot's noise requires, and say why; None if no more are needed.
 
-    Effects do not enter, and the answer stays the same when it is asked again. So resuming chooses nothing anew. With
-    `seconds_left` there are as many blocks as fit by the wall times of the runs so far.
+    Effects have no influence, and the pilot always gives the same answer, so resuming a sweep cannot bias it. Within
+    `seconds_left` as many blocks are added as fit, by the durations so far.
     """
     manifest, options = plan.manifest, plan.manifest.options
     if not options.auto_repeats:
@@ -52,49 +52,46 @@ def plan_after_pilot(
     records = collect(SweepFolder(home, manifest.sweep))
     needed = repeats_from_pilot(records, manifest, options.analysis.resolution, options.repeats_most)
     if needed is None:
-        say("repeats=auto: the pilot shows no noise by which a number could be chosen; see its report")
+        say("repeats=auto: the pilot shows no noise from which to choose a number; see its report")
         return None
     if needed.repeats <= options.repeats:
         return None
-    further = make_plan(home, overrides, name=name, decided=needed.repeats, versioned=plan.versioned)
-    affordable = affordable_blocks(home, further, options.repeats, seconds_left)
-    say(_in_words(needed, options.repeats, affordable))
+    extended = make_plan(home, overrides, name=name, decided=needed.repeats, versioned=plan.versioned)
+    affordable = _affordable_blocks(home, extended, options.repeats, seconds_left)
+    say(_pilot_message(needed, options.repeats, affordable))
     if affordable <= options.repeats:
         return None
     if affordable >= needed.repeats:
-        return further
+        return extended
     return make_plan(home, overrides, name=name, decided=affordable, versioned=plan.versioned)
 
 
-def affordable_blocks(home: Path, further: Plan, measured: int, seconds_left: float | None) -> int:
-    """Return how many blocks in all the seconds that are left allow, no more than `further` has."""
-    repeats = further.manifest.options.repeats
-    seconds = 60.0 * what_is_left(home, further).minutes.expected
+def _affordable_blocks(home: Path, extended: Plan, measured: int, seconds_left: float | None) -> int:
+    """Return how many blocks in total fit into the seconds left, at most those of the `extended` plan."""
+    repeats = extended.manifest.options.repeats
+    seconds = 60.0 * estimate_remaining(home, extended).minutes.expected
     if seconds_left is None or seconds <= seconds_left:
         return repeats
     return measured + max(0, math.floor(seconds_left * (repeats - measured) / seconds))
 
 
-def _in_words(needed: RepeatsNeeded, measured: int, affordable: int) -> str:
+def _pilot_message(needed: RepeatsNeeded, measured: int, affordable: int) -> str:
     width = f"intervals of about {needed.half_width:.0%} to each side"
-    reached = f"asks for {needed.repeats} blocks in all ({width})"
-    least = f"is too much even for {needed.repeats} blocks, the most (repeats_most), which leave {width}"
+    if needed.reached:
+        answer = f"needs {needed.repeats} blocks in total ({width})"
+    else:
+        answer = f"is too much even for {needed.repeats} blocks, the most (repeats_most), which give {width}"
     room = "" if affordable >= needed.repeats else f"; the time budget has room for {max(0, affordable - measured)}"
-    answer = reached if needed.reached else least
     return f"repeats=auto: the pilot's noise {answer}; {needed.repeats - measured} are left{room}"
 
 
-# `--until-decided`: after each look, further blocks for the settings that have no verdict yet.
-
-_OPEN = (Verdict.undecided, Verdict.not_yet, Verdict.disturbed)
-
-
-def plan_after_look(
+def plan_after_interim_analysis(
     home: Path, plan: Plan, overrides: Sequence[str], name: str | None, seconds_left: float | None
 ) -> Plan | None:
-    """Return the plan with the blocks up to the next look, and say why; None where all is decided, or at the last look.
+    """Return the plan with the blocks up to the next interim analysis, and say why.
 
-    The same runs give the same answer, so resuming decides nothing anew. A setting that was decided once stays so.
+    None if everything is decided or this was the last analysis. The same runs give the same answer, so resuming a sweep
+    cannot bias it. A setting stays decided.
     """
     manifest, options = plan.manifest, plan.manifest.options
     if not options.until_decided:
@@ -103,41 +100,36 @@ def plan_after_look(
     from accelsweep.analysis.collect import collect
     from accelsweep.planning.plan import make_plan
 
-    found = analyse(collect(SweepFolder(home, manifest.sweep)), manifest).settings
-    compared = [setting for setting in found if setting.setting not in manifest.baselines]
-    undecided = _undecided(compared, options.decided_at)
+    settings = analyse(collect(SweepFolder(home, manifest.sweep)), manifest).settings
+    compared = [setting for setting in settings if setting.setting not in manifest.baselines]
+    # Settings that cannot be measured or compared have other verdicts: more blocks would not help.
+    undecided = {
+        setting.setting
+        for setting in compared
+        if setting.verdict in _OPEN_VERDICTS and setting.setting not in options.decided_at
+    }
     upcoming = next((look for look in options.looks if look > options.repeats), None)
-    if not undecided or upcoming is None or _all_disturbed(compared, undecided, options.repeats):
+    # After two analyses that left nothing but disturbed settings, more of the same is no help.
+    open_verdicts = [setting.verdict for setting in compared if setting.setting in undecided]
+    disturbed = options.repeats > LOOKS[0] and all(verdict is Verdict.disturbed for verdict in open_verdicts)
+    prefix = f"until decided: after {count_of(options.repeats, 'block')}"
+    if not undecided or upcoming is None or disturbed:
         left = f"{count_of(len(undecided), 'setting')} without a verdict" if undecided else "everything decided"
-        why = "" if not undecided or upcoming is None else ", because others disturb all of them"
-        say(f"until decided: after {count_of(options.repeats, 'block')}, {left}; no further look follows{why}")
+        why = "" if not undecided or upcoming is None else ", because other processes disturb all of them"
+        say(f"{prefix}, {left}; no further analysis{why}")
         return None
-    decided_at = dict(options.decided_at)
-    for setting in compared:
-        if setting.setting not in undecided:
-            decided_at.setdefault(setting.setting, options.repeats)
-    further = make_plan(
+    decided = {setting.setting for setting in compared} - undecided - options.decided_at.keys()
+    extended = make_plan(
         home,
         overrides,
         name=name,
         until_decided=True,
         decided=upcoming,
-        decided_at=decided_at,
+        decided_at={**options.decided_at, **dict.fromkeys(sorted(decided), options.repeats)},
         versioned=plan.versioned,
     )
-    fits = affordable_blocks(home, further, options.repeats, seconds_left) >= upcoming
-    goes_on = f"the next look is after {upcoming}" if fits else f"the time budget has no room for {upcoming}"
-    open_ones = f"{len(undecided)} of {count_of(len({setting.setting for setting in compared}), 'setting')} undecided"
-    say(f"until decided: after {count_of(options.repeats, 'block')}, {open_ones}; {goes_on}")
-    return further if fits else None
-
-
-def _all_disturbed(compared: Sequence[SettingFinding], undecided: set[str], repeats: int) -> bool:
-    """Return whether two looks or more have found nothing but disturbed settings left: more of the same is no help."""
-    left = [setting.verdict for setting in compared if setting.setting in undecided]
-    return repeats > LOOKS[0] and all(verdict is Verdict.disturbed for verdict in left)
-
-
-def _undecided(compared: Sequence[SettingFinding], decided_at: dict[str, int]) -> set[str]:
-    """Return the settings that more blocks may decide. One that cannot be measured or compared is none of them."""
-    return {setting.setting for setting in compared if setting.verdict in _OPEN and setting.setting not in decided_at}
+    fits = _affordable_blocks(home, extended, options.repeats, seconds_left) >= upcoming
+    next_step = f"next analysis after {upcoming}" if fits else f"the time budget has no room for {upcoming}"
+    total = count_of(len({setting.setting for setting in compared}), "setting")
+    say(f"{prefix}, {len(undecided)} of {total} undecided; {next_step}")
+    return extended if fits else None

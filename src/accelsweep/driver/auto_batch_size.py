@@ -1,4 +1,4 @@
-"""`batch_size: auto`: the searches that a sweep runs first, and what their records answer."""
+"""`batch_size: auto`: the searches that a sweep runs first, and their results."""
 
 from __future__ import annotations
 
@@ -23,21 +23,35 @@ if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
 
 
-def found_batches(home: Path, sweep: str) -> Batches:
-    """Return the answers of the searches for `sweep` so far, by their names; a search without a record is absent."""
+def plan_or_searches(home: Path, plan: Callable[[Batches], Plan]) -> Plan | tuple[Unsearched, Plan]:
+    """Return the plan with the batch sizes found so far; else what is missing, and the plan of the searches for it."""
+    from accelsweep.planning.checked_grid import Unsearched
+    from accelsweep.planning.plan import search_plan
+
+    try:
+        return plan({})
+    except Unsearched as unsearched:
+        batches = search_results(home, unsearched.sweep)
+    try:
+        return plan(batches)
+    except Unsearched as unsearched:
+        return unsearched, search_plan(home, unsearched)
+
+
+def search_results(home: Path, sweep: str) -> Batches:
+    """Return the results of the searches for `sweep` by name; those without a record are absent."""
     from accelsweep.planning.plan import search_folder
 
     folder = search_folder(home, sweep)
     if not folder.manifest.exists():
         return {}
-    found: dict[str, FoundBatch | str] = {}
-    for planned in Manifest.read(folder.manifest).settings:
-        if (record := record_or_none(folder, Run.of(planned.name, 0, 0).name)) is not None:
-            found[planned.name] = _answer(folder, record)
-    return found
+    records = (
+        record_or_none(folder, Run.of(search.name, 0, 0).name) for search in Manifest.read(folder.manifest).settings
+    )
+    return {record.setting: _search_result(folder, record) for record in records if record is not None}
 
 
-def _answer(folder: SweepFolder, record: Record) -> FoundBatch | str:
+def _search_result(folder: SweepFolder, record: Record) -> FoundBatch | str:
     frontier = record.frontier
     if record.outcome is not Outcome.measured or frontier is None:
         return f"batch_size=auto: the search in {folder.name} ended as {record.outcome}: {record.reason}"
@@ -54,34 +68,19 @@ def _answer(folder: SweepFolder, record: Record) -> FoundBatch | str:
     )
 
 
-def planned_after_searches(home: Path, plan: Callable[[Batches], Plan]) -> Plan | tuple[Unsearched, Plan]:
-    """Return the plan with the batches that are found already; else what is missing, and the plan of the searches."""
-    from accelsweep.planning.checked_grid import Unsearched
-    from accelsweep.planning.plan import search_plan
-
-    try:
-        return plan({})
-    except Unsearched as wanted:
-        known = found_batches(home, wanted.sweep)
-    try:
-        return plan(known)
-    except Unsearched as wanted:
-        return wanted, search_plan(home, wanted)
-
-
-def tell_of_searches(wanted: Unsearched, first: Plan, say: Callable[[str], None] = say) -> None:
-    """Say which sweep comes first, and why."""
+def announce_searches(unsearched: Unsearched, searches: Plan, say: Callable[[str], None] = say) -> None:
+    """Say which sweep runs first, and why."""
     say(
-        f"batch_size=auto: the largest batch of {count_of(len(wanted.left), 'setting')} is searched first, in the "
-        f"sweep {first.manifest.sweep}; {wanted.sweep} is planned with what is found"
+        f"batch_size=auto: the largest batch of {count_of(len(unsearched.left), 'setting')} is searched first, in the "
+        f"sweep {searches.manifest.sweep}; {unsearched.sweep} is planned with the results"
     )
 
 
-def tell_of_batches(home: Path, wanted: Unsearched) -> None:
-    """Say what each search found, or why it found nothing."""
-    found = found_batches(home, wanted.sweep)
-    for name, setting in wanted.searches.items():
-        if name in wanted.left:
-            one = found.get(name, "batch_size=auto: its search has not ended")
-            words = one if isinstance(one, str) else f"batch_size=auto: {one.batch_size} per rank"
-            say(f"{label(setting.axes)}: {words}")
+def report_searches(home: Path, unsearched: Unsearched) -> None:
+    """Print the result of each search, or why it has none."""
+    results = search_results(home, unsearched.sweep)
+    for name, setting in unsearched.searches.items():
+        if name in unsearched.left:
+            result = results.get(name, "batch_size=auto: its search has not ended")
+            text = result if isinstance(result, str) else f"batch_size=auto: {result.batch_size} per rank"
+            say(f"{label(setting.axes)}: {text}")

@@ -1,7 +1,7 @@
-"""All that commands print: lines and tables, in which labels and reasons are text, neither markup nor commands.
+"""Terminal output of all commands: lines and tables. Labels and reasons are plain text, never markup or escape codes.
 
-Tables are as wide as the terminal, and wide enough to read where there is none. Where a terminal is too narrow for a
-table, its rows are stacked. So nothing is ever cut. Colour stands beside words only, and not where NO_COLOR is set.
+A table whose columns do not fit the terminal is printed as stacked rows, so nothing is ever truncated. Colour is only
+added to words, and not if NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from rich.text import Text
 from accelsweep.records.estimates import Verdict
 from accelsweep.significant_digits import escaped
 
-# The looks of verdicts: a colour and a symbol beside the word, for terminals that have them.
-
 
 class Tone(Enum):
-    """A colour, by rich's name, and a symbol."""
+    """A colour (rich's name, empty for none) and a symbol of a verdict."""
 
     plain = ("", "")
     good = ("green", "▲")
@@ -36,16 +34,16 @@ class Tone(Enum):
 
     @property
     def colour(self) -> str:
-        """The name that rich has for the colour; empty for plain words."""
+        """The colour."""
         return self.value[0]
 
     @property
     def symbol(self) -> str:
-        """The symbol; empty for plain words."""
+        """The symbol."""
         return self.value[1]
 
 
-_OF_VERDICTS = {
+_VERDICT_TONES = {
     Verdict.faster: Tone.good,
     Verdict.slower: Tone.bad,
     Verdict.larger: Tone.good,
@@ -57,25 +55,24 @@ _OF_VERDICTS = {
 
 
 def tone_of(verdict: Verdict) -> Tone:
-    """Return the tone of a verdict on a rate. One that is open looks doubtful."""
-    return _OF_VERDICTS.get(verdict, Tone.doubtful)
+    """Return the tone of a verdict on a rate; open ones are doubtful."""
+    return _VERDICT_TONES.get(verdict, Tone.doubtful)
 
 
-_WIDTH_OF_A_FILE = 140
+_FILE_WIDTH = 140
 
 WIDE = 100
-"""From this width on, a table's names may take several lines; below, a table that does not fit is stacked."""
+"""From this width on, names in a table may wrap; on narrower terminals a table that does not fit is stacked."""
 
 _NARROW = 60
-"""Below this width, tables are stacked always: their title would be broken where it is longer than they are wide."""
+"""Below this width, tables are always stacked: a title longer than its table would wrap within the table's width."""
 
-_SHORTEST_NAME = 12
-"""The characters that a name has in a line of a table, however narrow it is."""
+_MIN_NAME_WIDTH = 12
 
 
 @dataclass(frozen=True)
-class Marked:
-    """A text with the tone of what it says."""
+class Styled:
+    """A text with a tone."""
 
     text: str
     tone: Tone
@@ -83,144 +80,140 @@ class Marked:
 
 @dataclass(frozen=True)
 class Listing:
-    """A table as a value: a row has one text for each heading, and the first names it.
+    """A table: each row has one text per heading, the first of which names it.
 
     `numbers` are the headings of right-aligned columns.
     """
 
     title: str
     headings: tuple[str, ...]
-    rows: tuple[tuple[str | Marked, ...], ...]
+    rows: tuple[tuple[str | Styled, ...], ...]
     numbers: tuple[str, ...] = ()
 
 
 class Terminal(Console):
-    """A console of rich's that does not end the process in silence where nobody reads its output any more."""
+    """A rich console that does not exit silently on a broken pipe."""
 
     def on_broken_pipe(self) -> None:
-        """Raise the BrokenPipeError, which is being handled: a command that measures has something to say."""
+        """Raise the BrokenPipeError that is being handled: a command that measures has something to say."""
         self.quiet = True
         raise  # noqa: PLE0704 - rich calls it while it handles the error
 
 
 def console(*, err: bool = False) -> Console:
-    """Return a console; without a terminal (and without COLUMNS) lines may be 140 characters long."""
-    shown = Terminal(highlight=False, stderr=err)
-    if not shown.is_terminal and "COLUMNS" not in os.environ:
-        return Terminal(highlight=False, stderr=err, width=_WIDTH_OF_A_FILE)
-    return shown
+    """Return a console; without a terminal (and without COLUMNS) it is 140 characters wide."""
+    terminal = Terminal(highlight=False, stderr=err)
+    if not terminal.is_terminal and "COLUMNS" not in os.environ:
+        return Terminal(highlight=False, stderr=err, width=_FILE_WIDTH)
+    return terminal
 
 
 def say(line: object, *, err: bool = False, nl: bool = True) -> None:
-    """Print a line as it is, safely; on the standard error output with `err`, without an end with `nl=False`."""
+    """Print a line with control characters escaped, to stderr with `err`, and without newline with `nl=False`."""
     typer.echo(escaped(str(line)), err=err, nl=nl)
 
 
-def drop_output() -> None:
-    """Send the standard output nowhere from now on: Python would complain at its end that nobody reads it."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
-
-
 def warn(line: str) -> None:
-    """Print a line as it is, safely, on the standard error output."""
+    """Print a line to stderr, with control characters escaped."""
     say(line, err=True)
 
 
-def say_marked(mark: str, tone: Tone, line: str) -> None:
-    """Print a line that begins with `mark` in the colour of `tone`."""
-    console().print(Text.assemble((escaped(mark), tone.colour), escaped(line)), soft_wrap=True)
+def say_styled(prefix: str, tone: Tone, line: str) -> None:
+    """Print a line that starts with `prefix` in the colour of `tone`."""
+    console().print(Text.assemble((escaped(prefix), tone.colour), escaped(line)), soft_wrap=True)
 
 
-def say_parts(head: str, parts: Sequence[str]) -> None:
-    """Print `head` and the parts that are not empty on a line; each part on its own line where a terminal is narrow.
+def say_parts(prefix: str, parts: Sequence[str]) -> None:
+    """Print `prefix` and the non-empty parts on one line; on a narrow terminal each part on a line of its own.
 
-    A file gets one line always, for those who search in it.
+    In a file it is always one line, so that it can be searched.
     """
-    told, shown = [part for part in parts if part], console()
-    line = head + "  ".join(told)
-    if shown.is_terminal and len(line) > shown.width:
-        line = head + ("\n" + " " * len(head)).join(told)
+    parts, terminal = [part for part in parts if part], console()
+    line = prefix + "  ".join(parts)
+    if terminal.is_terminal and len(line) > terminal.width:
+        line = prefix + ("\n" + " " * len(prefix)).join(parts)
     say(line)
 
 
+def drop_output() -> None:
+    """Redirect stdout to /dev/null: after a broken pipe Python would complain at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+
+
 def show(listing: Listing) -> None:
-    """Print a table, or its rows one below the other where the terminal is too narrow for it."""
-    shown = console()
-    table = _table(listing, shown)
-    size = Measurement.get(shown, shown.options.update_width(10_000), table)
-    fits = size.maximum <= shown.width or (shown.width >= WIDE and _least_width(listing, shown) <= shown.width)
-    if fits and shown.width >= _NARROW:
-        shown.print(table)
+    """Print a table, or its rows stacked if the terminal is too narrow for it."""
+    terminal = console()
+    table = _table(listing, terminal)
+    width = Measurement.get(terminal, terminal.options.update_width(10_000), table).maximum
+    fits = width <= terminal.width or (terminal.width >= WIDE and _min_width(listing, terminal) <= terminal.width)
+    if fits and terminal.width >= _NARROW:
+        terminal.print(table)
         return
-    _print_unbroken(shown, plain(listing.title))
+    _print_wrapped(terminal, plain(listing.title))
     for row in listing.rows:
-        _print_stacked(shown, listing.headings, row)
+        _print_stacked(terminal, listing.headings, row)
 
 
 def plain(text: str) -> Text:
-    """Return a text in which nothing is markup."""
+    """Return a text without markup, with control characters escaped."""
     return Text(escaped(text))
 
 
-def _table(listing: Listing, shown: Console) -> Table:
+def _table(listing: Listing, terminal: Console) -> Table:
     table = Table(title=plain(listing.title), title_justify="left")
     for number, heading in enumerate(listing.headings):
         justify: JustifyMethod = "right" if heading in listing.numbers else "left"
-        table.add_column(plain(heading), justify=justify, min_width=_least(listing, number, shown), overflow="fold")
+        width = _min_column_width(listing, number, terminal)
+        table.add_column(plain(heading), justify=justify, min_width=width, overflow="fold")
     for row in listing.rows:
-        table.add_row(*(_text(item, shown) for item in row))
+        table.add_row(*(_text(item, terminal) for item in row))
     return table
 
 
-def _least(listing: Listing, number: int, shown: Console) -> int:
-    """Return the room that a column needs: its longest word, or the beginning of a name."""
-    heading = listing.headings[number]
-    texts = [heading, *(_text(row[number], shown).plain for row in listing.rows)]
+def _min_column_width(listing: Listing, number: int, terminal: Console) -> int:
+    """Return the width of a column's longest word; a name needs no more than `_MIN_NAME_WIDTH`."""
+    texts = [listing.headings[number], *(_text(row[number], terminal).plain for row in listing.rows)]
     longest = max(map(len, " ".join(texts).split()), default=0)
-    return min(longest, _SHORTEST_NAME) if number == 0 else longest
+    return min(longest, _MIN_NAME_WIDTH) if number == 0 else longest
 
 
-def _least_width(listing: Listing, shown: Console) -> int:
-    """Return the width of the narrowest table that cuts nothing, with its borders."""
-    return 1 + sum(3 + _least(listing, number, shown) for number in range(len(listing.headings)))
+def _min_width(listing: Listing, terminal: Console) -> int:
+    """Return the width of the narrowest table that breaks no word, with its borders."""
+    return 1 + sum(3 + _min_column_width(listing, number, terminal) for number in range(len(listing.headings)))
 
 
-def _print_stacked(shown: Console, headings: Sequence[str], row: Sequence[str | Marked]) -> None:
-    """Print a row as its name, and a line for each heading below it; long texts go on under their beginning."""
-    _print_unbroken(shown, _text(row[0], shown))
-    room = max(map(len, headings[1:]), default=0)
+def _print_stacked(terminal: Console, headings: Sequence[str], row: Sequence[str | Styled]) -> None:
+    """Print a row as its name and a line for each heading below it, with wrapped lines indented."""
+    _print_wrapped(terminal, _text(row[0], terminal))
+    indent = max(map(len, headings[1:]), default=0)
     for heading, item in zip(headings[1:], row[1:], strict=True):
-        if not _bare(item):
+        if not (item.text if isinstance(item, Styled) else item):
             continue
-        head, text = escaped(f"  {heading:<{room}}  " if heading else "  "), _text(item, shown)
-        if len(head) + max(map(len, text.plain.split()), default=0) > shown.width:  # a word would be broken in two
-            _print_unbroken(shown, plain(heading), "  ")
-            head = " " * 4
-        _print_unbroken(shown, text, head)
+        prefix, text = escaped(f"  {heading:<{indent}}  " if heading else "  "), _text(item, terminal)
+        if len(prefix) + max(map(len, text.plain.split()), default=0) > terminal.width:  # a word would be broken
+            _print_wrapped(terminal, plain(heading), "  ")
+            prefix = " " * 4
+        _print_wrapped(terminal, text, prefix)
 
 
-def _print_unbroken(shown: Console, text: Text, head: str = "") -> None:
-    """Print a text behind `head`, and its further lines below its beginning. A word that has no room is not broken."""
+def _print_wrapped(terminal: Console, text: Text, prefix: str = "") -> None:
+    """Print a text after `prefix`, wrapped with an equal indent. A word that does not fit is not broken."""
     breaks, start = [], 0
     for word in re.finditer(r"\S+", text.plain):
-        if word.start() > start and cell_len(text.plain[start : word.end()]) > shown.width - len(head):
+        if word.start() > start and cell_len(text.plain[start : word.end()]) > terminal.width - len(prefix):
             start = word.start()
             breaks.append(start)
     for line in text.divide(breaks):
         line.rstrip()
-        shown.print(Text(head).append(line), soft_wrap=True)
-        head = " " * len(head)
+        terminal.print(Text(prefix).append(line), soft_wrap=True)
+        prefix = " " * len(prefix)
 
 
-def _bare(item: str | Marked) -> str:
-    return item.text if isinstance(item, Marked) else item
-
-
-def _text(item: str | Marked, shown: Console) -> Text:
-    """Return a text with its colour, and with its symbol where a terminal can show that."""
-    if not isinstance(item, Marked):
+def _text(item: str | Styled, terminal: Console) -> Text:
+    """Return a text with its colour, and with its symbol if the terminal can show it."""
+    if not isinstance(item, Styled):
         return plain(item)
-    symbols = shown.is_terminal and shown.encoding.startswith("utf") and item.tone.symbol
+    symbols = terminal.is_terminal and terminal.encoding.startswith("utf") and item.tone.symbol
     return Text(f"{item.tone.symbol} " if symbols else "", item.tone.colour).append(plain(item.text))

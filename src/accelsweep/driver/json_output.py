@@ -1,7 +1,7 @@
-"""The form that all answers have: one JSON object, which begins with its kind and its format.
+"""The JSON that commands print with `--json`: one object, which starts with its kind and its format version.
 
-Within a format keys are only added. A key that changes its meaning, or goes, makes a new format. Keys have the names
-that records, findings and plans have; times are UTC in ISO 8601, and `None` is null.
+A format only gains keys; changing or removing one makes a new format. Keys are named as in records, findings and plans;
+times are UTC in ISO 8601, and `None` is null.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from accelsweep.json_documents import Frozen
 
 
 class Answer(Frozen):
-    """The answer of the command `kind`. Its JSON begins with `accelsweep` (the kind), `format` and `version`."""
+    """The answer of the command `kind`. Its JSON starts with `accelsweep` (the kind), `format` and `version`."""
 
     kind: ClassVar[str]
     format: ClassVar[int] = 1
 
     def text(self) -> str:
-        """Return the answer as JSON, in ASCII, so that no terminal obeys what a label holds.
+        """Return the answer as JSON, in ASCII, so that labels cannot control a terminal.
 
-        Raises ValueError for a number that JSON does not have.
+        Raises ValueError for NaN and infinities.
         """
         head: dict[str, Any] = {"accelsweep": self.kind, "format": self.format, "version": __version__}
         return json.dumps(head | self.model_dump(mode="json"), indent=2, ensure_ascii=True, allow_nan=False)
@@ -39,6 +39,6 @@ _CORE_ANSWERS = (
 
 
 def all_answers() -> tuple[type[Answer], ...]:
-    """Return the models of all that commands print with `--json`, those of features last, for the reference."""
+    """Return the models of all answers, those of features last, for the reference."""
     targets = [*_CORE_ANSWERS, *(target for feature in registry.features() for target in feature.answers)]
     return tuple(registry.load(target) for target in targets)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from pydantic import Field
 
 from accelsweep.config.setting import shared_devices
-from accelsweep.driver.auto_batch_size import planned_after_searches, tell_of_searches
+from accelsweep.driver.auto_batch_size import announce_searches, plan_or_searches
 from accelsweep.driver.console import Listing, say, show, warn
 from accelsweep.driver.json_output import Answer
-from accelsweep.driver.snakefile_functions import check_profile, find_profile
+from accelsweep.driver.snakefile_functions import check_profile
 from accelsweep.planning.cost_estimate import PlanTable, TimeLimits
 from accelsweep.planning.resources import held_in_words
 from accelsweep.records.layout import SweepFolder
@@ -26,7 +25,7 @@ from accelsweep.significant_digits import approximate_duration
 if TYPE_CHECKING:
     from accelsweep.driver.request import Request
     from accelsweep.planning.auto_batch_size import Batches
-    from accelsweep.planning.cost_estimate import PlanEstimate, ReasonRow, Took
+    from accelsweep.planning.cost_estimate import PlanEstimate, Took
     from accelsweep.planning.plan import Plan
     from accelsweep.records.plan import Manifest
 
@@ -39,13 +38,10 @@ class PlanAnswer(PlanTable, Answer):
     warnings: tuple[str, ...] = Field(description="other processes that would disturb the runs now")
 
 
-# A plan as it was asked for, with the automatic batches that are found so far; and the runs of it that are left.
+def requested_plan(home: Path, request: Request, batches: Batches | None = None, *, keep_profile: bool = False) -> Plan:
+    """Return the plan of a request without writing it. `keep_profile` keeps the profile of the earlier plan.
 
-
-def planned(home: Path, request: Request, batches: Batches | None = None, *, keep_profile: bool = False) -> Plan:
-    """Return the plan that the request asks for; write nothing. With `keep_profile` it keeps that of the earlier plan.
-
-    Raises InputError for wrong input, and Unsearched where batches have to be searched first.
+    Raises InputError for wrong input, and Unsearched if batch sizes have to be searched first.
     """
     from accelsweep.planning.plan import make_plan
 
@@ -62,147 +58,132 @@ def planned(home: Path, request: Request, batches: Batches | None = None, *, kee
     return request.extension.plan(home, request, make) if request.extension else make()
 
 
-def made_plan(home: Path, request: Request, *, keep_profile: bool = False) -> Plan:
-    """Return the plan, or that of the searches which come before it, and say so; write nothing.
+def plan_to_show(home: Path, request: Request, *, keep_profile: bool = False) -> Plan:
+    """Return the plan of a request, or that of the searches that come first and a warning; write nothing.
 
     Raises InputError for a profile that does not fit the site, except with `keep_profile`.
     """
-    plan = planned_after_searches(home, partial(planned, home, request, keep_profile=keep_profile))
+    plan = plan_or_searches(home, partial(requested_plan, home, request, keep_profile=keep_profile))
     if isinstance(plan, tuple):
         unsearched, plan = plan
-        tell_of_searches(unsearched, plan, warn)
+        announce_searches(unsearched, plan, warn)
     if not keep_profile:
-        check_profile(find_profile(request.profile), plan.manifest.site)
+        check_profile(request.profile, plan.manifest.site)
     return plan
 
 
-def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
-    """Return the number of runs left to measure and their time, estimated by earlier runs if there are any."""
-    from accelsweep.planning.cost_estimate import estimate
+class _EarlierRuns(NamedTuple):
+    """The number of the plan's runs that have a record, the settled ones, and the durations that they showed."""
 
-    earlier = _Earlier.of(home, plan)
-    return estimate(plan, earlier.settled, earlier.took)
-
-
-def table_of(home: Path, plan: Plan) -> PlanTable:
-    """Return the plan as rows: the runs that are settled already, and the time and noise that earlier runs showed."""
-    from accelsweep.planning.cost_estimate import plan_table
-
-    earlier = _Earlier.of(home, plan)
-    return plan_table(plan, earlier.settled, earlier.took, _noise(home, plan) if earlier.runs else None)
-
-
-class _Earlier(NamedTuple):
-    """The number of the plan's `runs` that have a record, those that are `settled`, and the time that runs `took`."""
-
-    runs: int
+    recorded: int
     settled: set[str]
     took: Took
 
-    @classmethod
-    def of(cls, home: Path, plan: Plan) -> _Earlier:
-        from accelsweep.driver.progress_display import time_taken
-        from accelsweep.executor.result_reuse import reusable_runs
-        from accelsweep.planning.cost_estimate import RunTime
-        from accelsweep.records.run_files import readable_records
 
-        folder = SweepFolder(home, plan.manifest.sweep)
-        records = list(readable_records(folder, plan.manifest.wanted_runs()))
-        settled = reusable_runs(records, folder, plan.manifest.site)
-        return cls(len(records), settled, time_taken(folder, map(RunTime.of, records)))
+def _earlier_runs(home: Path, plan: Plan) -> _EarlierRuns:
+    from accelsweep.driver.progress_display import observed_times
+    from accelsweep.executor.result_reuse import reusable_runs
+    from accelsweep.planning.cost_estimate import RunTime
+    from accelsweep.records.run_files import readable_records
+
+    folder = SweepFolder(home, plan.manifest.sweep)
+    records = list(readable_records(folder, plan.manifest.wanted_runs()))
+    settled = reusable_runs(records, folder, plan.manifest.site)
+    return _EarlierRuns(len(records), settled, observed_times(folder, map(RunTime.of, records)))
 
 
-def _noise(home: Path, plan: Plan) -> float | None:
+def estimate_remaining(home: Path, plan: Plan) -> PlanEstimate:
+    """Return the number of runs left to measure and their duration, based on earlier runs if there are any."""
+    from accelsweep.planning.cost_estimate import estimate
+
+    earlier = _earlier_runs(home, plan)
+    return estimate(plan, earlier.settled, earlier.took)
+
+
+def preview_table(home: Path, plan: Plan) -> PlanTable:
+    """Return the plan as rows, with the settled runs, and the durations and noise that earlier runs showed."""
     from accelsweep.analysis.analyse_sweep import observed_noise
     from accelsweep.analysis.collect import read_runs
+    from accelsweep.planning.cost_estimate import plan_table
 
-    manifest = plan.manifest
-    return observed_noise(read_runs(SweepFolder(home, manifest.sweep), manifest), manifest)
+    earlier, manifest = _earlier_runs(home, plan), plan.manifest
+    noise = None
+    if earlier.recorded:
+        noise = observed_noise(read_runs(SweepFolder(home, manifest.sweep), manifest), manifest)
+    return plan_table(plan, earlier.settled, earlier.took, noise)
 
 
-_MOST_ROWS = 40
+_MAX_ROWS = 40
 
-_MOST_JOBS = 10
+_MAX_JOB_SIZES = 10
 
 
 def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
-    """Print a plan with the runs that are settled already, and with others who disturb this machine now."""
-    table = table_of(home, plan)
+    """Print a plan, with the runs that are settled already and processes that would disturb the others now."""
+    table = preview_table(home, plan)
     if as_json:
-        say(PlanAnswer(**dict(table), warnings=tuple(_others_now(plan.manifest, table))).text())
+        say(PlanAnswer(**dict(table), warnings=tuple(_disturbances(plan.manifest, table))).text())
         return
-    _print(table, shared_devices(plan.manifest.axes, (setting.config for setting in plan.settings)))
-    for sentence in _others_now(plan.manifest, table):
-        say(f"warning: {sentence}")
-    for line in _jobs(home, plan.manifest):
+    devices = shared_devices(plan.manifest.axes, (setting.config for setting in plan.settings))
+    if table.settings:
+        show(_settings_table(table, devices))
+    else:
+        say(f"{table.sweep}, revision {table.revision}: no setting can run{devices}")
+    for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
+        labels_by_reason: dict[str, list[str]] = defaultdict(list)
+        for row in rows:
+            labels_by_reason[row.reason].append(row.label)
+        for reason, labels in labels_by_reason.items():
+            say(f"{heading}: {len(labels)} x {reason} ({labels[0]}{', ...' if labels[1:] else ''})")
+    for line in summary_lines(table):
+        say(line)
+    for warning in _disturbances(plan.manifest, table):
+        say(f"warning: {warning}")
+    for line in _job_lines(home, plan.manifest):
         say(line)
 
 
-def _others_now(manifest: Manifest, table: PlanTable) -> list[str]:
-    """Return who else works on the machine of the measurement.
-
-    On a cluster that is not this machine. Where no run is left nobody can be disturbed, and the look takes its time.
-    """
+def _disturbances(manifest: Manifest, table: PlanTable) -> list[str]:
+    """Return what else runs on this machine; nothing on a cluster, or if no run is left: the check takes a while."""
     if manifest.site.scheduler != "local" or table.settled == table.wanted:
         return []
     from accelsweep.measure.busy_now import busy_now
 
-    return [f"{sentence}: stop them, or they will disturb the runs" for sentence in busy_now()]
+    return [f"{process}: stop them, or they will disturb the runs" for process in busy_now()]
 
 
-def _jobs(home: Path, manifest: Manifest) -> list[str]:
-    """Return the number and the size of a plan's jobs on a cluster, and what whole nodes hold beyond that."""
+def _job_lines(home: Path, manifest: Manifest) -> list[str]:
+    """Return the number and size of a plan's jobs on a cluster, and what they hold of whole nodes beyond that."""
     engine = engine_of(manifest.site)
     if engine is None:
         return []
     limits = TimeLimits(SweepFolder(home, manifest.sweep), manifest)
-    sizes = Counter(limits.of(block) for block in manifest.blocks)
     lines = []
-    for needs, count in sizes.items():
-        held = held_in_words(needs, manifest.site)
-        words = [f"{engine.name}: {count} x {engine.in_words(needs)}", *filter(None, [held]), engine.command(needs)]
-        lines.append("\n       ".join(words))
-    more = [f"{engine.name}: {len(lines) - _MOST_JOBS} more such lines"] if len(lines) > _MOST_JOBS else []
-    slurm = manifest.site.slurm if manifest.site.scheduler == "slurm" else None
-    left = withheld_variables(os.environ, slurm.secrets) if slurm is not None else []
-    return [*lines[:_MOST_JOBS], *more, *(f"{engine.name}: {sentence}" for sentence in left)]
+    for needs, count in Counter(limits.of(block) for block in manifest.blocks).items():
+        parts = [f"{engine.name}: {count} x {engine.in_words(needs)}", held_in_words(needs, manifest.site)]
+        lines.append("\n       ".join(filter(None, [*parts, engine.command(needs)])))
+    if len(lines) > _MAX_JOB_SIZES:
+        lines[_MAX_JOB_SIZES:] = [f"{engine.name}: {len(lines) - _MAX_JOB_SIZES} more such lines"]
+    if manifest.site.scheduler == "slurm":
+        notes = withheld_variables(os.environ, manifest.site.slurm.secrets)
+        lines += [f"{engine.name}: {note}" for note in notes]
+    return lines
 
 
-def _print(table: PlanTable, devices: str) -> None:
-    if table.settings:
-        show(_settings(table, devices))
-    else:
-        say(f"{table.sweep}, revision {table.revision}: no setting can run{devices}")
-    for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
-        for line in _by_reason(rows):
-            say(f"{heading}: {line}")
-    for line in in_short(table):
-        say(line)
-
-
-def _settings(table: PlanTable, devices: str) -> Listing:
+def _settings_table(table: PlanTable, devices: str) -> Listing:
     rows = [
         (row.label, "baseline" if row.baseline else "", str(row.wanted), str(row.settled))
-        for row in table.settings[:_MOST_ROWS]
+        for row in table.settings[:_MAX_ROWS]
     ]
-    if len(table.settings) > _MOST_ROWS:
-        rows.append((f"... and {len(table.settings) - _MOST_ROWS} more", "", "", ""))
+    if len(table.settings) > _MAX_ROWS:
+        rows.append((f"... and {len(table.settings) - _MAX_ROWS} more", "", "", ""))
     headings = ("setting", "", "runs", "measured already")
     title = f"{table.sweep}, revision {table.revision}: {len(table.settings)} settings{devices}"
     return Listing(title, headings, tuple(rows), numbers=headings[2:])
 
 
-def _by_reason(rows: Sequence[ReasonRow]) -> list[str]:
-    grouped: dict[str, list[str]] = defaultdict(list)
-    for row in rows:
-        grouped[row.reason].append(row.label)
-    return [
-        f"{len(labels)} x {reason} ({labels[0]}{', ...' if labels[1:] else ''})" for reason, labels in grouped.items()
-    ]
-
-
-def in_short(table: PlanTable) -> list[str]:
-    """Return the lines below the table of settings: blocks, runs, time, cost, the smallest visible difference."""
+def summary_lines(table: PlanTable) -> list[str]:
+    """Return the lines below the table of settings: blocks, runs, time, cost, smallest visible difference, notes."""
     notes = [f"note: {note}" for note in table.notes]
     if not table.settings:
         return notes
@@ -210,18 +191,14 @@ def in_short(table: PlanTable) -> list[str]:
     new = sum(block.new for block in table.blocks)
     lines = [f"{len(table.blocks)} blocks ({new} new), {table.wanted} runs, {table.settled} settled already"]
     if estimate.runs_left:
-        left = approximate_duration(60 * estimate.minutes.expected)
-        lines.append(f"left: {estimate.runs_left} runs, about {left} ({estimate.basis})")
-        lines += _costs(estimate)
-    shown = f"{effect.effect:.1%} ({effect.assumption})" if effect.effect is not None else f"unknown: {effect.reason}"
-    lines.append(f"smallest difference that these repeats can show: {shown}")
-    return lines + notes
-
-
-def _costs(estimate: PlanEstimate) -> list[str]:
-    hours = estimate.gpu_hours
-    gpus = f"about {hours.expected:.2f} GPU-hours (at most {hours.most:.2f})" if hours.most else ""
-    if estimate.usd:
-        usd = f"about {estimate.usd.expected:.2f} USD (at most {estimate.usd.most:.2f})"
-        return [f"      {f'{gpus}, ' if gpus else ''}{usd}"]
-    return [f"      {gpus}, cost unknown: {estimate.usd_reason}"] if gpus else []
+        duration = approximate_duration(60 * estimate.minutes.expected)
+        lines.append(f"left: {estimate.runs_left} runs, about {duration} ({estimate.basis})")
+        hours, usd = estimate.gpu_hours, estimate.usd
+        gpus = f"about {hours.expected:.2f} GPU-hours (at most {hours.most:.2f})" if hours.most else ""
+        if usd:
+            cost = f"about {usd.expected:.2f} USD (at most {usd.most:.2f})"
+            lines.append(f"      {f'{gpus}, ' if gpus else ''}{cost}")
+        elif gpus:
+            lines.append(f"      {gpus}, cost unknown: {estimate.usd_reason}")
+    size = f"{effect.effect:.1%} ({effect.assumption})" if effect.effect is not None else f"unknown: {effect.reason}"
+    return [*lines, f"smallest difference that these repeats can show: {size}", *notes]

@@ -1,4 +1,4 @@
-"""Live progress of a sweep, read from its files alone: runs done, what goes on, the last rate, the time left."""
+"""Live progress of a sweep, read from its files alone: runs done, the current run, the last rate, the time left."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from omegaconf import OmegaConf
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from accelsweep.config.hydra import Composer
@@ -23,6 +21,7 @@ from accelsweep.config.setting import label, repeat_label
 from accelsweep.config.site import Site
 from accelsweep.devices.clock import Clock, monotonic
 from accelsweep.driver.console import WIDE, Terminal
+from accelsweep.driver.snakemake_hooks import FileStamp, file_stamp
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.result_reuse import reusable_runs
 from accelsweep.measure.breakdown import SETTLING_STEPS, steps_of_pass
@@ -35,253 +34,240 @@ from accelsweep.records.run_files import RunFolder, read_rank_result, readable_c
 from accelsweep.records.run_record import Record
 from accelsweep.records.sweep_progress import progress_signature, steps_done
 from accelsweep.report.units import number
-from accelsweep.results import Outcome, RankResult
+from accelsweep.results import Outcome
 from accelsweep.run_config import Measure, Run, SettingConfig
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import approximate_duration, escaped, format_duration
 from accelsweep.tasks import compared_rate
 from accelsweep.worker.errors import Raised
 
-# The time that a run will take, foretold from its first steps, and the `measure=` that suits such a pace.
+MIN_PACE_STEPS = 3
 
-FEWEST_STEPS = 3
+MIN_PACE_SECONDS = 5.0
+"""Least steps and seconds, after the first observed step, from which to estimate a pace.
 
-FEWEST_SECONDS = 5.0
-"""Steps and seconds after the first look that tell the pace. The slow first step was done before that look.
-
-Quick steps can be slow too until libraries are loaded and caches are filled. The seconds make that little of the whole.
+The slow first step is over by then. Later ones can be slow too while libraries load and caches fill.
 """
 
-LONG_SECONDS = 60.0
-"""A run that takes longer is announced."""
+LONG_RUN_SECONDS = 60.0
+"""Longer runs are announced."""
 
-WORTH = 0.5
-"""Another way to measure is named if it takes at most this share of the time."""
+FASTER_SHARE = 0.5
+"""A `measure=` option that takes at most this share of the time is suggested."""
 
 
 class Pace:
-    """Finds the seconds of a step by looking at a run's number of steps now and then."""
+    """Estimates the seconds per step of the current run from its step counts."""
 
     def __init__(self, clock: Clock = monotonic) -> None:
-        """`clock` tells when a look was taken."""
+        """`clock` tells the time of each observation."""
         self._clock = clock
         self._first: tuple[str, float, int] | None = None
 
-    def look(self, run: str, steps: int | None) -> float | None:
-        """Return the seconds of a step of `run` that has done so many steps by now; None if it is too early to tell."""
+    def observe(self, run: str, steps: int | None) -> float | None:
+        """Return the seconds per step of `run`, which has done this many steps so far; None if it is too early."""
         if not steps:
             return None
         if self._first is None or self._first[0] != run:
             self._first = (run, self._clock(), steps)
-        _, begun, before = self._first
-        took, done = self._clock() - begun, steps - before
-        return took / done if done >= FEWEST_STEPS and took >= FEWEST_SECONDS else None
+        _, start, first = self._first
+        seconds, done = self._clock() - start, steps - first
+        return seconds / done if done >= MIN_PACE_STEPS and seconds >= MIN_PACE_SECONDS else None
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The steps of a run by phase at a known pace. The validations and the start of a run are not in it."""
+    """The steps of a run by phase, at a known pace. Excludes start-up and validations."""
 
     step_seconds: float
     steps: Mapping[str, int]
 
     @classmethod
     def of(cls, config: SettingConfig, measure: Measure, step_seconds: float) -> Forecast:
-        """Foretell a run of `config` that is measured by the rules of `measure`."""
+        """Forecast a run of `config` measured by the rules of `measure`."""
         rules = WindowRules.from_config(measure)
         steps = {"warm-up": rules.warmup, "window": rules.window_steps([step_seconds])}
         if config.task in ("train_throughput", "time_to_accuracy") and measure.probe_steps:
             passes = 2 if config.world_size > 1 else 1
-            looked = steps_of_pass(measure.probe_steps, measure.min_seconds, step_seconds, 1)
-            steps["probe pass"] = passes * (SETTLING_STEPS + looked)
+            probed = steps_of_pass(measure.probe_steps, measure.min_seconds, step_seconds, 1)
+            steps["probe pass"] = passes * (SETTLING_STEPS + probed)
         if config.task == "train_throughput" and measure.quality_samples:
             steps["quality"] = math.ceil(measure.quality_samples / config.samples_per_step)
         return cls(step_seconds, steps)
 
     @property
     def seconds(self) -> float:
-        """The seconds of the run, at least."""
+        """The least duration of the run."""
         return self.step_seconds * sum(self.steps.values())
 
 
-def announcement(config: SettingConfig, found: Forecast, runs: int, options: Mapping[str, Measure]) -> str:
-    """Say what a run and all `runs` that are left will take, and which of the `options` takes much less.
-
-    `options` are the ways to measure by name, as `measure_options` tells them.
-    """
-    phases = ", ".join(f"{phase} {count}" for phase, count in found.steps.items())
-    run = format_duration(found.seconds)
-    said = f"a step takes {found.step_seconds:.2g} s, so a run takes {run} or more (steps: {phases})"
-    said += f". At that pace all {runs} that are left take {format_duration(runs * found.seconds)}" if runs > 1 else ""
-    alike = {name: one for name, one in options.items() if one.quality_metric == config.measure.quality_metric}
-    takes = {name: Forecast.of(config, measure, found.step_seconds).seconds for name, measure in alike.items()}
-    name, least = min(takes.items(), key=lambda one: one[1], default=("", math.inf))
-    if least > WORTH * found.seconds:
-        return said
+def slow_run_notice(config: SettingConfig, forecast: Forecast, runs: int, options: Mapping[str, Measure]) -> str:
+    """Return how long a run and all remaining `runs` take, and which of the `measure_options` takes much less."""
+    phases = ", ".join(f"{phase} {count}" for phase, count in forecast.steps.items())
+    duration = format_duration(forecast.seconds)
+    notice = f"a step takes {forecast.step_seconds:.2g} s, so a run takes {duration} or more (steps: {phases})"
+    if runs > 1:
+        notice += f". At that pace the {runs} runs that are left take {format_duration(runs * forecast.seconds)}"
+    seconds = {
+        name: Forecast.of(config, measure, forecast.step_seconds).seconds
+        for name, measure in options.items()
+        if measure.quality_metric == config.measure.quality_metric
+    }
+    name, least = min(seconds.items(), key=lambda item: item[1], default=("", math.inf))
+    if least > FASTER_SHARE * forecast.seconds:
+        return notice
     return (
-        f"{said}. With measure={name} it would take {format_duration(least)}: Ctrl-C, then the same command with that"
+        f"{notice}. With measure={name} it would take {format_duration(least)}: Ctrl-C, then the same command with that"
     )
 
 
-# The seconds that are left of a sweep: by the time of its runs, before that by earlier sweeps of the folder.
-
-_MOST_SWEEPS = 3
-
-_MOST_RECORDS = 50
-"""Of each of so many earlier sweeps: enough to know how long runs take, and quickly read."""
-
-
-def time_taken(folder: SweepFolder, times: Iterable[RunTime | None]) -> Took:
-    """Return what runs took: by these `times` of the sweep, else by those of the sweeps that were written last."""
-    here = Took.by(times, "by earlier runs of this sweep")
-    return here or Took.by(_elsewhere(folder), "by earlier sweeps in this folder") or Took()
-
-
-def _elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
-    others = [SweepFolder(folder.home, name) for name in known_sweeps(folder.home) if name != folder.name]
-    for other in sorted(others, key=lambda other: other.manifest.stat().st_mtime, reverse=True)[:_MOST_SWEEPS]:
-        runs = [path.parent.name for path in other.latest_records()[:_MOST_RECORDS]]
-        with contextlib.suppress(InputError):  # a later version's: none of this sweep's business
-            yield from map(RunTime.of, readable_records(other, runs))
-
-
-class Remaining:
-    """Foretells how long the runs that are left take. `add` tells it of each run that has ended."""
-
-    def __init__(self, folder: SweepFolder, configs: Mapping[str, SettingConfig]) -> None:
-        """`configs` are those of the sweep's settings by name; one that is not there is left out of the estimate."""
-        self._folder, self.configs = folder, configs
-        self._times: dict[str, RunTime | None] = {}
-        self._took: Took | None = None
-
-    def add(self, records: Iterable[Record]) -> None:
-        """Take note of runs that have ended; a run that was tried again counts with its last attempt."""
-        self._times |= {record.run: RunTime.of(record) for record in records}
-        self._took = None
-
-    @property
-    def timed(self) -> bool:
-        """Whether runs of this sweep tell the time, and not only assumptions or other sweeps."""
-        return any(self._times.values())
-
-    def seconds(self, runs: Iterable[str], blocks: int) -> float:
-        """Return the seconds that these runs take one after another, with the breaks before `blocks` blocks."""
-        if self._took is None:
-            self._took = time_taken(self._folder, self._times.values())
-        settings = (Run.parse(run).setting for run in runs)
-        each = (self._took.seconds(setting, self.configs[setting]) for setting in settings if setting in self.configs)
-        return sum(each) + blocks * self._took.between_blocks
-
-
-# The ways to measure that a user may choose from by `measure=NAME`, each as it would be in their sweep.
-
-MEASURE_GROUP = "measure"
-
-
 def measure_options(home: Path, overrides: Sequence[str]) -> dict[str, Measure]:
-    """Return what `measure=NAME` would make of a sweep's `measure`, by name; nothing where one cannot be composed.
+    """Return `measure` for each choice of `measure=NAME` in a sweep with these overrides, by name.
 
-    The sweep's other overrides stay, so a key that one of them sets has its value in every option. A sweep over keys of
-    `measure` has no single answer, so nothing is returned.
+    Empty if one cannot be composed, or if the sweep varies keys of `measure`, which leaves no single answer.
     """
     composer = Composer.of(home, overrides)
-    parsed = [composer.parse(line) for line in overrides]
-    if any(one.is_sweep_override() and one.key_or_group.split(".")[0] == MEASURE_GROUP for one in parsed):
+    parsed = [(line, composer.parse(line)) for line in overrides]
+    if any(item.is_sweep_override() and item.key_or_group.split(".")[0] == "measure" for _, item in parsed):
         return {}
     kept = [
-        line
-        for line, one in zip(overrides, parsed, strict=True)
-        if not one.is_sweep_override() and one.key_or_group != MEASURE_GROUP
+        line for line, override in parsed if not override.is_sweep_override() and override.key_or_group != "measure"
     ]
     try:
         return {
             name: checked_measure(
-                OmegaConf.to_container(
-                    composer.compose([*kept, f"{MEASURE_GROUP}={name}"])[MEASURE_GROUP], resolve=True
-                )
+                OmegaConf.to_container(composer.compose([*kept, f"measure={name}"])["measure"], resolve=True)
             )
-            for name in composer.loader.get_group_options(MEASURE_GROUP)
+            for name in composer.loader.get_group_options("measure")
         }
     except (InputError, ValueError):
         return {}
 
 
-_FIRST = 2
+_MAX_SWEEPS = 3
 
-_MOST_EARLIER = 200
-"""Runs of finished blocks whose time is looked at: enough for an estimate, and quickly read."""
+_MAX_RECORDS = 50
+"""Earlier sweeps, and records of each, that an estimate is based on."""
+
+
+def observed_times(folder: SweepFolder, times: Iterable[RunTime | None]) -> Took:
+    """Return the durations of runs: these `times` of the sweep, else those of the latest other sweeps of the folder."""
+    return (
+        Took.by(times, "by earlier runs of this sweep")
+        or Took.by(_times_elsewhere(folder), "by earlier sweeps in this folder")
+        or Took()
+    )
+
+
+def _times_elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
+    others = [SweepFolder(folder.home, name) for name in known_sweeps(folder.home) if name != folder.name]
+    for other in sorted(others, key=lambda other: other.manifest.stat().st_mtime, reverse=True)[:_MAX_SWEEPS]:
+        runs = [path.parent.name for path in other.latest_records()[:_MAX_RECORDS]]
+        with contextlib.suppress(InputError):  # a later version's sweep must not affect this one
+            yield from map(RunTime.of, readable_records(other, runs))
+
+
+class RemainingTime:
+    """Estimates how long the remaining runs take. `configs` are those of the sweep's settings, as far as readable."""
+
+    def __init__(self, folder: SweepFolder, configs: Mapping[str, SettingConfig]) -> None:
+        """Start without a finished run."""
+        self._folder, self.configs = folder, configs
+        self._times: dict[str, RunTime | None] = {}
+        self._observed: Took | None = None
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Add finished runs; of a retried run the last attempt counts."""
+        self._times |= {record.run: RunTime.of(record) for record in records}
+        self._observed = None
+
+    @property
+    def timed(self) -> bool:
+        """Whether runs of this sweep have shown the time, rather than other sweeps or assumptions."""
+        return any(self._times.values())
+
+    def seconds(self, runs: Iterable[str], blocks: int) -> float:
+        """Return the seconds that these runs take one after another, with the breaks before `blocks` blocks."""
+        if self._observed is None:
+            self._observed = observed_times(self._folder, self._times.values())
+        settings = [Run.parse(run).setting for run in runs]
+        total = sum(self._observed.seconds(name, self.configs[name]) for name in settings if name in self.configs)
+        return total + blocks * self._observed.between_blocks
+
+
+_MAX_EARLIER_RUNS = 200
+"""Runs of finished blocks whose durations are read."""
 
 
 @dataclass
 class FirstFailures:
-    """The exceptions with which the first settings of a command ended, for as long as nothing is measured.
+    """The exceptions of a command's first two settings, as long as nothing is measured.
 
-    `alike` is the exception and its place once the first two have ended with the same one: the rest would, too. Where a
-    sweep has one setting only, its first two runs count.
+    `common_error` is the exception and its location if both ended with the same one: the rest would, too. In a sweep
+    with a single setting, its first two runs count.
     """
 
     folder: SweepFolder
     measured: bool = False
-    alike: str | None = None
-    _ended: dict[str, Raised] = field(default_factory=dict)
+    common_error: str | None = None
+    _errors: dict[str, Raised] = field(default_factory=dict)
 
-    def look(self, record: Record, *, by_run: bool = False) -> None:
-        """Note how a run ended. A run that raised nothing tells nothing, but that it was measured tells all."""
+    def add(self, record: Record, *, by_run: bool = False) -> None:
+        """Add a finished run; `by_run` counts runs instead of settings."""
         self.measured |= record.outcome is Outcome.measured
-        if self.measured or record.outcome is not Outcome.crashed or len(self._ended) >= _FIRST:
+        if self.measured or record.outcome is not Outcome.crashed or len(self._errors) >= 2:
             return
-        for result in self._results(record):
-            origin = Raised.of(result.traceback or "", self.folder.home)
-            if result.error_kind == "user_exception" and origin is not None:
-                self._ended.setdefault(record.run if by_run else record.setting, origin)
-                if len(self._ended) == _FIRST and len(set(self._ended.values())) == 1:
-                    file = Path(origin.file)
-                    named = file.relative_to(self.folder.home) if file.is_relative_to(self.folder.home) else file
-                    self.alike = f"{result.reason} ({named}, line {origin.line}, in {origin.function})"
-                return
-
-    def _results(self, record: Record) -> Iterator[RankResult]:
         attempt = RunFolder(self.folder.run(record.run), record.run).attempt(record.attempt)
         for path in sorted(attempt.glob("rank-*.json")):
-            with suppress(FileNotFoundError, DamagedFile):
-                yield read_rank_result(path)
+            try:
+                result = read_rank_result(path)
+            except (FileNotFoundError, DamagedFile):
+                continue
+            error = Raised.of(result.traceback or "", self.folder.home)
+            if result.error_kind == "user_exception" and error is not None:
+                self._errors.setdefault(record.run if by_run else record.setting, error)
+                if len(self._errors) == 2 and len(set(self._errors.values())) == 1:
+                    file = Path(error.file)
+                    place = file.relative_to(self.folder.home) if file.is_relative_to(self.folder.home) else file
+                    self.common_error = f"{result.reason} ({place}, line {error.line}, in {error.function})"
+                return
 
 
 @dataclass
 class SweepProgress:
-    """The wanted runs that have a new record since `begin`, and the progress shown to the user.
+    """The wanted runs with a new record since `begin`, and the progress shown to the user.
 
-    A block is `finished` while its done file exists, and `pending` while it has none. Snakemake's audit comes later
-    than `begin` and removes done files that are no longer true. `standing` names the runs of pending blocks that need
-    no further attempt. `failure` tells of the first run that ended badly.
+    A block is `finished` while its done file exists, and `pending` otherwise. Snakemake's audit comes after `begin` and
+    deletes done files that are no longer valid. `settled` are the runs of pending blocks that need no further attempt.
+    `failure` describes the first run that failed.
     """
 
     folder: SweepFolder
     site: Site
     labels: dict[str, str]
-    remaining: Remaining
+    remaining: RemainingTime
     finished: dict[str, tuple[str, ...]]
     total: int
     done: int
-    first: FirstFailures
-    wanted_rate: str | None = None
+    first_failures: FirstFailures
+    rate_metric: str | None = None
     pending: dict[str, list[str]] = field(default_factory=dict)
-    before: dict[str, int] = field(default_factory=dict)
-    standing: set[str] = field(default_factory=set)
-    fresh: int = 0
+    settled: set[str] = field(default_factory=set)
+    new_records: int = 0
     overrides: tuple[str, ...] = ()
     pace: Pace = field(default_factory=Pace)
     forecast: Forecast | None = None
-    last: str = ""
+    last_result: str = ""
     failure: str | None = None
     console: Console = field(default_factory=Terminal)
-    bar: Bar | None = None
+    bar: Progress | None = None
+    _stamps: dict[str, FileStamp] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, folder: SweepFolder, first: FirstFailures | None = None) -> SweepProgress:
+    def begin(cls, folder: SweepFolder, first_failures: FirstFailures | None = None) -> SweepProgress:
         """Note the present record of each run; runs that need no further attempt count as done.
 
-        `first` are the failures that the same command has seen before.
+        `first_failures` are those that the same command has seen before.
         """
         manifest = Manifest.read(folder.manifest)
         runs = manifest.wanted_runs()
@@ -292,119 +278,118 @@ class SweepProgress:
             folder=folder,
             site=manifest.site,
             labels={run: repeat_label(settings[name.setting], name.repeat) for run, name in names.items()},
-            remaining=Remaining(folder, configs),
+            remaining=RemainingTime(folder, configs),
             finished={block.name: block.runs for block in manifest.blocks},
             total=len(runs),
             done=len(runs),
-            first=first or FirstFailures(folder),
-            wanted_rate=manifest.options.analysis.rate,
+            first_failures=first_failures or FirstFailures(folder),
+            rate_metric=manifest.options.analysis.rate,
             overrides=manifest.overrides,
         )
-        progress._look_for_open_blocks()
+        progress._find_pending_blocks()
         earlier = [run for block in progress.finished.values() for run in block]
-        stood = list(readable_records(folder, earlier[-_MOST_EARLIER:]))
-        progress.remaining.add(stood)
-        progress.first.measured |= any(record.outcome is Outcome.measured for record in stood)
+        records = list(readable_records(folder, earlier[-_MAX_EARLIER_RUNS:]))
+        progress.remaining.add(records)
+        progress.first_failures.measured |= any(record.outcome is Outcome.measured for record in records)
         return progress
 
-    def _look_for_open_blocks(self) -> None:
-        opened = [block for block in self.finished if not self.folder.done(block).exists()]
-        for block in opened:
+    def _find_pending_blocks(self) -> None:
+        blocks = [block for block in self.finished if not self.folder.done(block).exists()]
+        for block in blocks:
             self.pending[block] = list(self.finished.pop(block))
-        runs = [run for block in opened for run in self.pending[block]]
+        runs = [run for block in blocks for run in self.pending[block]]
         records = list(readable_records(self.folder, runs))
-        stood = reusable_runs(records, self.folder, self.site) if runs else set()
+        settled = reusable_runs(records, self.folder, self.site) if runs else set()
         self.remaining.add(records)
-        self.first.measured |= any(record.run in stood and record.outcome is Outcome.measured for record in records)
-        self.before |= {run: _stamp(self.folder, run) for run in runs}
-        self.standing |= stood
-        self.done -= len(runs) - len(stood)
+        self.first_failures.measured |= any(
+            record.run in settled and record.outcome is Outcome.measured for record in records
+        )
+        self._stamps |= {run: file_stamp(self.folder.record(run)) for run in runs}
+        self.settled |= settled
+        self.done -= len(runs) - len(settled)
 
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Show a bar on a terminal for the length of the block; elsewhere plain lines are printed as runs end."""
+    @contextlib.contextmanager
+    def display(self) -> Iterator[None]:
+        """Show a progress bar on a terminal inside the with-block; elsewhere plain lines are printed as runs end."""
         if not self.console.is_terminal or not self.pending:
             yield
             return
-        with Bar(*_columns(self.console), console=self.console, transient=True) as self.bar:
+        with Progress(*_columns(self.console), console=self.console, transient=True) as self.bar:
             self.bar.add_task("starting", total=self.total, completed=self.done)
             yield
         self.bar = None
 
     def update(self) -> None:
-        """Look for new records, print each one's outcome, and refresh the line about the current run."""
-        self._look_for_open_blocks()
+        """Print the outcome of each new record, and refresh the line about the current run."""
+        self._find_pending_blocks()
         for block in list(self.pending):
-            stamps = {run: _stamp(self.folder, run) for run in self.pending[block]}
-            ended = [run for run, stamp in stamps.items() if stamp not in (0, self.before[run])]
+            stamps = {run: file_stamp(self.folder.record(run)) for run in self.pending[block]}
+            ended = [run for run, stamp in stamps.items() if stamp not in (None, self._stamps[run])]
             for run in ended:
-                self.before[run] = stamps[run]
-                self._tell(run)
+                self._stamps[run] = stamps[run]
+                self._report(run)
             if self.folder.done(block).exists() and not ended:
-                del self.pending[block]  # until then a run may be tried again; the rest was measured before
-                self._tell_of_the_rest()
+                del self.pending[block]  # until now a run might have been retried
+                if self.bar is None and self.new_records and (left := self._time_left()):
+                    self._print(left)
         if self.forecast is None and not self.remaining.timed:
-            self._foretell()
+            self._announce_slow_run()
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], completed=self.done, description=escaped(self._line()))
 
-    def signs(self) -> object:
-        """Return what differs from the last time whenever a run has moved or ended."""
+    def activity(self) -> object:
+        """Return a value that differs from the last one whenever a run has made progress or ended."""
         running = [hold.run for hold in self._holds() if hold.run]
-        return self.done, dict(self.before), {run: progress_signature(self.folder, run) for run in running}
+        return self.done, dict(self._stamps), {run: progress_signature(self.folder, run) for run in running}
 
-    def _tell(self, run: str) -> None:
-        self.done += run not in self.standing
-        self.standing.add(run)  # tried again it is told again, and not counted twice
+    def _print(self, text: str) -> None:
+        self.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
+
+    def _report(self, run: str) -> None:
+        self.done += run not in self.settled
+        self.settled.add(run)  # a retried run is reported again, but not counted twice
         record = record_or_none(self.folder, run)
         if record is None:
             return
-        self.fresh += 1
+        self.new_records += 1
         self.remaining.add([record])
-        self.first.look(record, by_run=len({Run.parse(name).setting for name in self.labels}) == 1)
-        rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.work]))
-        if record.outcome is Outcome.measured and rate is not None and rate.value is not None:
-            self.last = number(rate.value, rate.unit)
+        self.first_failures.add(record, by_run=len({Run.parse(name).setting for name in self.labels}) == 1)
+        measured = record.outcome is Outcome.measured
+        rate = record.metrics.get(compared_rate(self.rate_metric, [record.config.work]))
+        if measured and rate is not None and rate.value is not None:
+            self.last_result = number(rate.value, rate.unit)
         else:
-            self.last = str(record.outcome)
-        reason = "" if record.outcome is Outcome.measured else f": {record.reason}".splitlines()[0]
-        again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+            self.last_result = str(record.outcome)
+        reason = "" if measured else f": {record.reason}".splitlines()[0]
+        attempt = f" (attempt {record.attempt})" if record.attempt > 1 else ""
         doubts = ", ".join(doubt.code for doubt in record.doubts)
-        without = record.metrics.get("samples_per_second_without_stalls")
-        beside = f" ({number(without.value, '1/s')} without its stall)" if without and without.value else ""
-        text = f"{self.labels[run]}{again}  {self.last}{beside}{reason}{f'  doubts: {doubts}' if doubts else ''}"
+        unstalled = record.metrics.get("samples_per_second_without_stalls")
+        stall = f" ({number(unstalled.value, '1/s')} without its stall)" if unstalled and unstalled.value else ""
+        text = (
+            f"{self.labels[run]}{attempt}  {self.last_result}{stall}{reason}{f'  doubts: {doubts}' if doubts else ''}"
+        )
         if not record.outcome.settled and self.failure is None:
             self.failure = text
-        self.console.print(escaped(f"[{self.done}/{self.total}] {text}"), markup=False, highlight=False, soft_wrap=True)
+        self._print(f"[{self.done}/{self.total}] {text}")
 
-    def _foretell(self) -> None:
-        """Tell what the sweep's first run takes as soon as its steps show it, where that is long."""
-        for block in self.pending:
-            hold = read_lock(self.folder.lock(block))
-            if hold is None or hold.run is None:
-                continue
-            if (seconds := self.pace.look(hold.run, steps_done(self.folder, hold.run))) is None:
-                return
-            if (config := self.remaining.configs.get(Run.parse(hold.run).setting)) is None:
-                return
-            self.forecast = Forecast.of(config, config.measure, seconds)
-            if self.forecast.seconds > LONG_SECONDS:
-                options = measure_options(self.folder.home, self.overrides)
-                text = announcement(config, self.forecast, self.total - self.done, options)
-                self.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
+    def _announce_slow_run(self) -> None:
+        """Announce the duration of the sweep's first run once its steps show it, if it is long."""
+        run = next((hold.run for hold in self._holds() if hold.run), None)
+        if run is None or (seconds := self.pace.observe(run, steps_done(self.folder, run))) is None:
             return
-
-    def _tell_of_the_rest(self) -> None:
-        """Say after a block what is left, where no bar says so all the time."""
-        if self.bar is None and self.fresh and (left := self._eta()):
-            self.console.print(escaped(left), markup=False, highlight=False, soft_wrap=True)
+        if (config := self.remaining.configs.get(Run.parse(run).setting)) is None:
+            return
+        self.forecast = Forecast.of(config, config.measure, seconds)
+        if self.forecast.seconds > LONG_RUN_SECONDS:
+            options = measure_options(self.folder.home, self.overrides)
+            self._print(slow_run_notice(config, self.forecast, self.total - self.done, options))
 
     def _line(self) -> str:
-        parts = [self._now(), f"last {self.last}" if self.last else "", self._eta()]
-        return " | ".join(part for part in parts if part)
+        parts = [self._current(), f"last {self.last_result}" if self.last_result else "", self._time_left()]
+        return " | ".join(filter(None, parts))
 
-    def _now(self) -> str:
-        """Return what goes on: the run that is measured, or what is being prepared for it."""
+    def _current(self) -> str:
+        """Return the run that is being measured, or what the sweep waits for."""
         holds = list(self._holds())
         runs = [hold.run for hold in holds if hold.run]
         if runs:
@@ -412,55 +397,46 @@ class SweepProgress:
             return name if steps_done(self.folder, runs[0]) else f"starting {name}"
         if not self.pending:
             return "writing the report"
-        number = len(self.finished) + 1
-        block = f"block {number} of {len(self.finished) + len(self.pending)}"
+        block = f"block {len(self.finished) + 1} of {len(self.finished) + len(self.pending)}"
         if holds:
             return f"preparing {block}: libraries and data"
         if engine := engine_of(self.site):
-            return f"waiting for {engine.name} to begin {block}"
+            return f"waiting for {engine.name} to start {block}"
         return f"preparing {block}: Snakemake starts its executor"
 
     def _holds(self) -> Iterator[LockOwner]:
-        holds = (read_lock(self.folder.lock(block)) for block in self.pending)
-        return (hold for hold in holds if hold is not None)
+        return filter(None, (read_lock(self.folder.lock(block)) for block in self.pending))
 
-    def _eta(self) -> str:
+    def _time_left(self) -> str:
         return f"about {approximate_duration(seconds)} left" if (seconds := self.seconds_left()) else ""
 
     def seconds_left(self) -> float:
-        """Return the seconds until the last run ends, by what runs took, or by the first steps where that is more."""
-        left = {block: [run for run in runs if run not in self.standing] for block, runs in self.pending.items()}
+        """Return the seconds until the last run ends, by the durations of runs or the forecast, whichever is more."""
+        left = {block: [run for run in runs if run not in self.settled] for block, runs in self.pending.items()}
         runs = [run for block in left.values() for run in block]
         holds = [hold for hold in self._holds() if hold.run in runs]
         waiting = max(0, sum(map(bool, left.values())) - len(holds))
-        seconds = self.remaining.seconds(runs, waiting) - sum(map(self._spent, holds))
+        seconds = self.remaining.seconds(runs, waiting) - sum(map(self._elapsed, holds))
         if self.forecast is not None and not self.remaining.timed:
             seconds = max(seconds, len(runs) * self.forecast.seconds)
-        return seconds / max(1, len(holds))  # jobs on a cluster run side by side
+        return seconds / max(1, len(holds))  # jobs on a cluster run in parallel
 
-    def _spent(self, hold: LockOwner) -> float:
-        """Return the seconds that the holder's run has taken, at most those that it is expected to take."""
+    def _elapsed(self, hold: LockOwner) -> float:
+        """Return the seconds since the start of the current run, at most its expected duration."""
         if hold.run is None or hold.run_since is None:
             return 0.0
-        since = time.time() - datetime.fromisoformat(hold.run_since).timestamp()
-        return min(max(0.0, since), self.remaining.seconds([hold.run], 0))
+        elapsed = time.time() - datetime.fromisoformat(hold.run_since).timestamp()
+        return min(max(0.0, elapsed), self.remaining.seconds([hold.run], 0))
 
 
 def _label(setting: PlannedSetting, config: SettingConfig | None) -> str:
-    """Return a setting's label with its kind and number of devices, swept or not."""
+    """Return a setting's label with its accelerator and devices, even if they are not swept."""
     devices = {} if config is None else {"accelerator": config.accelerator, "devices": config.devices}
     return label({**devices, **setting.axes})
 
 
-def _columns(shown: Console) -> tuple[ProgressColumn, ...]:
-    """Return the columns of the bar. The words take a second line where there is no room, and the bar gives way."""
-    words = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold", ratio=1))
-    counts = (MofNCompleteColumn(), TimeElapsedColumn(), words)
-    return (BarColumn(), *counts) if shown.width >= WIDE else counts
-
-
-def _stamp(folder: SweepFolder, run: str) -> int:
-    try:
-        return folder.record(run).stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
+def _columns(console: Console) -> tuple[ProgressColumn, ...]:
+    """Return the columns of the progress bar. On a narrow terminal the text wraps and there is no bar."""
+    text = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold", ratio=1))
+    columns = (MofNCompleteColumn(), TimeElapsedColumn(), text)
+    return (BarColumn(), *columns) if console.width >= WIDE else columns

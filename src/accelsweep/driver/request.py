@@ -1,4 +1,4 @@
-"""What a command that measures was asked for: overrides, options, and what the command of a feature adds."""
+"""The arguments of a command that measures: overrides, options, and what the command of a feature adds."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 class Extension(Frozen):
     """What the command of a feature adds to a request (`registry.Feature.request`).
 
-    `command` is its name, a field with one value. It is stored with the request where a driver runs in the background.
+    `command` is its name, a field with one value. It is stored with the request of a driver in the background.
     """
 
     command: str
 
     @property
-    def words(self) -> list[str]:
-        """The arguments and options of its own, as they are typed."""
+    def arguments(self) -> list[str]:
+        """Its own arguments and options on the command line."""
         return []
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes of a cluster that it measures, as soon as they are known."""
+        """The nodes of a cluster that it measures, once they are known."""
         return ()
 
     @property
     def folder(self) -> str | None:
-        """The folder below `sweeps/` of a command that plans several sweeps by itself, None for one that plans one."""
+        """The folder below `sweeps/` of a command that plans several sweeps itself, None for one that plans one."""
         return None
 
     def resolved(self, home: Path, request: Request) -> Request:
-        """Return the request with all that a later driver must not decide anew. Raises InputError for wrong ones."""
+        """Return the request with everything that a later driver must not decide again. Raises InputError."""
         del home
         return request
 
@@ -59,24 +59,24 @@ class Extension(Frozen):
         return make()
 
     def run(self, home: Path, request: Request) -> int:
-        """Do what the command does in a terminal; return its exit code."""
+        """Run the command as in a terminal; return its exit code."""
         raise NotImplementedError
 
 
-def _read_extension(written: Any) -> Any:
-    if not isinstance(written, Mapping):
-        return written
+def _read_extension(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
     for model in registry.loaded("request"):
-        if model.model_fields["command"].default == written.get("command"):
-            return model.model_validate(written)
-    raise ValueError(f"no feature has the command {written.get('command')!r}")
+        if model.model_fields["command"].default == value.get("command"):
+            return model.model_validate(value)
+    raise ValueError(f"no feature has the command {value.get('command')!r}")
 
 
 @dataclass(frozen=True)
 class Request:
     """The arguments of a command that measures.
 
-    `features` are the options that features add to such commands (`registry.RunOption`), by their names.
+    `features` are the values of the options that features add (`registry.RunOption`), by name.
     """
 
     overrides: tuple[str, ...] = ()
@@ -93,40 +93,36 @@ class Request:
     extension: Annotated[SerializeAsAny[Extension] | None, BeforeValidator(_read_extension)] = None
 
     @property
-    def command(self) -> str:
-        """The command whose arguments these are."""
-        return self.extension.command if self.extension else "run"
-
-    @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes of a cluster that the command measures, as soon as they are known."""
+        """The nodes of a cluster that the command measures, once they are known."""
         return self.extension.nodes if self.extension else ()
 
-    def again(self) -> str:
-        """Return the command that resumes this sweep; added repeats are in the plan already.
+    def resume_command(self) -> str:
+        """Return the command that resumes this sweep. Secrets in addresses are masked.
 
-        Addresses are masked where they hold secrets.
+        It leaves out `--add-repeats`: these are in the plan already.
         """
-        store = None if self.tracking_uri is None else masked(self.tracking_uri)
-        profile = self.profile if self.profile != "local" else None
-        options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": store, "--profile": profile}
-        given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
-        given += [word for word, asked in _FLAGS if getattr(self, asked)]
+        options = {
+            "--name": self.name,
+            "--jobs": self.jobs,
+            "--tracking-uri": None if self.tracking_uri is None else masked(self.tracking_uri),
+            "--profile": None if self.profile == "local" else self.profile,
+        }
+        words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+        words += ["--until-decided"] if self.until_decided else []
+        words += ["--keep-going"] if self.keep_going else []
         for option in registry.run_options():
             if option.repeated is not None and (value := self.features.get(option.name)):
-                given += registry.load(option.repeated)(value)
-        own = self.extension.words if self.extension else []
-        return shlex.join(["accelsweep", self.command, *own, *self.overrides, *given])
+                words += registry.load(option.repeated)(value)
+        command = [self.extension.command, *self.extension.arguments] if self.extension else ["run"]
+        return shlex.join(["accelsweep", *command, *self.overrides, *words])
 
     @property
     def budget_seconds(self) -> float | None:
-        """The seconds in `90s`, `30m`, `2h` or a bare number of seconds; None without a budget. Raises InputError."""
+        """The time budget, from `90s`, `30m`, `2h` or a number of seconds; None without one. Raises InputError."""
         if self.time_budget is None:
             return None
         seconds = parse_duration(self.time_budget, {"": 1, "s": 1, "m": 60, "h": 3600})
         if seconds is None:
             raise InputError(f"--time-budget {self.time_budget!r} is not a time: write 90s, 30m or 2h")
         return seconds
-
-
-_FLAGS = (("--until-decided", "until_decided"), ("--keep-going", "keep_going"))

@@ -1,4 +1,4 @@
-"""A sweep carried out: planned, its blocks run by Snakemake and followed, copied to MLflow, and its results printed."""
+"""Runs a sweep: plans it, lets Snakemake measure its blocks, publishes it to MLflow, and prints the results."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from accelsweep import registry
-from accelsweep.driver.adaptive_repeats import plan_after_look, plan_after_pilot, refuse_short_budget
-from accelsweep.driver.auto_batch_size import planned_after_searches, tell_of_batches, tell_of_searches
-from accelsweep.driver.background_processes import fork_server, own_temporary_folder
+from accelsweep.devices import linux
+from accelsweep.driver.adaptive_repeats import plan_after_interim_analysis, plan_after_pilot, refuse_short_budget
+from accelsweep.driver.auto_batch_size import announce_searches, plan_or_searches, report_searches
+from accelsweep.driver.background_processes import fork_server, sweep_temporary_folder
 from accelsweep.driver.console import drop_output, say, warn
 from accelsweep.driver.finalize import print_results
-from accelsweep.driver.job_queue import Queue, refuse_before_submission, settle_old_jobs
-from accelsweep.driver.plan_preview import planned, show_plan
+from accelsweep.driver.job_queue import JobQueue, check_jobs_accepted, wait_for_earlier_jobs
+from accelsweep.driver.plan_preview import requested_plan, show_plan
 from accelsweep.driver.progress_display import SweepProgress
 from accelsweep.driver.request import Request
-from accelsweep.driver.snakefile_functions import check_profile, executor_of, find_profile
-from accelsweep.driver.snakemake_process import Driving, why_snakemake_ended
-from accelsweep.driver.sweep_lock import held, make_ready, refuse_narrow_limits
-from accelsweep.driver.up_to_date import forget_altered_report, note_standing, stands
-from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError
+from accelsweep.driver.snakefile_functions import check_profile, profile_executor
+from accelsweep.driver.snakemake_process import SnakemakeRunner, why_snakemake_ended
+from accelsweep.driver.sweep_lock import clear_leftovers, lock_sweep
+from accelsweep.driver.up_to_date import is_up_to_date, mark_up_to_date, remove_altered_report
+from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, InputError
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
@@ -33,50 +34,49 @@ from accelsweep.schedulers.protocol import refuse_without
 from accelsweep.schedulers.select import engine_behind, engine_of
 
 if TYPE_CHECKING:
-    from accelsweep.planning.checked_grid import Unsearched
     from accelsweep.planning.plan import Plan
 
 
 class Listener(Protocol):
-    """A part of a feature that follows a command; `folder` is set once the sweep's name is known."""
+    """A feature's observer of a command; `folder` is set once the sweep's name is known."""
 
     folder: SweepFolder | None
 
     def progressed(self, progress: SweepProgress) -> None:
-        """Note the present progress; called often."""
+        """Handle the current progress; called often."""
 
     def ended(self, code: int) -> None:
-        """Note the end of a command that exits with `code`."""
+        """Handle the end of a command that exits with `code`."""
 
     def failed(self, error: BaseException) -> None:
-        """Note the error or interruption that ended the command."""
+        """Handle the error or interruption that ended the command."""
 
 
 class Listeners:
-    """All listeners to one command."""
+    """All listeners of one command."""
 
     def __init__(self, request: Request, folder: SweepFolder | None = None) -> None:
-        """Raises InputError where an option of the request cannot be followed."""
+        """Raises InputError for an invalid option of a listener."""
         self._all: list[Listener] = [make(request, folder) for make in registry.loaded("listener")]
 
-    def follow(self, folder: SweepFolder) -> None:
-        """Tell all of them the sweep's folder."""
+    def set_folder(self, folder: SweepFolder) -> None:
+        """Set the sweep's folder."""
         for listener in self._all:
             listener.folder = folder
 
     def progressed(self, progress: SweepProgress) -> None:
-        """Pass the present progress on."""
+        """Report the current progress."""
         for listener in self._all:
             listener.progressed(progress)
 
     def ended(self, code: int) -> None:
-        """Pass the end of the command on."""
+        """Report the end of the command."""
         for listener in self._all:
             listener.ended(code)
 
     @contextlib.contextmanager
-    def told_of_failure(self) -> Iterator[None]:
-        """Tell all of them of an error or an interruption that leaves the block."""
+    def report_failure(self) -> Iterator[None]:
+        """Report any error or interruption that leaves the with-block."""
         try:
             yield
         except BaseException as error:
@@ -86,195 +86,184 @@ class Listeners:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The end of `run`: the sweep's name, and 0 if every planned run is settled, 1 if not, 130 if interrupted."""
+class SweepExit:
+    """The end of a command on `sweep`. `code` is 0 if every planned run is settled, 1 if not, 130 if interrupted."""
 
     sweep: str
     code: int
 
 
-# A planned sweep measured by its head: the plan is written, and Snakemake driven through it and what it grows by.
+def run_sweep(home: Path, request: Request) -> SweepExit:
+    """Run the requested sweep to its report."""
+    check_request(request)
+    listeners = Listeners(request, SweepFolder(home, request.name) if request.name is not None else None)
+    with listeners.report_failure():
+        try:
+            result = _run(home, request, listeners)
+        except BrokenPipeError:
+            drop_output()
+            raise AccelsweepError(
+                "nobody reads the output of this command any more (its pipe was closed, as by `| head`), so it ended. "
+                f"What was measured is kept. Resume with output to a file: {request.resume_command()} > sweep.txt 2>&1"
+            ) from None
+    listeners.ended(result.code)
+    return result
 
 
-def measured(
+def _run(home: Path, request: Request, listeners: Listeners) -> SweepExit:
+    budget_seconds, start = request.budget_seconds, time.monotonic()
+    plan = plan_or_searches(home, partial(requested_plan, home, request))
+    if isinstance(plan, tuple):
+        unsearched, searches = plan
+        announce_searches(unsearched, searches)
+        code = _check_and_measure(home, request, searches, budget_seconds, listeners)
+        report_searches(home, unsearched)
+        plan = plan_or_searches(home, partial(requested_plan, home, request))
+        if isinstance(plan, tuple):
+            resume = request.resume_command()
+            say(f"{unsearched.sweep} is not planned yet, because searches are left. Resume with: {resume}")
+            return SweepExit(unsearched.sweep, code or EXIT_INCOMPLETE)
+        budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + start)
+    folder = SweepFolder(home, plan.manifest.sweep)
+    code = _check_and_measure(home, request, plan, budget_seconds, listeners)
+    if code == EXIT_INTERRUPTED:
+        say(f"\ninterrupted; every finished run is kept. Resume with: {request.resume_command()}")
+    else:
+        code = _conclude(folder, request.tracking_uri, code)
+    return SweepExit(folder.name, code)
+
+
+def _check_and_measure(
+    home: Path, request: Request, plan: Plan, budget_seconds: float | None, listeners: Listeners
+) -> int:
+    folder = SweepFolder(home, plan.manifest.sweep)
+    listeners.set_folder(folder)
+    check_and_show_plan(home, request, plan, budget_seconds)
+    return measure_sweep(folder, request, plan, budget_seconds, listeners)
+
+
+def measure_sweep(
     folder: SweepFolder, request: Request, plan: Plan, budget_seconds: float | None, listeners: Listeners
 ) -> int:
-    """Run Snakemake until every planned run was tried; return its exit code."""
+    """Write the plan and run Snakemake until every run, also of later extensions, was tried; return its exit code."""
     from accelsweep.planning.plan import write_plan
 
     home, site = folder.home, plan.manifest.site
-    with held(folder, cancel_old=request.cancel_old) as head, own_temporary_folder(folder, site) as temporary:
+    with lock_sweep(folder, cancel_old=request.cancel_old) as lock, sweep_temporary_folder(folder, site) as temporary:
         if temporary is not None and temporary.parent != Path(tempfile.gettempdir()):
             say(f"TMPDIR is too long for sockets: temporary files go to {temporary}")
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
 
-        def watch(progress: SweepProgress) -> None:
-            head.heartbeat()
+        def on_progress(progress: SweepProgress) -> None:
+            lock.heartbeat()
             listeners.progressed(progress)
 
-        queue = Queue(folder, engine_of(site), say, plan.manifest.options.limits.queue_minutes)
-        driving = Driving(
+        queue = None
+        if engine := engine_of(site):
+            queue = JobQueue(folder, engine, say, plan.manifest.options.limits.queue_minutes)
+            _wait_for_earlier_jobs(queue, on_progress, lock.heartbeat, cancel=request.cancel_old, deadline=deadline)
+        runner = SnakemakeRunner(
             folder,
             queue,
             request.profile,
             request.jobs,
             request.tracking_uri,
             deadline,
-            watch,
+            on_progress,
             temporary,
             request.keep_going,
         )
-        _settle(queue, watch, head.heartbeat, cancel=request.cancel_old, deadline=deadline)
-        write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
-        make_ready(folder, warn)
-        forget_altered_report(folder)
-        whole = stands(folder, request.tracking_uri)
-        with contextlib.nullcontext() if whole else fork_server(home, folder.fork_server_log, [plan]):
-            code = EXIT_OK if whole else driving.drive(plan)
-            while not driving.ended_early and (further := _further(folder, request, plan, code, deadline)):
-                plan = further
+        write_plan(home, plan)  # not before: the plan of a running sweep belongs to its driver
+        clear_leftovers(folder, warn)
+        remove_altered_report(folder)
+        up_to_date = is_up_to_date(folder, request.tracking_uri)
+        with contextlib.nullcontext() if up_to_date else fork_server(home, folder.fork_server_log, [plan]):
+            code = EXIT_OK if up_to_date else runner.run(plan)
+            while not runner.abort_reason and (extended := _extended_plan(folder, request, plan, code, deadline)):
+                plan = extended
                 show_plan(home, plan)
                 write_plan(home, plan)
-                code = driving.drive(plan)
+                code = runner.run(plan)
     if code == EXIT_OK:
-        note_standing(folder)
+        mark_up_to_date(folder)
     return code
 
 
-def _settle(
-    queue: Queue,
-    watch: Callable[[SweepProgress], None],
+def _wait_for_earlier_jobs(
+    queue: JobQueue,
+    on_progress: Callable[[SweepProgress], None],
     beat: Callable[[], None],
     *,
     cancel: bool,
     deadline: float | None,
 ) -> None:
-    """Wait for the jobs of an earlier head, or cancel them, and show the progress of its plan meanwhile."""
+    """Wait for the jobs of an earlier driver, or cancel them, and show the progress of its plan meanwhile."""
 
     @cache
-    def earlier() -> SweepProgress | None:
-        with contextlib.suppress(OSError, AccelsweepError):  # no plan of ours
+    def earlier_progress() -> SweepProgress | None:
+        with contextlib.suppress(OSError, AccelsweepError):  # there is no readable plan
             return SweepProgress.begin(queue.folder)
         return None
 
-    def look() -> None:
+    def on_poll() -> None:
         beat()
-        if (progress := earlier()) is not None:
+        if (progress := earlier_progress()) is not None:
             progress.update()
-            watch(progress)
+            on_progress(progress)
 
-    settle_old_jobs(queue, cancel=cancel, watch=look, deadline=deadline)
+    wait_for_earlier_jobs(queue, cancel=cancel, on_poll=on_poll, deadline=deadline)
 
 
-def _further(folder: SweepFolder, request: Request, plan: Plan, code: int, deadline: float | None) -> Plan | None:
-    """Return the plan with the blocks that `repeats: auto` adds; None after an interruption or a spent budget."""
+def _extended_plan(folder: SweepFolder, request: Request, plan: Plan, code: int, deadline: float | None) -> Plan | None:
+    """Return the plan with blocks added by `repeats: auto` or `--until-decided`; None if there are none to measure."""
     if code == EXIT_INTERRUPTED or folder.stop.exists():
         return None
-    left = None if deadline is None else deadline - time.monotonic()
-    after = plan_after_look if request.until_decided else plan_after_pilot
-    return after(folder.home, plan, request.overrides, request.name, left)
+    seconds_left = None if deadline is None else deadline - time.monotonic()
+    extend = plan_after_interim_analysis if request.until_decided else plan_after_pilot
+    return extend(folder.home, plan, request.overrides, request.name, seconds_left)
 
 
-def carried_out(home: Path, request: Request) -> Ended:
-    """Run the sweep to its report; return how that ended."""
-    named = SweepFolder(home, request.name) if request.name is not None else None
-    check_request(request)
-    listeners = Listeners(request, named)
-    with listeners.told_of_failure():
-        try:
-            ended = _carried_out(home, request, listeners)
-        except BrokenPipeError:
-            drop_output()
-            raise AccelsweepError(
-                "nobody reads the output of this command any more (its pipe was closed, as by `| head`), so it ended. "
-                f"What was measured is kept. Go on, into a file: {request.again()} > sweep.txt 2>&1"
-            ) from None
-    listeners.ended(ended.code)
-    return ended
+def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
+    """Print the results, and last why Snakemake ended with a non-zero `code`; return the exit code."""
+    log = folder.snakemake_log
+    why = f"{why_snakemake_ended(log, code)}; {log.relative_to(folder.home)} has more. The same command resumes"
+    if not (folder.findings.is_file() and folder.page.is_file()):
+        warn(f"no report was written, because Snakemake failed: {why}")
+        return EXIT_INCOMPLETE
+    summary = print_results(folder, tracking_uri)
+    if code and not summary.explained:
+        warn(f"Snakemake ended early: {why}")
+    return EXIT_INCOMPLETE if summary.unsettled or code or not summary.published else EXIT_OK
 
 
-def _carried_out(home: Path, request: Request, listeners: Listeners) -> Ended:
-    budget_seconds, began = request.budget_seconds, time.monotonic()
-    plan = planned_after_searches(home, partial(planned, home, request))
-    if isinstance(plan, tuple):
-        wanted, first = plan
-        code = _searched(home, request, wanted, first, budget_seconds, listeners)
-        plan = planned_after_searches(home, partial(planned, home, request))
-        if isinstance(plan, tuple):
-            say(f"{wanted.sweep} is not planned yet, because searches are left. Resume with: {request.again()}")
-            return Ended(wanted.sweep, code or EXIT_INCOMPLETE)
-        budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + began)
-    folder = SweepFolder(home, plan.manifest.sweep)
-    listeners.follow(folder)
-    refuse_misfits(request, plan)
-    refuse_short_budget(home, plan, budget_seconds)
-    show_plan(home, plan)
-    refuse_untaken_jobs(home, plan)
-    code = measured(folder, request, plan, budget_seconds, listeners)
-    if code == EXIT_INTERRUPTED:
-        say(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
-    else:
-        code = _conclude(folder, request.tracking_uri, code)
-    return Ended(folder.name, code)
-
-
-def found_by(home: Path, ended: Ended) -> tuple[Findings, Manifest] | None:
-    """Return the findings of a sweep that ended so, and its plan; None where no new ones were made, and it said why."""
-    folder = SweepFolder(home, ended.sweep)
-    if ended.code == EXIT_INTERRUPTED or not folder.findings.is_file():
+def new_findings(home: Path, result: SweepExit) -> tuple[Findings, Manifest] | None:
+    """Return the findings and the plan of a command's sweep; None if it has made no new ones, and has said why."""
+    folder = SweepFolder(home, result.sweep)
+    if result.code == EXIT_INTERRUPTED or not folder.findings.is_file():
         return None
     findings, manifest = Findings.read(folder.findings), Manifest.read(folder.manifest)
     return (findings, manifest) if findings.revision == manifest.revision else None
 
 
 def check_request(request: Request) -> None:
-    """Raise InputError for a profile that cannot be used here."""
-    if engine := engine_behind(executor_of(find_profile(request.profile))):
+    """Raise InputError if the profile submits to a scheduler that this machine lacks."""
+    if engine := engine_behind(profile_executor(request.profile)):
         refuse_without(engine, f"--profile {request.profile}")
 
 
-def refuse_misfits(request: Request, plan: Plan) -> None:
-    """Raise an error where the site cannot be driven with the profile that was given, or not from here.
+def check_and_show_plan(home: Path, request: Request, plan: Plan, budget_seconds: float | None) -> None:
+    """Print a plan. Raise InputError if it cannot run from here.
 
-    A shell whose limits let no sweep run is refused, too.
+    That is if this shell's limits or the time budget are too low, if the site does not fit the profile or this machine,
+    or if the scheduler would refuse the job of a remaining block.
     """
-    refuse_narrow_limits()
-    site = plan.manifest.site
-    check_profile(find_profile(request.profile), site)
-    if engine := engine_of(site):
-        refuse_without(engine, f"the site '{site.name}'")
-
-
-def refuse_untaken_jobs(home: Path, plan: Plan) -> None:
-    """Raise InputError where the site's engine would refuse a job of a block that is left to measure."""
+    if limits := list(linux.insufficient_limits()):
+        raise InputError("; ".join(limits))
     folder, manifest = SweepFolder(home, plan.manifest.sweep), plan.manifest
+    check_profile(request.profile, manifest.site)
+    if engine := engine_of(manifest.site):
+        refuse_without(engine, f"the site '{manifest.site.name}'")
+    refuse_short_budget(home, plan, budget_seconds)
+    show_plan(home, plan)
     left = [block.resources for block in manifest.blocks if not folder.done(block.name).exists()]
-    refuse_before_submission(manifest.site, left, warn)
-
-
-def _searched(
-    home: Path, request: Request, wanted: Unsearched, first: Plan, budget_seconds: float | None, listeners: Listeners
-) -> int:
-    """Run the searches for automatic batches, a sweep of their own; return Snakemake's exit code."""
-    folder = SweepFolder(home, first.manifest.sweep)
-    listeners.follow(folder)
-    refuse_misfits(request, first)
-    tell_of_searches(wanted, first)
-    show_plan(home, first)
-    refuse_untaken_jobs(home, first)
-    code = measured(folder, request, first, budget_seconds, listeners)
-    tell_of_batches(home, wanted)
-    return code
-
-
-def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
-    """Print the results, and say last what went wrong where Snakemake ended with `code`; return the exit code."""
-    log = folder.snakemake_log
-    why = f"{why_snakemake_ended(log, code)}; {log.relative_to(folder.home)} has more. The same command goes on"
-    if not (folder.findings.is_file() and folder.page.is_file()):
-        warn(f"no report was written, because Snakemake failed: {why}")
-        return EXIT_INCOMPLETE
-    told = print_results(folder, tracking_uri)
-    if code and not told.explained:
-        warn(f"Snakemake ended early: {why}")
-    return EXIT_INCOMPLETE if told.unsettled or code or not told.copied else EXIT_OK
+    check_jobs_accepted(manifest.site, left, warn)

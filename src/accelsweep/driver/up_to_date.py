@@ -1,7 +1,7 @@
-"""A finished sweep that stands as it is: Snakemake, which takes seconds to find that out, need not be asked.
+"""Finds out whether a sweep is up to date without Snakemake, which takes seconds.
 
-When Snakemake has made everything, a digest is noted of what it made it from, by which code, and of what it made. The
-same digest, and records that are true, tell the next command that nothing is left to make.
+Once Snakemake has made everything, a digest of its inputs, its outputs and our code is stored. If the next command
+computes the same digest and the records are still valid, there is nothing to do.
 """
 
 from __future__ import annotations
@@ -24,70 +24,60 @@ from accelsweep.report.captions import CAPTIONS
 from accelsweep.tracking.published_state import up_to_date
 
 
-class Standing(Document):
-    """The digest of a sweep that Snakemake had nothing left to do for."""
+class CompletedState(Document):
+    """The digest of a complete sweep, and the checksum of each file of its report by name."""
 
     kind: ClassVar[str] = "standing"
 
     digest: str
+    report: dict[str, str]
 
 
-class Drawn(Document):
-    """The checksum of each file of the report, by its name."""
-
-    kind: ClassVar[str] = "drawn"
-
-    files: dict[str, str]
-
-
-def note_standing(folder: SweepFolder) -> None:
-    """Note that Snakemake has made everything, if it has."""
+def mark_up_to_date(folder: SweepFolder) -> None:
+    """Store the state of the sweep, if Snakemake has made everything."""
     with contextlib.suppress(FileNotFoundError):
-        Standing(digest=_digest(Sweep(folder, Manifest.read(folder.manifest)))).write(folder.standing)
-        drawn = [path for path in folder.report.iterdir() if path.suffix in REPORT_SUFFIXES and path.is_file()]
-        Drawn(files={path.name: sha256_file(path) for path in drawn}).write(folder.drawn)
+        digest = _digest(folder)
+        files = [path for path in folder.report.iterdir() if path.suffix in REPORT_SUFFIXES and path.is_file()]
+        CompletedState(digest=digest, report={path.name: sha256_file(path) for path in files}).write(folder.standing)
 
 
-def forget_altered_report(folder: SweepFolder) -> None:
-    """Remove the report's page where a file of the report is missing or altered, so that Snakemake makes all anew.
+def remove_altered_report(folder: SweepFolder) -> None:
+    """Remove the report's page if a file of the report is missing or altered, so that Snakemake makes the report again.
 
-    Snakemake would keep them: it asks for the page and the pictures alone, and not what is in them.
+    Snakemake itself only compares modification times of the page and the figures.
     """
+
+    def altered(path: Path, checksum: str) -> bool:
+        try:
+            return sha256_file(path) != checksum
+        except (FileNotFoundError, DamagedFile):
+            return True
+
     with contextlib.suppress(FileNotFoundError, DamagedFile):
-        noted = Drawn.read(folder.drawn).files
-        if any(_altered(folder.report / name, digest) for name, digest in noted.items()):
+        checksums = CompletedState.read(folder.standing).report
+        if any(altered(folder.report / name, checksum) for name, checksum in checksums.items()):
             remove(folder.page)
 
 
-def _altered(path: Path, digest: str) -> bool:
-    try:
-        return sha256_file(path) != digest
-    except (FileNotFoundError, DamagedFile):
-        return True
+def is_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
+    """Return whether nothing has changed since the sweep was complete, and the MLflow store has it all.
 
-
-def stands(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
-    """Return whether nothing has changed since everything was made, and whether the store of MLflow has it all.
-
-    Each record must be true and still count here.
+    Each record must be valid and still count under the present conditions.
     """
     try:
-        noted = Standing.read(folder.standing).digest
-        sweep = Sweep(folder, Manifest.read(folder.manifest))
-        if noted != _digest(sweep) or not up_to_date(folder, tracking_uri):
+        if CompletedState.read(folder.standing).digest != _digest(folder) or not up_to_date(folder, tracking_uri):
             return False
     except (FileNotFoundError, DamagedFile):
         return False
-    found = audit(folder, check_conditions=True)
-    return not (found.reopened or found.damaged or found.unsettled)
+    result = audit(folder, check_conditions=True)
+    return not (result.reopened or result.damaged or result.unsettled)
 
 
-def _digest(sweep: Sweep) -> str:
+def _digest(folder: SweepFolder) -> str:
     """Return the digest of inputs, outputs and code. Raises FileNotFoundError if one is missing."""
-    folder, root = sweep.folder, shipped_root()
-    pictures = [folder.report / f"{name}.svg" for name in CAPTIONS]
+    sweep, root = Sweep(folder, Manifest.read(folder.manifest)), shipped_root()
+    figures = [folder.report / f"{name}.svg" for name in CAPTIONS]
     rules = sorted([root / "Snakefile", *(root / "workflows").rglob("*.*")])
-    made = [*(folder.done(block.name) for block in sweep.manifest.blocks), folder.page, *pictures]
-    files = [folder.manifest, folder.records, folder.findings, *made, *rules]
-    code = [sweep.software, code_digest()]
-    return sha256_text(canonical_json([*code, *map(sha256_file, files)]))
+    done = [folder.done(block.name) for block in sweep.manifest.blocks]
+    files = [folder.manifest, folder.records, folder.findings, *done, folder.page, *figures, *rules]
+    return sha256_text(canonical_json([sweep.software_digest, code_digest(), *map(sha256_file, files)]))

@@ -230,13 +230,8 @@ class SweepFolder:
 
     @property
     def standing(self) -> Path:
-        """The digest of Snakemake's outputs when all were complete (`driver.up_to_date`)."""
+        """The digest of a complete sweep, and the checksums of its report's files (`driver.up_to_date`)."""
         return self.root / "standing.json"
-
-    @property
-    def drawn(self) -> Path:
-        """The checksums of the report's files when all were complete (`driver.up_to_date`)."""
-        return self.root / "drawn.json"
 
     @property
     def snakemake_log(self) -> Path:

@@ -60,22 +60,22 @@ class Remedy(NamedTuple):
     """A command that a stuck job needs, with a message for the user."""
 
     command: tuple[str, ...]
-    said: str
+    message: str
 
 
 class JobOffer(NamedTuple):
     """Whether a scheduler would accept a job, its message, and the `command` that asks.
 
-    A refusal has the `keys` of the site's job settings that it is about, where they are known. `passing` refusals are
-    temporary: the scheduler did not answer, or its limit on queued jobs is reached. `nodes` is where an accepted job
-    would start, if the scheduler says so.
+    A refusal has the `keys` of the site's job settings that it is about, where they are known. `temporary` refusals
+    pass: the scheduler did not answer, or its limit on queued jobs is reached. `nodes` is where an accepted job would
+    start, if the scheduler says so.
     """
 
-    taken: bool
-    said: str
+    accepted: bool
+    message: str
     command: str
     keys: tuple[str, ...] = ()
-    passing: bool = False
+    temporary: bool = False
     nodes: str = ""
 
 

@@ -218,18 +218,18 @@ _ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQU
 
 def offer(options: str) -> JobOffer:
     """Return whether Slurm would accept a job with these sbatch `options`, with its own message."""
-    taken, words = answered("sbatch", "--test-only", *shlex.split(options), "--wrap=true")
+    accepted, output = answered("sbatch", "--test-only", *shlex.split(options), "--wrap=true")
     command = f"sbatch --test-only {options} --wrap=true"
-    if taken:
-        starts = _STARTS.search(" ".join(words.split()))
-        said = (
-            f"Slurm would accept it, and start it at {starts[1]} on {starts[2]}" if starts else " ".join(words.split())
-        )
-        return JobOffer(taken, said, command, nodes=starts[2] if starts else "")
-    said = "; ".join(
-        dict.fromkeys(" ".join(line.split()) for line in _REFUSAL_PREFIX.sub("", words).splitlines() if line.strip())
-    )
-    return JobOffer(taken, said, command, keys_for(said), passing=queue_limit(said) is not None or is_unreachable(said))
+    if accepted:
+        message = " ".join(output.split())
+        if (starts := _STARTS.search(message)) is None:
+            return JobOffer(accepted, message, command)
+        message = f"Slurm would accept it, and start it at {starts[1]} on {starts[2]}"
+        return JobOffer(accepted, message, command, nodes=starts[2])
+    lines = (" ".join(line.split()) for line in _REFUSAL_PREFIX.sub("", output).splitlines() if line.strip())
+    message = "; ".join(dict.fromkeys(lines))
+    temporary = queue_limit(message) is not None or is_unreachable(message)
+    return JobOffer(accepted, message, command, keys_for(message), temporary)
 
 
 _SINFO_FORMAT = "%N|%P|%a|%T|%E"
@@ -334,7 +334,7 @@ def refuse_unknown_partition(needs: Resources, slurm: Slurm) -> None:
 def _refused(node: str, needs: Resources, slurm: Slurm) -> str | None:
     """Return Slurm's reason for not sending a block to this node; None if it would, even if only later."""
     offered = offer(sbatch_options(needs.model_copy(update={"node": node}), slurm))
-    return None if offered.taken or offered.passing else offered.said
+    return None if offered.accepted or offered.temporary else offered.message
 
 
 def _node_rows() -> list[NodeRow]:
@@ -643,7 +643,7 @@ class SlurmEngine:
         """Return what the user can do about this reason."""
         if self.never_starts(reason):
             keys = " or ".join(f"site.slurm.{key}" for key in keys_for(reason)) or "the site file"
-            return f"no waiting ends {reason}: change {keys}. If it stands at the next look, the block is left out"
+            return f"{reason} does not end by waiting: change {keys}. If it persists, the block is skipped"
         return advice(reason)
 
     def job_end(self, paragraph: str, home: Path) -> JobEnd | None:

@@ -188,8 +188,8 @@ def refusals(partitions: Iterable[str], allowed: Sequence[Association]) -> dict[
     for partition in partitions:
         with contextlib.suppress(AccelsweepError):
             offered = offer(f"{account}--partition={shlex.quote(partition)} --time=10")
-            if not offered.taken and not offered.passing:
-                messages[partition] = offered.said
+            if not offered.accepted and not offered.temporary:
+                messages[partition] = offered.message
     return messages
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 from scene import working_in
 
-from accelsweep.driver.finalize import finished_files
+from accelsweep.driver.finalize import finalize
 from accelsweep.errors import EXIT_INTERRUPTED, DamagedFile
 from accelsweep.executor.result_reuse import audit
 from accelsweep.files import sha256_file
@@ -23,7 +23,7 @@ from accelsweep.records.run_record import steps_damage
 from accelsweep.results import Outcome
 
 REMEDY = re.compile(
-    r"the same command (?:goes on|tries|measures|fills|completes)|give the same command again"
+    r"the same command (?:goes on|resumes|tries|measures|fills|completes)|give the same command again"
     r"|(?:^|[\s`])accelsweep (?:run|status|runs|retry|clean|report|publish|import|export|plan|doctor)\b"
     r"|(?:^|[\s`(])--[a-z]{2}"
     r"|\b(?:limits|site|measure|analysis)\.[a-z]\w*"
@@ -40,7 +40,7 @@ CAUSES = {
     "runs not reached, with the reason": r"^not_run: \d+ runs?: \S",
     "Snakemake ended early, with the cause": r"^(?:Snakemake ended early|no report was written, because .*)"
     r": (?!it gave no reason|it ended with exit code)",
-    "MLflow not filled, with the cause": r"^MLflow has not got everything: (?!accelsweep)",
+    "MLflow not filled, with the cause": r"^MLflow is incomplete: (?!accelsweep)",
     "refused, with the cause": r"^(?:accelsweep: )?(?:error|wrong input): \S",
 }
 """The kinds of endings whose last line tells the cause, by what that line looks like."""
@@ -54,7 +54,7 @@ def kind_of_ending(code: int, output: str) -> str:
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
     last = lines[-1] if lines else "not a word"
-    if code == 0 and not last.startswith("MLflow has not got everything"):
+    if code == 0 and not last.startswith("MLflow is incomplete"):
         return "finished"
     kind = next((kind for kind, looks in CAUSES.items() if re.search(looks, last)), None)
     return f"{kind} (exit {code})" if kind else f"{NO_CAUSE} (exit {code}): {last}"
@@ -126,7 +126,7 @@ def check_whole(folder: SweepFolder) -> None:
 
 def _check_report(folder: SweepFolder) -> None:
     stood = {path.name: path.read_bytes() for path in folder.report.iterdir() if path.is_file()}
-    for name in finished_files(folder):
+    for name in finalize(folder):
         assert (folder.report / name).read_bytes() == stood.get(name), f"{name} of the report is another one"
 
 

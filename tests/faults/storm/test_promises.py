@@ -48,7 +48,7 @@ def test_a_traceback_is_found_even_with_a_remedy() -> None:
     ("code", "last", "kind"),
     [
         (0, "MLflow: accelsweep ui", "finished"),
-        (0, "MLflow has not got everything: the disk is full", "MLflow not filled, with the cause (exit 0)"),
+        (0, "MLflow is incomplete: the disk is full", "MLflow not filled, with the cause (exit 0)"),
         (-9, "", "killed by SIGKILL"),
         (130, "interrupted; every finished run is kept. Resume with: accelsweep run", "interrupted (exit 130)"),
         (1, "crashed: 1 run: ValueError: 3", "runs failed, with their reasons (exit 1)"),
@@ -67,7 +67,7 @@ def test_an_ending_is_named_by_its_last_line(code: int, last: str, kind: str) ->
         (1, "Snakemake ended early: it ended with exit code 1; sweeps/tiny/logs/snakemake.log has more"),
         (1, "no report was written, because Snakemake failed: it ended with exit code 1"),
         (1, "2 of 4 runs have no final outcome (2 not_run); the same command tries them again"),
-        (0, "MLflow has not got everything: accelsweep publish tiny"),
+        (0, "MLflow is incomplete: accelsweep publish tiny"),
         (1, ""),
     ],
 )

@@ -10,7 +10,7 @@ from simulated_sweep import make_manifest, make_run
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.config.versions import Version
 from accelsweep.driver.request import Request
-from accelsweep.driver.run_sweep import Ended
+from accelsweep.driver.run_sweep import SweepExit
 from accelsweep.features.ab import command
 from accelsweep.features.ab.command import VersionsRequest, compare_versions
 from accelsweep.features.detach.job import do
@@ -43,7 +43,7 @@ def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         folder = SweepFolder(tmp_path, "mine")
         manifest.write(folder.manifest)
         analyse(runs, manifest).write(folder.findings)
-        monkeypatch.setattr(command, "carried_out", lambda _home, _request: Ended("mine", code))
+        monkeypatch.setattr(command, "run_sweep", lambda _home, _request: SweepExit("mine", code))
 
     return ended
 

@@ -20,7 +20,7 @@ from example_sweep import build_example_sweep
 from accelsweep.analysis.analyse_sweep import analyse_folder
 from accelsweep.analysis.collect import collect
 from accelsweep.cli.sweeps import compare_sweeps
-from accelsweep.driver.finalize import finish
+from accelsweep.driver.finalize import finalize
 from accelsweep.errors import AccelsweepError, InputError, NewerFile
 from accelsweep.features.archives import check
 from accelsweep.features.archives.check import RefusedArchive
@@ -68,7 +68,7 @@ def test_findings_and_report_come_out_of_an_archive_byte_for_byte(exported, tmp_
     assert brought.findings.read_bytes() == folder.findings.read_bytes()
     assert files_below(brought.report) == files_below(folder.report)
     before = files_below(brought.root)
-    finish(brought)
+    finalize(brought)
     assert files_below(brought.root) == before, "the report command comes to the same"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reports", "sweeps"]
 

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from accelsweep.driver.sweep_lock import held
+from accelsweep.driver.sweep_lock import lock_sweep
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.features.claims.command import available_claims, run_claims
 from accelsweep.files import LEASE_FOLDER_VARIABLE
@@ -50,7 +50,7 @@ def test_an_unknown_claim_is_refused_with_the_nearest_one(home):
 
 
 def test_a_second_command_that_tests_claims_is_refused_with_the_process_of_the_first(home):
-    first = held(SweepFolder(home, "claims"))
+    first = lock_sweep(SweepFolder(home, "claims"))
     with first, pytest.raises(AccelsweepError, match="are being tested by process"):
         run_claims(home, [], 0.0)
 
@@ -68,7 +68,7 @@ def three(home, monkeypatch):
 @pytest.mark.real
 def test_a_claim_that_fails_or_is_being_run_elsewhere_does_not_affect_the_others(three, capsys):
     running = SweepFolder(three, "claims-own")
-    with held(running):
+    with lock_sweep(running):
         before = sorted(running.root.rglob("*"))
         assert run_claims(three, ["well"], 0.0) == EXIT_INCOMPLETE
         assert sorted(running.root.rglob("*")) == before

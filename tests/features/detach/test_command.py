@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from accelsweep.cli.status import _unplanned_names, print_status
 from accelsweep.config.site import Site
 from accelsweep.config.versions import Version
-from accelsweep.driver.plan_preview import planned
+from accelsweep.driver.plan_preview import requested_plan
 from accelsweep.driver.request import Request
-from accelsweep.driver.run_sweep import Ended
+from accelsweep.driver.run_sweep import SweepExit
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.features.ab import command as ab
 from accelsweep.features.ab.command import VersionsRequest
@@ -127,14 +127,18 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize("request_", ASKED, ids=lambda one: one.command)
+def command_of(request: Request) -> str:
+    return request.extension.command if request.extension else "run"
+
+
+@pytest.mark.parametrize("request_", ASKED, ids=command_of)
 def test_an_order_keeps_the_arguments_of_every_command(request_, tmp_path):
     given = order().model_copy(update={"request": request_})
     given.write(tmp_path / "order.json")
     assert HeadOrder.read(tmp_path / "order.json") == given
 
 
-@pytest.mark.parametrize("request_", [order().request, *ASKED], ids=lambda one: one.command)
+@pytest.mark.parametrize("request_", [order().request, *ASKED], ids=command_of)
 def test_a_head_does_what_its_command_does_and_ends_with_its_exit_code(request_, tmp_path, monkeypatch):
     """And with no other's: each command is replaced by one that ends with a number of its own."""
     given = []
@@ -142,12 +146,12 @@ def test_a_head_does_what_its_command_does_and_ends_with_its_exit_code(request_,
     def replaced(ends):
         return lambda _home, *rest: given.extend(rest) or ends
 
-    monkeypatch.setattr(job, "carried_out", replaced(Ended("mine", 10)))
+    monkeypatch.setattr(job, "run_sweep", replaced(SweepExit("mine", 10)))
     monkeypatch.setattr(ab, "measured_versions", replaced((11, None)))
     monkeypatch.setattr(fleet, "measured_nodes", replaced((12, None)))
     monkeypatch.setattr(claims, "run_claims", replaced(13))
-    assert job.do(tmp_path, request_) == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[request_.command]
-    assert given == ([(), 1.5] if request_.command == "claims" else [request_])
+    assert job.do(tmp_path, request_) == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[command_of(request_)]
+    assert given == ([(), 1.5] if command_of(request_) == "claims" else [request_])
 
 
 @pytest.mark.heavy
@@ -160,10 +164,10 @@ def test_the_head_of_ab_measures_the_versions_of_the_moment_in_which_it_was_hand
     before = handed.plan.manifest.compared
     commit(home, {"toy.py": f"{MODULE}# third\n"})
     write(home, {"toy.py": f"{MODULE}# edited again\n"})
-    assert planned(home, handed.request, {}).manifest.compared == before
+    assert requested_plan(home, handed.request, {}).manifest.compared == before
     assert [one.name for one in before] == ["main", "."]
     unpinned = replace(handed.request, extension=handed.request.extension.model_copy(update={"pins": ()}))
-    now = {one.digest for one in planned(home, unpinned, {}).manifest.compared}
+    now = {one.digest for one in requested_plan(home, unpinned, {}).manifest.compared}
     assert now.isdisjoint(one.digest for one in before)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from accelsweep.config.site import Site
 from accelsweep.driver.run_sweep import Request
-from accelsweep.driver.sweep_lock import held
+from accelsweep.driver.sweep_lock import lock_sweep
 from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.features.detach import command as handing
 from accelsweep.features.detach import job as carrying
@@ -121,7 +121,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], str,
 
     monkeypatch.setattr(carrying.HeadJob, "start", start)
     monkeypatch.setattr(carrying.HeadJob, "check", lambda *_: None)
-    monkeypatch.setattr(carrying, "jobs_of", lambda _folder, _engine: [RUNNING])
+    monkeypatch.setattr(carrying, "list_jobs", lambda _folder, _engine: [RUNNING])
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     return found
 
@@ -138,7 +138,7 @@ def test_a_head_whose_time_is_up_submits_the_next_one_after_itself(ordered, monk
 
 @pytest.mark.parametrize("left", [[], [replace(RUNNING, state="PENDING", reason="PartitionTimeLimit", nodes="")]])
 def test_a_chain_whose_head_saw_nothing_move_ends(ordered, monkeypatch, submitted, left) -> None:
-    monkeypatch.setattr(carrying, "jobs_of", lambda _folder, _engine: left)
+    monkeypatch.setattr(carrying, "list_jobs", lambda _folder, _engine: left)
     assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=True))) == 1
     assert submitted == []
     assert end_of_head(ordered) == 1
@@ -155,7 +155,7 @@ def test_a_slurm_that_is_away_for_some_seconds_ends_no_chain(ordered, monkeypatc
             raise answer
         return answer
 
-    monkeypatch.setattr(carrying, "jobs_of", jobs_of)
+    monkeypatch.setattr(carrying, "list_jobs", jobs_of)
     assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=True))) == 0
     assert len(submitted) == 1
     assert "connect failure); asking again" in capsys.readouterr().out
@@ -257,7 +257,7 @@ def test_searches_that_come_first_are_no_plan_of_the_sweep_that_was_asked_for(er
 
 def test_a_sweep_that_is_being_run_or_has_a_head_is_not_handed_over(folder, errand, monkeypatch) -> None:
     monkeypatch.setattr(handing, "place_for", lambda *_: NoPlace())
-    with held(folder), pytest.raises(AccelsweepError, match="already being run by process"):
+    with lock_sweep(folder), pytest.raises(AccelsweepError, match="already being run by process"):
         handing.hand_over(folder.home, DETACHED, ())
     Handed(place="tmux", name="other", host=os.uname().nodename, since="").write(folder.driver_file("handed"))
     found = (handed_head(folder), Whereabouts("session other"))

@@ -12,9 +12,8 @@ from simulated_sweep import make_manifest, make_run
 
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.driver.request import Request
-from accelsweep.driver.run_sweep import Ended
+from accelsweep.driver.run_sweep import SweepExit
 from accelsweep.errors import InputError
-from accelsweep.features.detach import job
 from accelsweep.features.detach.job import Errand
 from accelsweep.features.fleet import command as fleets
 from accelsweep.features.fleet.command import FleetRequest, fleet, measure_fleet, preview_fleet
@@ -42,11 +41,12 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         slurm, "ask", lambda *command: listing if command[0] == "sinfo" else command[-1].replace(",", "\n")
     )
-    taken = JobOffer(True, "", "")
-    monkeypatch.setattr(slurm, "offer", lambda _options: taken)
-    monkeypatch.setattr(SlurmEngine, "offer", lambda _engine, _needs: taken)
+    accepted = JobOffer(True, "", "")
+    monkeypatch.setattr(slurm, "offer", lambda _options: accepted)
+    monkeypatch.setattr(SlurmEngine, "offer", lambda _engine, _needs: accepted)
     monkeypatch.setattr(fleets, "refuse_without", lambda _engine, _site: None)
-    monkeypatch.setattr(job, "refuse_misfits", lambda _request, _plan: None)
+    monkeypatch.setattr("accelsweep.driver.run_sweep.check_profile", lambda _profile, _site: None)
+    monkeypatch.setattr("accelsweep.driver.run_sweep.refuse_without", lambda _engine, _site: None)
 
 
 @pytest.mark.usefixtures("two_nodes")
@@ -109,7 +109,7 @@ def test_a_sick_node_decides_the_exit_code_unless_the_command_was_interrupted(
     manifest.write(folder.manifest)
     found.write(folder.findings)
     monkeypatch.setattr(fleets, "with_nodes", lambda _home, request, _fleet: request)
-    monkeypatch.setattr(fleets, "carried_out", lambda _home, _request: Ended("mine", code))
+    monkeypatch.setattr(fleets, "run_sweep", lambda _home, _request: SweepExit("mine", code))
     assert measure_fleet(tmp_path, asking(*CLUSTER)) == ends
     manifest.model_copy(update={"revision": 2}).write(folder.manifest)
     assert measure_fleet(tmp_path, asking(*CLUSTER)) == code, "no findings of this plan were made"
@@ -141,7 +141,7 @@ def test_one_node_is_no_fleet(tmp_path: Path) -> None:
 
 def test_the_command_that_goes_on_asks_for_the_same_fleet() -> None:
     request = asking(*CLUSTER[:1], each=4)
-    assert request.again() == "accelsweep fleet --nodes all --each 4 experiment=quickstart --profile slurm"
+    assert request.resume_command() == "accelsweep fleet --nodes all --each 4 experiment=quickstart --profile slurm"
 
 
 def test_the_command_line_has_the_defaults_of_a_fleet() -> None:

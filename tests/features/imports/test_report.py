@@ -6,7 +6,7 @@ import pytest
 from example_sweep import build_example_sweep
 from simulated_sweep import make_run
 
-from accelsweep.driver.finalize import report
+from accelsweep.driver.finalize import report_sweeps
 from accelsweep.errors import InputError
 from accelsweep.features.imports.model import ExternalResults, ExternalRow, ImportedRows
 from accelsweep.features.imports.report import import_rows, matching_rows
@@ -81,7 +81,7 @@ def test_rows_match_runs_of_the_same_model_and_task():
 def test_imported_rows_have_their_own_table_in_a_merged_report_and_change_no_number(tmp_path):
     for name in ("one", "two"):
         build_example_sweep(tmp_path, name)
-    report(tmp_path, ["one", "two"])
+    report_sweeps(tmp_path, ["one", "two"])
     path = MergedPlace(tmp_path, ("one", "two")).findings
     before = Findings.read(path)
     row = ExternalRow(model="small_cnn", task="training", value=1234.5, unit="1/s", device="RTX 3090", devices=1)
@@ -89,7 +89,7 @@ def test_imported_rows_have_their_own_table_in_a_merged_report_and_change_no_num
     ExternalResults(source="timm", file="theirs.csv", sha256="0" * 64, rows=(row,)).write(
         tmp_path / "external" / "timm-theirs.json"
     )
-    text = report(tmp_path, ["one", "two"]).with_name("report.md").read_text("utf-8")
+    text = report_sweeps(tmp_path, ["one", "two"]).with_name("report.md").read_text("utf-8")
     assert "## Measured by others" in text
     assert "timm theirs.csv" in text.replace("\\", "")
     assert "1,234.5 samples/s" in text
@@ -97,4 +97,4 @@ def test_imported_rows_have_their_own_table_in_a_merged_report_and_change_no_num
     assert [sourced.row for sourced in after.section(ImportedRows).rows] == [row]
     others = {name: section for name, section in after.sections.items() if name != "imports"}
     assert after.model_copy(update={"sections": others}) == before
-    assert "Measured by others" not in report(tmp_path, ["one"]).read_text("utf-8")
+    assert "Measured by others" not in report_sweeps(tmp_path, ["one"]).read_text("utf-8")

@@ -18,9 +18,9 @@ from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.config.versions import Version
 from accelsweep.driver.console import say
 from accelsweep.driver.json_output import Answer
-from accelsweep.driver.plan_preview import made_plan, show_plan
+from accelsweep.driver.plan_preview import plan_to_show, show_plan
 from accelsweep.driver.request import Extension, Request
-from accelsweep.driver.run_sweep import carried_out, found_by
+from accelsweep.driver.run_sweep import new_findings, run_sweep
 from accelsweep.errors import InputError, nearest
 from accelsweep.json_documents import Frozen
 from accelsweep.records.estimates import Estimate, Verdict
@@ -188,7 +188,7 @@ class VersionsRequest(Extension):
     preview: bool = False
 
     @property
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """The versions and the gate, as they are typed."""
         pythons = [word for path in self.pythons for word in ("--python", path)]
         return [*self.names, *pythons, *(["--fail-if", self.fail_if] if self.fail_if is not None else [])]
@@ -248,8 +248,8 @@ def measured_versions(home: Path, request: Request) -> tuple[int, VersionsFound 
 
     asked = asked_versions(request)
     gate = asked.gate
-    ended = carried_out(home, asked.resolved(home, request))
-    if (found := found_by(home, ended)) is None:
+    ended = run_sweep(home, asked.resolved(home, request))
+    if (found := new_findings(home, ended)) is None:
         return ended.code, None
     findings, manifest = found
     if gate is None:
@@ -298,7 +298,7 @@ def preview_versions(home: Path, request: Request, *, as_json: bool = False, for
     check_format(form)
     asked = asked_versions(request).model_copy(update={"preview": True})
     request = asked.resolved(home, replace(request, extension=asked))
-    show_plan(home, made_plan(home, request), as_json=as_json)
+    show_plan(home, plan_to_show(home, request), as_json=as_json)
 
 
 def _answer(found: VersionsFound) -> AbAnswer:

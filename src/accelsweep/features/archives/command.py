@@ -16,8 +16,8 @@ import typer
 from accelsweep import registry
 from accelsweep.cli.options import SweepName
 from accelsweep.driver.console import say
-from accelsweep.driver.finalize import finished_files
-from accelsweep.driver.sweep_lock import refuse_while_run
+from accelsweep.driver.finalize import finalize
+from accelsweep.driver.sweep_lock import refuse_if_running
 from accelsweep.errors import InputError
 from accelsweep.features.archives.check import CheckedArchive, checked, unpacked
 from accelsweep.features.archives.pack import pack
@@ -41,8 +41,8 @@ def export_sweep(home: Path, name: str, to: Path | None) -> Path:
         raise InputError(f"{target} is there already: remove it, or name another file with --to")
     if not target.parent.is_dir():
         raise InputError(f"{target.parent} is no folder: name a file in one that is there with --to")
-    refuse_while_run(folder)
-    report = finished_files(folder)
+    refuse_if_running(folder)
+    report = finalize(folder)
     contents = pack(folder, report, _versions(), target)
     size = f"{target.stat().st_size / 1e6:.1f} MB"
     say(f"{target}: {count_of(len(contents.files), 'file')}, {size}, SHA-256 {sha256_file(target)}")
@@ -64,7 +64,7 @@ def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
                 raise InputError(f"{taken} is there already: bring the archive in under another name with --name")
         with tempfile.TemporaryDirectory(dir=home, prefix=".import.", suffix=".part") as made:
             staged = unpacked(archive, Path(made), archive.contents.name)
-            differing = list(_differing(archive, staged, finished_files(staged)))
+            differing = list(_differing(archive, staged, finalize(staged)))
             _move(_renamed(staged, folder.name), folder)
         _print(folder, archive, differing)
     return folder
@@ -77,7 +77,7 @@ def _renamed(staged: SweepFolder, name: str) -> SweepFolder:
     folder = SweepFolder(staged.home, name)
     shutil.rmtree(staged.report)
     staged.root.rename(folder.root)
-    finished_files(folder)
+    finalize(folder)
     return folder
 
 

@@ -13,11 +13,11 @@ import typer
 
 from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.driver.background_processes import fork_server
-from accelsweep.driver.console import Listing, Marked, Tone, say, show, warn
-from accelsweep.driver.plan_preview import what_is_left
+from accelsweep.driver.console import Listing, Styled, Tone, say, show, warn
+from accelsweep.driver.plan_preview import estimate_remaining
 from accelsweep.driver.request import Extension, Request
-from accelsweep.driver.run_sweep import carried_out
-from accelsweep.driver.sweep_lock import held, living_head
+from accelsweep.driver.run_sweep import run_sweep
+from accelsweep.driver.sweep_lock import active_driver, lock_sweep
 from accelsweep.errors import (
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
@@ -61,7 +61,7 @@ class ClaimsRequest(Extension):
     names: tuple[str, ...] = ()
 
     @property
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """The names of the claims."""
         return list(self.names)
 
@@ -88,14 +88,14 @@ def run_claims(home: Path, names: Sequence[str], minutes: float) -> int:
     another command tests claims here.
     """
     known = check_claims(home, names)
-    with held(SweepFolder(home, GROUP)):  # one command at a time writes their report
+    with lock_sweep(SweepFolder(home, GROUP)):  # one command at a time writes their report
         return _run_claims(home, names, known, minutes)
 
 
 def _run_claims(home: Path, names: Sequence[str], known: Sequence[str], minutes: float) -> int:
     deadline, interrupted = time.monotonic() + 60.0 * minutes, False
     plans, failed = _plans(home, known)
-    left = {name: what_is_left(home, plan) for name, plan in plans.items()}
+    left = {name: estimate_remaining(home, plan) for name, plan in plans.items()}
     to_run = {name for name in plans if minutes and left[name].runs_left and (not names or name in names)}
     why_not = {}
     with fork_server(home, SweepFolder(home, GROUP).report / "fork_server.log", [plans[name] for name in to_run]):
@@ -137,13 +137,13 @@ def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str,
 
 def _update_sweep(home: Path, name: str, plan: Plan, seconds: float) -> int:
     """Run the claim's sweep for `seconds`, or report on its present runs. Refuses a sweep that another driver runs."""
-    from accelsweep.driver.finalize import finish
+    from accelsweep.driver.finalize import finalize
     from accelsweep.planning.plan import write_plan
 
     if seconds > 0:
-        return carried_out(home, Request((f"experiment={GROUP}/{name}",), time_budget=f"{seconds:.0f}s")).code
-    with held(SweepFolder(home, plan.manifest.sweep)):
-        finish(write_plan(home, plan))
+        return run_sweep(home, Request((f"experiment={GROUP}/{name}",), time_budget=f"{seconds:.0f}s")).code
+    with lock_sweep(SweepFolder(home, plan.manifest.sweep)):
+        finalize(write_plan(home, plan))
     return EXIT_OK
 
 
@@ -164,7 +164,7 @@ def check_claims(home: Path, names: Sequence[str]) -> list[str]:
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise InputError(f"no claim {unknown!r}{nearest(unknown, known)}; there are: {', '.join(known)}")
-    if (head := living_head(SweepFolder(home, GROUP))) is not None:
+    if (head := active_driver(SweepFolder(home, GROUP))) is not None:
         raise AccelsweepError(
             f"claims are being tested by process {head.pid} on {head.host} since {head.since}: wait for it, or stop it "
             "with Ctrl-C"
@@ -184,13 +184,13 @@ def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> 
 def _report(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) -> None:
     page = write_verdicts(home, sweeps, why_not)
     headings = ("claim", "figure", "claimed", "measured here", "verdict", "doubts")
-    rows: list[tuple[str | Marked, ...]] = []
+    rows: list[tuple[str | Styled, ...]] = []
     for claim in (claim for one in sweeps for claim in figures_of(one)):
         measured = value_text(claim) if claim.measured or claim.projected else "-"
         kind = f"{claim.id} (analogue)" if claim.analogue else claim.id
         doubts = ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts)) or "-"
         tone = Tone.plain if claim.projected else VERDICT_TONES.get(claim.verdict, Tone.plain)
-        verdict = Marked(claim.verdict_text, tone)
+        verdict = Styled(claim.verdict_text, tone)
         rows.append((kind, claim.figure or "", claim.claimed, measured, verdict, doubts))
     absent = sorted(why_not.keys() - {one.sweep for one in sweeps})
     rows += [(sweep, "", "-", "-", f"not run: {why_not[sweep]}", "-") for sweep in absent]

@@ -16,9 +16,9 @@ import typer
 from accelsweep.cli.options import SweepName
 from accelsweep.config.site import Site
 from accelsweep.driver.console import say
-from accelsweep.driver.job_queue import Queue, settle_old_jobs
+from accelsweep.driver.job_queue import JobQueue, wait_for_earlier_jobs
 from accelsweep.driver.request import Request
-from accelsweep.driver.sweep_lock import held, living_head
+from accelsweep.driver.sweep_lock import active_driver, lock_sweep
 from accelsweep.errors import EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, InputError
 from accelsweep.features.detach.job import Errand, HeadOrder
 from accelsweep.features.detach.places import (
@@ -61,11 +61,11 @@ def hand_over(home: Path, request: Request, answers_here: Sequence[str]) -> int 
         SweepFolder(home, sweep),
     )
     place.check(folder, name_in(place, folder))
-    with held(folder, cancel_old=request.cancel_old) as head:
+    with lock_sweep(folder, cancel_old=request.cancel_old) as head:
         if found := detached(folder):
             raise AccelsweepError(f"sweep {sweep!r} has a head already: {found[1].words}; accelsweep attach {sweep}")
-        if request.cancel_old:
-            settle_old_jobs(Queue(folder, engine_of(site), say), cancel=True, watch=head.heartbeat)
+        if request.cancel_old and (engine := engine_of(site)):
+            wait_for_earlier_jobs(JobQueue(folder, engine, say), cancel=True, on_poll=head.heartbeat)
         if plan is not None and not folder.manifest.exists():
             write_plan(home, plan)  # for `status` while the head waits; a later plan is the head's to write
         HeadOrder(
@@ -162,7 +162,7 @@ def _ways_to_end(handed: Handed) -> list[str]:
 
 
 def _none(folder: SweepFolder) -> str:
-    head = living_head(folder)
+    head = active_driver(folder)
     if head is not None:
         return f"the head of sweep {folder.name!r} has a terminal: it is process {head.pid} on {head.host}"
     return f"sweep {folder.name!r} has no detached head; accelsweep run ... --detach starts one"

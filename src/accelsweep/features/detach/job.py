@@ -22,18 +22,16 @@ from pydantic import Field
 
 from accelsweep.cli.typer_app import exit_code
 from accelsweep.config.site import Site
-from accelsweep.driver.adaptive_repeats import refuse_short_budget
-from accelsweep.driver.auto_batch_size import planned_after_searches, tell_of_searches
+from accelsweep.driver.auto_batch_size import announce_searches, plan_or_searches
 from accelsweep.driver.console import say
-from accelsweep.driver.job_queue import cancel_jobs, jobs_of
-from accelsweep.driver.plan_preview import planned, show_plan
+from accelsweep.driver.job_queue import cancel_jobs, list_jobs
+from accelsweep.driver.plan_preview import requested_plan
 from accelsweep.driver.request import Request
 from accelsweep.driver.run_sweep import (
     Listeners,
-    carried_out,
+    check_and_show_plan,
     check_request,
-    refuse_misfits,
-    refuse_untaken_jobs,
+    run_sweep,
 )
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, DamagedFile
 from accelsweep.features.detach.places import Handed, HeadEnd, HeadJob, name_in, whole_nodes
@@ -93,24 +91,20 @@ class Errand:
 
 def _planned(home: Path, request: Request) -> tuple[Plan, str]:
     """Return what the head measures first, and the name of the sweep that was asked for. Both are shown."""
-    found = planned_after_searches(home, partial(planned, home, request))
-    if isinstance(found, tuple):
-        wanted, plan = found
-        refuse_misfits(request, plan)
-        tell_of_searches(wanted, plan)
-        sweep = wanted.sweep
+    plan = plan_or_searches(home, partial(requested_plan, home, request))
+    if isinstance(plan, tuple):
+        unsearched, plan = plan
+        announce_searches(unsearched, plan)
+        sweep = unsearched.sweep
     else:
-        plan, sweep = found, found.manifest.sweep
-        refuse_misfits(request, plan)
-        refuse_short_budget(home, plan, request.budget_seconds)
-    show_plan(home, plan)
-    refuse_untaken_jobs(home, plan)
+        sweep = plan.manifest.sweep
+    check_and_show_plan(home, request, plan, request.budget_seconds)
     return plan, sweep
 
 
 def do(home: Path, request: Request) -> int:
     """Do what the command does in a terminal; return its exit code."""
-    return request.extension.run(home, request) if request.extension else carried_out(home, request).code
+    return request.extension.run(home, request) if request.extension else run_sweep(home, request).code
 
 
 # The order to a detached head, in a file for its owner's eyes only.
@@ -231,8 +225,8 @@ def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
     )
     name = name_in(place, folder)
     deadline = time.monotonic() + _PART_OF_NOTICE * place.notice_seconds
-    with Listeners(order.request, folder).told_of_failure():
-        left = _answered(lambda: [job for one in folders for job in jobs_of(one, engine)], deadline)
+    with Listeners(order.request, folder).report_failure():
+        left = _answered(lambda: [job for one in folders for job in list_jobs(one, engine)], deadline)
         able = _answered(lambda: [job for job in left if not _in_vain(engine, job)], deadline)
         if why := last_of_chain(order.starts, moved=moved, waiting=len(able)):
             vain = [told for job in left if not able and (told := engine.advice(job.reason)) is not None]

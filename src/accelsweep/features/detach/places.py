@@ -140,33 +140,33 @@ class HeadJob:
         compared = len(self._avoid)
         for _ in range(_MOST_NODES):
             offered = offer(shlex.join(self._options(folder, name, None)))
-            if not offered.taken:
+            if not offered.accepted:
                 break
             if not self._in_the_way(offered.nodes):
                 return
             self._avoid = (*self._avoid, offered.nodes)
-        if offered.taken or offered.passing:
+        if offered.accepted or offered.temporary:
             return
         another = "site.slurm.head.partition names a partition with other nodes"
         if len(self._avoid) > compared:
             raise InputError(
                 f"the sweep's jobs take whole nodes, and the head's job would hold {self._avoid[-1]}, which they need "
-                f"({offered.said}): {another}; or leave --detach out"
+                f"({offered.message}): {another}; or leave --detach out"
             )
         if compared:
             raise InputError(
-                f"Slurm refuses the head's job ({offered.said}). A fleet's head holds none of the {compared} nodes "
+                f"Slurm refuses the head's job ({offered.message}). A fleet's head holds none of the {compared} nodes "
                 f"that it compares. If its partition has no other, {another}"
             )
         raise InputError(
-            f"Slurm refuses the head's job ({offered.said}): change {self._keys(offered.said)}. To try it by hand: "
-            f"{offered.command}"
+            f"Slurm refuses the head's job ({offered.message}): change {self._keys(offered.message)}. "
+            f"To try it by hand: {offered.command}"
         )
 
     def _in_the_way(self, node: str) -> bool:
         """Return whether jobs of the sweep could not start at all while the head holds this node."""
         away = (offer(f"{options} --exclude={node}") for options in self._blocks if node)
-        return any(not offered.taken and not offered.passing for offered in away)
+        return any(not offered.accepted and not offered.temporary for offered in away)
 
     def _keys(self, words: str) -> str:
         """Return the keys that Slurm's words on the head's job are about, with their values."""
@@ -202,9 +202,8 @@ class HeadJob:
 
     def _hopeless(self, number: str) -> str | None:
         """Return why the head's job could never start, or never submit another one; None where it may."""
-        if any(queue_limit(offered.said) for offered in map(offer, self._blocks[:1])) and not set(slurm.of_user()) - {
-            number
-        }:
+        full = any(queue_limit(offered.message) for offered in map(offer, self._blocks[:1]))
+        if full and not set(slurm.of_user()) - {number}:
             return (
                 "Slurm lets you submit the head's job and no other one beside it: leave --detach out, or take an "
                 f"account or a QOS with room for more (site.slurm.account={self._slurm.account}, "
@@ -276,9 +275,9 @@ class HeadJob:
                 return Whereabouts(words, waits=state == "PENDING", reason=reason)
         return None
 
-    def end(self, name: str, say: Callable[[str], None], *, patience_seconds: float) -> None:
+    def end(self, name: str, say: Callable[[str], None], *, grace_seconds: float) -> None:
         """End the job as Ctrl-C ends a head, or before it begins; cancel it where it takes longer than that."""
-        deadline, asked = time.monotonic() + patience_seconds, ""
+        deadline, asked = time.monotonic() + grace_seconds, ""
         while (state := self.state(name)) is not None:
             at_once = state.waits or time.monotonic() > deadline
             command = ["scancel", name] if at_once else shlex.split(self.end_with(name, waits=False))
@@ -519,7 +518,7 @@ class DetachedDriver:
             follow=f"accelsweep attach {self._folder.name}",
         )
 
-    def competing(self) -> str | None:
+    def conflict(self) -> str | None:
         """Return why this process must not drive the sweep: a job of Slurm drives it or will.
 
         A machine without Slurm knows of no job: the sweep came from elsewhere. Raises AccelsweepError if Slurm is
@@ -534,10 +533,10 @@ class DetachedDriver:
             f"(accelsweep attach {self._folder.name}), or end it: --cancel-old, or scancel {number}"
         )
 
-    def end(self, say: Callable[[str], None], patience_seconds: float) -> None:
+    def end(self, say: Callable[[str], None], grace_seconds: float) -> None:
         """End its job as Ctrl-C would."""
         if job := self._job():
-            HeadJob().end(job[0], say, patience_seconds=patience_seconds)
+            HeadJob().end(job[0], say, grace_seconds=grace_seconds)
 
     def _job(self) -> tuple[str, str] | None:
         handed = handed_head(self._folder)

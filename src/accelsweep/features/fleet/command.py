@@ -15,11 +15,11 @@ from pydantic import Field
 from accelsweep.cli.options import AsJson, DryRun, Overrides
 from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.driver.console import say, warn
-from accelsweep.driver.job_queue import refuse_before_submission
+from accelsweep.driver.job_queue import check_jobs_accepted
 from accelsweep.driver.json_output import Answer
-from accelsweep.driver.plan_preview import made_plan, show_plan
+from accelsweep.driver.plan_preview import plan_to_show, show_plan
 from accelsweep.driver.request import Extension, Request
-from accelsweep.driver.run_sweep import carried_out, found_by
+from accelsweep.driver.run_sweep import new_findings, run_sweep
 from accelsweep.errors import EXIT_REGRESSION, InputError
 from accelsweep.features.fleet.findings import FleetFinding
 from accelsweep.features.fleet.planning import FLEET_TOLERANCE, Fleet
@@ -52,7 +52,7 @@ class FleetRequest(Extension):
     fleet: Fleet
 
     @property
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """The options that ask for this fleet."""
         return self.fleet.words
 
@@ -78,8 +78,8 @@ class FleetRequest(Extension):
 def measured_nodes(home: Path, request: Request) -> tuple[int, Findings | None]:
     """Measure the nodes of the request's fleet; return the exit code, 3 for a sick node, and what was found of them."""
     assert request.extension is not None
-    ended = carried_out(home, request.extension.resolved(home, request))
-    found = found_by(home, ended)
+    ended = run_sweep(home, request.extension.resolved(home, request))
+    found = new_findings(home, ended)
     fleet = None if found is None else found[0].section(FleetFinding)
     if found is None or fleet is None:
         return ended.code, None
@@ -109,7 +109,7 @@ def with_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
     needs = manifest.blocks[0].resources.model_copy(update={"node": None})
     slurm = site.of_kind(needs.node_kind).slurm
     refuse_unknown_partition(needs, slurm)
-    refuse_before_submission(site, [needs], warn)
+    check_jobs_accepted(site, [needs], warn)
     chosen = chosen_nodes(fleet.asked, needs, slurm)
     for sentence in chosen.left_out:
         say(f"note: {sentence}")
@@ -180,7 +180,7 @@ def preview_fleet(home: Path, request: Request, *, as_json: bool = False) -> Non
     assert request.extension is not None
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         asked = request.extension.resolved(home, request)
-    show_plan(home, made_plan(home, asked), as_json=as_json)
+    show_plan(home, plan_to_show(home, asked), as_json=as_json)
 
 
 @measures(without=("add_repeats", "until_decided"), profile="slurm")

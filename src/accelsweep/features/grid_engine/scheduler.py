@@ -224,8 +224,8 @@ class GridEngineScheduler:
         accepted, output = answered(*command)
         message = re.sub(r"^(Unable to run job: |verification: |Exiting\.?$)", "", output, flags=re.MULTILINE)
         message = " ".join(message.split())
-        passing = not accepted and (self.queue_limit(message) is not None or self.is_unreachable(message))
-        return JobOffer(accepted, message, shlex.join(command), passing=passing)
+        temporary = not accepted and (self.queue_limit(message) is not None or self.is_unreachable(message))
+        return JobOffer(accepted, message, shlex.join(command), temporary=temporary)
 
     def default_memory_mb(self, needs: Resources) -> int | None:
         """Return None: a queue's default is not known."""

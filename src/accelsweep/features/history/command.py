@@ -12,7 +12,7 @@ import typer
 from pydantic import Field
 
 from accelsweep.cli.options import SWEEP_NAMES, AsJson
-from accelsweep.driver.console import Listing, Marked, say, show, tone_of
+from accelsweep.driver.console import Listing, Styled, say, show, tone_of
 from accelsweep.driver.json_output import Answer
 from accelsweep.errors import InputError, nearest
 from accelsweep.features.archives.check import checked
@@ -129,7 +129,7 @@ def _print(history: History, page: Path) -> None:
     rows = []
     for title, line in zip(titles, history.lines, strict=True):
         last = line.changes[-1] if line.changes else None
-        last_change = Marked(f"{last.verdict} at {line.points[last.at].name}", tone_of(last.verdict)) if last else "-"
+        last_change = Styled(f"{last.verdict} at {line.points[last.at].name}", tone_of(last.verdict)) if last else "-"
         rates = (bare_text(line.points[0].rate), bare_text(line.points[-1].rate))
         rows.append((title, str(len(line.points)), *rates, last_change))
     show(Listing(f"history of {len(history.sources)} sweeps", headings, tuple(rows), numbers=headings[1:4]))

@@ -152,7 +152,7 @@ class Watched(Protocol):
     failure: str | None
     """The first run that ended badly, in words."""
 
-    def signs(self) -> Any:
+    def activity(self) -> Any:
         """Return what differs whenever anything has moved."""
 
 
@@ -184,7 +184,7 @@ class Notices:
             self._check_movement(progress)
 
     def _check_movement(self, progress: Watched) -> None:
-        signs = progress.signs()
+        signs = progress.activity()
         if signs != self._signs:
             self._signs, self._moved_at, self._standstill_told = signs, self._clock(), False
         elif self._clock() - self._moved_at >= STANDSTILL_SECONDS and not self._standstill_told:

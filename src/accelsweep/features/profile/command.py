@@ -147,8 +147,8 @@ def profile_settings(
     Raises InputError for wrong settings, AccelsweepError while the sweep is being run and if a run fails.
     """
     from accelsweep.analysis.collect import read_runs
-    from accelsweep.driver.finalize import finish
-    from accelsweep.driver.sweep_lock import refuse_while_run
+    from accelsweep.driver.finalize import finalize
+    from accelsweep.driver.sweep_lock import refuse_if_running
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
@@ -158,10 +158,10 @@ def profile_settings(
     runs = read_runs(folder, manifest)
     for setting in settings:
         _check(folder, manifest, setting, runs)
-    refuse_while_run(folder)
+    refuse_if_running(folder)
     for setting in settings:
         profile_setting(folder, setting, steps, warn)
-    page = finish(folder)
+    finalize(folder)
     axes = {setting.name: setting.axes for setting in manifest.settings}
     stored = stored_profiles(folder, settings).intact
     profiles = [
@@ -170,10 +170,10 @@ def profile_settings(
     ]
     published = _publish(folder, tracking_uri)
     if as_json:
-        say(ProfileAnswer(sweep=name, settings=tuple(profiles), report=str(page)).text())
+        say(ProfileAnswer(sweep=name, settings=tuple(profiles), report=str(folder.page)).text())
         return
     _print(name, profiles)
-    say(page)
+    say(folder.page)
     say(published)
 
 

@@ -1,4 +1,4 @@
-"""One head a sweep: a second one is refused with the first one's name, a dead one's hold is taken over."""
+"""A sweep has one driver: a second one is refused, and the lock of a dead one is taken over."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import psutil
 import pytest
 from patience import until
 
-from accelsweep.driver.sweep_lock import end_old, held, living_head
+from accelsweep.driver.sweep_lock import active_driver, end_earlier_driver, lock_sweep
 from accelsweep.errors import AccelsweepError
 from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records.file_lock import STALE_AFTER_SECONDS
@@ -25,34 +25,34 @@ def folder(tmp_path, monkeypatch):
     return SweepFolder(tmp_path, "sweep")
 
 
-def test_a_second_head_is_refused_with_the_process_of_the_first(folder):
-    with held(folder), pytest.raises(AccelsweepError, match=f"process {os.getpid()}"), held(folder):
+def test_a_second_driver_is_refused_with_the_process_of_the_first(folder):
+    with lock_sweep(folder), pytest.raises(AccelsweepError, match=f"process {os.getpid()}"), lock_sweep(folder):
         pass
 
 
-def test_the_claim_ends_with_the_head(folder):
-    with held(folder):
-        assert living_head(folder).pid == os.getpid()
-    assert living_head(folder) is None
+def test_the_lock_is_released_with_the_driver(folder):
+    with lock_sweep(folder):
+        assert active_driver(folder).pid == os.getpid()
+    assert active_driver(folder) is None
 
 
-def test_the_claim_of_a_dead_head_is_taken_over(folder, monkeypatch):
+def test_the_lock_of_a_dead_driver_is_taken_over(folder, monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     started = psutil.Process(child.pid).create_time()
     child.wait()
-    with held(folder):
-        hold = living_head(folder).model_copy(update={"pid": child.pid, "process_started": started})
+    with lock_sweep(folder):
+        hold = active_driver(folder).model_copy(update={"pid": child.pid, "process_started": started})
     hold.write(folder.root / "head.claim.json")
-    assert living_head(folder) is None
-    with held(folder):
-        assert living_head(folder).pid == os.getpid()
+    assert active_driver(folder) is None
+    with lock_sweep(folder):
+        assert active_driver(folder).pid == os.getpid()
 
 
-def test_another_process_with_the_same_number_is_not_taken_for_the_head(folder):
-    with held(folder):
-        hold = living_head(folder).model_copy(update={"process_started": 1.0})
+def test_another_process_with_the_same_pid_is_not_the_driver(folder):
+    with lock_sweep(folder):
+        hold = active_driver(folder).model_copy(update={"process_started": 1.0})
     hold.write(folder.root / "head.claim.json")
-    assert living_head(folder) is None
+    assert active_driver(folder) is None
 
 
 WAITING = """\
@@ -66,8 +66,8 @@ time.sleep(600)
 
 
 @pytest.fixture
-def old_head(folder):
-    """Return what starts a process that holds to be the head and ignores some signals."""
+def old_driver(folder):
+    """Return a function that starts a process with the driver's lock, which ignores some signals."""
     children = []
 
     def start(*ignored):
@@ -93,102 +93,100 @@ def old_head(folder):
         ((signal.SIGINT,), ["SIGTERM"]),
         ((signal.SIGINT, signal.SIGTERM), ["SIGTERM", "SIGKILL"]),
     ],
-    ids=["hears", "of a script's background", "deaf"],
+    ids=["handles both", "in a script's background", "ignores both"],
 )
-def test_cancel_old_ends_a_head_by_a_signal_that_it_hears_and_takes_over(
-    folder, old_head, monkeypatch, capsys, ignored, sent
-):
-    monkeypatch.setattr("accelsweep.driver.sweep_lock.PATIENCE_SECONDS", 10.0 if len(sent) == 1 else 0.2)
-    old = old_head(*ignored)
-    with held(folder, cancel_old=True):
-        assert living_head(folder).pid == os.getpid()
+def test_cancel_old_ends_a_driver_by_a_signal_that_it_handles(folder, old_driver, monkeypatch, capsys, ignored, sent):
+    monkeypatch.setattr("accelsweep.driver.sweep_lock.GRACE_SECONDS", 10.0 if len(sent) == 1 else 0.2)
+    old = old_driver(*ignored)
+    with lock_sweep(folder, cancel_old=True):
+        assert active_driver(folder).pid == os.getpid()
     assert old.wait() == -getattr(signal, sent[-1])
     assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == sent
 
 
-def test_cancel_old_ends_a_supervisor_that_a_dead_head_left_behind(tiny_block):
+def test_cancel_old_ends_an_executor_left_by_a_dead_driver(tiny_block):
     tiny_block.plan("hang")
     with tiny_block.start() as orphan:
         until(tiny_block.lock_file.exists)
-        end_old(tiny_block.folder)
+        end_earlier_driver(tiny_block.folder)
         assert orphan.wait() == 128 + signal.SIGTERM
     assert not tiny_block.lock_file.exists()
 
 
 @pytest.fixture
 def elsewhere(folder):
-    """The hold of a head on another machine, touched now; its path."""
+    """The path of the lock of a driver on another machine, with a fresh heartbeat."""
     hold = LockOwner(block="head", host="node7", pid=77, process_started=0.0, since="then")
     path = folder.root / "head.claim.json"
     hold.write(path)
     return path
 
 
-def silent_for(path, seconds):
+def age_heartbeat(path, seconds):
     then = path.stat().st_mtime - seconds
     os.utime(path, (then, then))
 
 
-def test_a_head_on_another_machine_that_was_heard_of_is_refused_by_name(folder, elsewhere):
-    silent_for(elsewhere, STALE_AFTER_SECONDS - 20)
-    with pytest.raises(AccelsweepError, match=r"process 77 on node7 since then \(a head on another machine is"):
-        held(folder).__enter__()
-    assert living_head(folder).host == "node7"
+def test_a_driver_with_a_heartbeat_on_another_machine_is_refused_by_name(folder, elsewhere):
+    age_heartbeat(elsewhere, STALE_AFTER_SECONDS - 20)
+    with pytest.raises(AccelsweepError, match=r"process 77 on node7 since then \(a driver on another machine counts"):
+        lock_sweep(folder).__enter__()
+    assert active_driver(folder).host == "node7"
     assert list(folder.root.iterdir()) == [elsewhere]
 
 
 @pytest.mark.parametrize("seconds", [STALE_AFTER_SECONDS + 5, -86_400], ids=["long ago", "before a clock was set back"])
-def test_a_head_on_another_machine_that_fell_silent_is_taken_for_dead(folder, elsewhere, seconds):
-    silent_for(elsewhere, seconds)
-    assert living_head(folder) is None
-    with held(folder):
-        assert living_head(folder).pid == os.getpid()
+def test_a_driver_without_heartbeat_on_another_machine_counts_as_dead(folder, elsewhere, seconds):
+    age_heartbeat(elsewhere, seconds)
+    assert active_driver(folder) is None
+    with lock_sweep(folder):
+        assert active_driver(folder).pid == os.getpid()
     assert list(folder.root.iterdir()) == []
 
 
 @pytest.mark.parametrize("skew_seconds", [-1e6, 1e6])
-def test_silence_is_told_by_the_file_systems_clock_and_not_by_ours(folder, elsewhere, monkeypatch, skew_seconds):
+def test_the_age_of_a_heartbeat_is_measured_by_the_file_systems_clock(folder, elsewhere, monkeypatch, skew_seconds):
     ours = time.time() + skew_seconds
     monkeypatch.setattr(time, "time", lambda: ours)
-    assert living_head(folder) is not None
-    silent_for(elsewhere, STALE_AFTER_SECONDS + 5)
-    assert living_head(folder) is None
+    assert active_driver(folder) is not None
+    age_heartbeat(elsewhere, STALE_AFTER_SECONDS + 5)
+    assert active_driver(folder) is None
 
 
-def test_cancel_old_says_where_a_head_on_another_machine_can_be_ended(folder, elsewhere):
+def test_cancel_old_names_the_command_to_end_a_driver_on_another_machine(folder, elsewhere):
     with pytest.raises(AccelsweepError, match="On node7: kill -INT 77"):
-        held(folder, cancel_old=True).__enter__()
+        lock_sweep(folder, cancel_old=True).__enter__()
     assert elsewhere.exists()
 
 
-def test_a_head_keeps_its_claim_young_while_it_works(folder, monkeypatch):
+def test_a_driver_renews_its_heartbeat(folder, monkeypatch):
     monkeypatch.setattr("accelsweep.records.file_lock.HEARTBEAT_SECONDS", 0.0)
-    with held(folder) as head:
+    with lock_sweep(folder) as lock:
         path = folder.root / "head.claim.json"
-        silent_for(path, 1000)
+        age_heartbeat(path, 1000)
         before = path.stat().st_mtime
-        head.heartbeat()
+        lock.heartbeat()
         assert path.stat().st_mtime > before + 900
         path.unlink()
-        head.heartbeat()
-        assert living_head(folder).pid == os.getpid()
+        lock.heartbeat()
+        assert active_driver(folder).pid == os.getpid()
 
 
-def test_a_head_that_was_thought_dead_stops_and_leaves_the_new_ones_claim_alone(folder, monkeypatch):
+def test_a_driver_whose_lock_was_taken_over_stops_and_leaves_the_new_lock_alone(folder, monkeypatch):
     monkeypatch.setattr("accelsweep.records.file_lock.HEARTBEAT_SECONDS", 0.0)
     newer = LockOwner(block="head", host="node7", pid=77, process_started=0.0, since="later")
     path = folder.root / "head.claim.json"
-    with held(folder) as head:
+    with lock_sweep(folder) as lock:
         newer.write(path)
         with pytest.raises(AccelsweepError, match="process 77 on node7 took this sweep over"):
-            head.heartbeat()
+            lock.heartbeat()
     assert LockOwner.read(path) == newer
 
 
 RACE = """
 import os, sys
 from pathlib import Path
-from accelsweep.driver.sweep_lock import held
+from accelsweep.driver.sweep_lock import lock_sweep
 from accelsweep.errors import AccelsweepError
 from accelsweep.records.layout import SweepFolder
 (start, go), (end, leave) = os.pipe(), os.pipe()
@@ -199,8 +197,8 @@ for _ in range(6):
     os.close(leave)
     os.read(start, 1)
     try:
-        with held(SweepFolder(Path(sys.argv[1]), "sweep")):
-            os.write(1, b"head\\n")
+        with lock_sweep(SweepFolder(Path(sys.argv[1]), "sweep")):
+            os.write(1, b"driver\\n")
             os.read(end, 1)
     except AccelsweepError:
         os.write(1, b"refused\\n")
@@ -213,28 +211,28 @@ os.close(leave)
 for _ in range(6):
     os.wait()
 """
-"""Six heads, forked from a process that has imported what they need, and let go all at once.
+"""Six drivers, forked from a process that has imported everything, and started at once.
 
-Each says a line in one piece: what `print` writes in two may be torn apart by another.
+Each writes its line in a single call, because lines of `print` may interleave.
 """
 
 
-@pytest.mark.parametrize("dead", [False, True], ids=["no hold yet", "a dead head's hold"])
-def test_of_many_heads_that_start_at_once_one_comes_first(folder, dead):
+@pytest.mark.parametrize("dead", [False, True], ids=["no lock", "a dead driver's lock"])
+def test_of_many_drivers_started_at_once_exactly_one_gets_the_lock(folder, dead):
     if dead:
         hold = LockOwner(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
         hold.write(folder.root / "head.claim.json")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", RACE, str(folder.home)], **pipes) as heads:
-        said = sorted(heads.stdout.readline() for _ in range(6))
-        heads.communicate("end\n")
-    assert said == ["head\n", *["refused\n"] * 5]
+    with subprocess.Popen([sys.executable, "-c", RACE, str(folder.home)], **pipes) as drivers:
+        said = sorted(drivers.stdout.readline() for _ in range(6))
+        drivers.communicate("end\n")
+    assert said == ["driver\n", *["refused\n"] * 5]
     assert list(folder.root.iterdir()) == []
 
 
-def test_a_supervisor_on_another_host_is_named_with_the_command_that_ends_it(folder, capsys):
+def test_an_executor_on_another_host_is_named_with_the_command_to_end_it(folder, capsys):
     hold = LockOwner(block="b1", host="node7", pid=1, process_started=0.0, job="42", since="then")
     hold.write(folder.lock("b1"))
-    end_old(folder)
+    end_earlier_driver(folder)
     assert "scancel 42" in capsys.readouterr().err
     assert folder.lock("b1").exists()

@@ -34,7 +34,7 @@ class Progress:
     failure: str | None = None
     steps: int = 0
 
-    def signs(self) -> Any:
+    def activity(self) -> Any:
         return self.done, self.steps
 
 
@@ -232,7 +232,7 @@ def test_an_end_with_an_error_is_told_too(
 
 def test_without_a_target_nothing_is_looked_at(tmp_path: Path, clock: FakeClock) -> None:
     class Untouched(Progress):
-        def signs(self) -> Any:
+        def activity(self) -> Any:
             pytest.fail("looked")
 
     notices = Notices(SweepFolder(tmp_path, "mine"), [], pytest.fail, clock)

@@ -1,4 +1,4 @@
-"""Why jobs were refused or ended, from logs as Snakemake and Slurm wrote them; tests/slurm has the real thing."""
+"""StopReason jobs were refused or failed, from recorded logs of Snakemake and Slurm; tests/slurm uses the real ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from accelsweep.config.site import Site, Slurm
-from accelsweep.driver import job_queue as reading
-from accelsweep.driver.job_queue import failures, note_failed_jobs, refuse_before_submission
+from accelsweep.driver import job_queue
+from accelsweep.driver.job_queue import check_jobs_accepted, read_failed_jobs, record_failed_jobs
 from accelsweep.errors import InputError
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Done, Manifest
@@ -57,7 +57,7 @@ ENDED = (
 
 @pytest.fixture
 def block(example_sweep: SweepFolder) -> str:
-    """A block of the sweep that has not ended."""
+    """An unfinished block of the sweep."""
     name = Manifest.read(example_sweep.manifest).blocks[0].name
     example_sweep.done(name).unlink(missing_ok=True)
     for run in Manifest.read(example_sweep.manifest).blocks[0].runs:
@@ -66,7 +66,7 @@ def block(example_sweep: SweepFolder) -> str:
 
 
 def logged(folder: SweepFolder, block: str, message: str, job_log: Path | None = None) -> Path:
-    """Write Snakemake's log of a job that failed twice, as its retry does too."""
+    """Write Snakemake's log of a job whose retry failed, too."""
     named = f", {job_log}" if job_log else ""
     ends = ("Trying to restart job 1.", "Exiting because a job execution failed. Look above for error messages")
     text = "".join(ERROR.format(message=message, block=block, job_log=named, end=end) for end in ends)
@@ -85,30 +85,28 @@ def logged(folder: SweepFolder, block: str, message: str, job_log: Path | None =
         (NOT_SENT, "The given account nobody appears to be invalid. Available accounts: a, b"),
     ],
 )
-def test_a_refused_job_is_told_in_slurms_words(
-    example_sweep: SweepFolder, block: str, message: str, words: str
-) -> None:
-    note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, message))
+def test_a_refused_job_quotes_slurms_message(example_sweep: SweepFolder, block: str, message: str, words: str) -> None:
+    record_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, message))
     assert not_run_reason(example_sweep, block) == (
         f"Slurm refused its job ({words}); change what the site file asks for"
     )
 
 
-def test_a_job_that_fails_before_its_supervisor_begins_is_told_in_the_shells_words(
+def test_a_job_that_fails_before_its_executor_starts_quotes_the_shells_message(
     example_sweep: SweepFolder, block: str, tmp_path: Path
 ) -> None:
     job_log = tmp_path / "113.log"
     job_log.write_text("srun: error: gpu1: task 0: Exited with exit code 1\n")
     log = logged(example_sweep, block, ENDED.format(state="FAILED"), job_log)
     example_sweep.log(block).write_text("an earlier line\nbash: line 1: module: command not found\n\n")
-    note_failed_jobs(example_sweep, SLURM, log)
+    record_failed_jobs(example_sweep, SLURM, log)
     assert not_run_reason(example_sweep, block) == (
         "its job 113 ended as FAILED (bash: line 1: module: command not found); "
         f"{example_sweep.log(block).relative_to(example_sweep.home)} has more"
     )
 
 
-def test_a_record_that_was_deleted_after_its_block_ended_is_told_apart_from_a_run_that_never_began(
+def test_a_record_deleted_after_its_block_ended_is_not_a_run_that_never_started(
     example_sweep: SweepFolder,
 ) -> None:
     manifest = Manifest.read(example_sweep.manifest)
@@ -121,67 +119,67 @@ def test_a_record_that_was_deleted_after_its_block_ended_is_told_apart_from_a_ru
     assert count_not_run_reasons(example_sweep, manifest)[StopReason.gone] == before + 1
     example_sweep.done(block.name).unlink()
     after = count_not_run_reasons(example_sweep, manifest)
-    assert after.get(StopReason.gone, 0) <= before, "accelsweep retry opens a block again so"
+    assert after.get(StopReason.gone, 0) <= before, "accelsweep retry reopens a block this way"
 
 
-def test_words_of_slurm_itself_count_more_than_those_of_a_supervisor(
+def test_slurms_message_takes_precedence_over_the_executors(
     example_sweep: SweepFolder, block: str, tmp_path: Path
 ) -> None:
     Halt(block=block, reason="the executor of its block was stopped by SIGTERM").write(example_sweep.halt(block))
     job_log = tmp_path / "113.log"
     log = logged(example_sweep, block, ENDED.format(state="TIMEOUT"), job_log)
     job_log.write_text("all is well\n")
-    note_failed_jobs(example_sweep, SLURM, log)
+    record_failed_jobs(example_sweep, SLURM, log)
     assert "SIGTERM" in not_run_reason(example_sweep, block)
     job_log.write_text("slurmstepd: error: *** JOB 113 ON gpu1 CANCELLED AT 14:15 DUE TO TIME LIMIT ***\n")
-    note_failed_jobs(example_sweep, SLURM, log)
+    record_failed_jobs(example_sweep, SLURM, log)
     assert "ended as TIMEOUT (*** JOB 113 ON gpu1 CANCELLED AT 14:15 DUE TO TIME LIMIT ***)" in not_run_reason(
         example_sweep, block
     )
 
 
-def test_the_log_that_is_named_is_the_one_with_the_words(
-    example_sweep: SweepFolder, block: str, tmp_path: Path
-) -> None:
+def test_the_reason_names_the_log_that_it_quotes(example_sweep: SweepFolder, block: str, tmp_path: Path) -> None:
     job_log, block_log = example_sweep.home / "slurm-logs" / "113.log", example_sweep.log(block)
     job_log.parent.mkdir()
     log = logged(example_sweep, block, ENDED.format(state="FAILED"), job_log)
     block_log.write_text("")
     for text, words in (
-        ("", "(it left no word); sweeps/example/logs/snakemake.log has more"),
+        ("", "(it printed nothing); sweeps/example/logs/snakemake.log has more"),
         ("python: not found\n", "(python: not found); slurm-logs/113.log has more"),
         ("slurmstepd: error: Exceeded job memory limit\n", "(Exceeded job memory limit); slurm-logs/113.log has more"),
     ):
         job_log.write_text(text)
-        [failure] = failures(example_sweep, SLURM, log)
-        assert failure.why.endswith(words)
+        [failure] = read_failed_jobs(example_sweep, SLURM, log)
+        assert failure.reason.endswith(words)
     block_log.write_text("module: command not found\n")
     job_log.write_text("srun: error: gpu1: task 0: Exited with exit code 1\n")
-    [failure] = failures(example_sweep, SLURM, log)
-    assert failure.why.endswith(f"(module: command not found); sweeps/example/logs/{block}.log has more")
+    [failure] = read_failed_jobs(example_sweep, SLURM, log)
+    assert failure.reason.endswith(f"(module: command not found); sweeps/example/logs/{block}.log has more")
 
 
-def test_a_job_that_never_reached_a_node_is_not_told_in_words_of_an_earlier_one(
+def test_a_job_that_never_reached_a_node_does_not_quote_an_earlier_job(
     example_sweep: SweepFolder, block: str, tmp_path: Path
 ) -> None:
     log = logged(example_sweep, block, ENDED.format(state="CANCELLED"), tmp_path / "113.log")
     example_sweep.log(block).write_text("bash: line 1: module: command not found\n")
-    [failure] = failures(example_sweep, SLURM, log)
-    assert "ended as CANCELLED (it left no word)" in failure.why
-    assert "snakemake.log has more" in failure.why
+    [failure] = read_failed_jobs(example_sweep, SLURM, log)
+    assert "ended as CANCELLED (it printed nothing)" in failure.reason
+    assert "snakemake.log has more" in failure.reason
 
 
-def test_of_a_long_log_the_end_is_read(example_sweep: SweepFolder, block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_end_of_a_long_log_is_read(
+    example_sweep: SweepFolder, block: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = logged(example_sweep, block, REFUSED)
-    monkeypatch.setattr(reading, "_MOST_BYTES", log.stat().st_size)
+    monkeypatch.setattr(job_queue, "_MAX_LOG_BYTES", log.stat().st_size)
     log.write_text("Job 1 has been submitted with SLURM jobid 5.\n" * 1000 + log.read_text())
-    [failure] = failures(example_sweep, SLURM, log)
+    [failure] = read_failed_jobs(example_sweep, SLURM, log)
     assert failure.block == block
 
 
-def test_a_block_that_has_ended_gets_no_halt(example_sweep: SweepFolder, block: str) -> None:
+def test_a_finished_block_gets_no_halt_file(example_sweep: SweepFolder, block: str) -> None:
     example_sweep.done(block).write_text("{}")
-    note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, REFUSED))
+    record_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, REFUSED))
     assert example_sweep.halts() == []
 
 
@@ -191,7 +189,7 @@ def test_the_same_refusal_of_many_jobs_is_one_reason(example_sweep: SweepFolder)
         example_sweep.done(planned.name).unlink(missing_ok=True)
         for run in planned.runs:
             example_sweep.record(run).unlink(missing_ok=True)
-        note_failed_jobs(example_sweep, SLURM, logged(example_sweep, planned.name, REFUSED))
+        record_failed_jobs(example_sweep, SLURM, logged(example_sweep, planned.name, REFUSED))
     assert len(manifest.blocks) > 1
     assert list(count_not_run_reasons(example_sweep, manifest).values()) == [len(manifest.wanted_runs())]
 
@@ -199,49 +197,51 @@ def test_the_same_refusal_of_many_jobs_is_one_reason(example_sweep: SweepFolder)
 @pytest.mark.parametrize(
     "log", [b"", b"\xff\xfe Error in rule block:\n", b"Error in rule report:\n    message: None\n"]
 )
-def test_a_log_without_failed_jobs_tells_of_none(example_sweep: SweepFolder, tmp_path: Path, log: bytes) -> None:
+def test_a_log_without_failed_jobs_yields_none(example_sweep: SweepFolder, tmp_path: Path, log: bytes) -> None:
     (tmp_path / "log").write_bytes(log)
-    assert failures(example_sweep, SLURM, tmp_path / "log") == []
-    assert failures(example_sweep, SLURM, tmp_path / "absent") == []
+    assert read_failed_jobs(example_sweep, SLURM, tmp_path / "log") == []
+    assert read_failed_jobs(example_sweep, SLURM, tmp_path / "absent") == []
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusing(SlurmEngine):
-    """An engine that says this of every job, while so many jobs of the user's are in its queue."""
+class FixedOffer(SlurmEngine):
+    """A scheduler with the same answer for every job, and `others` jobs of the user in its queue."""
 
     offered: JobOffer
     others: int = 0
 
     def offer(self, needs: Resources) -> JobOffer:
-        assert needs.node is None, "a fleet's nodes are asked after by name elsewhere"
+        assert needs.node is None, "the nodes of a fleet are checked by name elsewhere"
         return self.offered
 
     def in_queue(self) -> int:
         return self.others
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, offered: JobOffer, others: int = 0, slurm: Slurm | None = None) -> list[str]:
-    """Return the warnings about a job without GPUs, of which there are two on nodes by name."""
+def warnings_about(
+    monkeypatch: pytest.MonkeyPatch, offered: JobOffer, others: int = 0, slurm: Slurm | None = None
+) -> list[str]:
+    """Return the warnings about two CPU jobs that differ in the node alone."""
     site = Site(name="box", scheduler="slurm", slurm=slurm or Slurm(partition="gpu", qos="gold"))
-    monkeypatch.setattr(reading, "engine_of", lambda _: Refusing(site, offered=offered, others=others))
-    said: list[str] = []
-    refuse_before_submission(site, [Resources(node="n1"), Resources(node="n2")], said.append)
-    return said
+    monkeypatch.setattr(job_queue, "engine_of", lambda _: FixedOffer(site, offered=offered, others=others))
+    warnings: list[str] = []
+    check_jobs_accepted(site, [Resources(node="n1"), Resources(node="n2")], warnings.append)
+    return warnings
 
 
-def test_a_job_that_the_engine_would_refuse_is_wrong_input_with_its_words_and_the_key(
+def test_a_job_that_the_scheduler_would_refuse_is_an_input_error_with_its_message_and_the_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     offered = JobOffer(False, "Invalid qos specification", "sbatch --test-only ...", keys=("qos",))
     with pytest.raises(InputError) as refused:
-        asked(monkeypatch, offered)
+        warnings_about(monkeypatch, offered)
     assert "Slurm refuses a job of 1 node" in str(refused.value)
     assert "(Invalid qos specification): change site.slurm.qos=gold. To try it by hand: sbatch" in str(refused.value)
     apart = Slurm(partition="gpu", cpu_partition="cpuu")
     with pytest.raises(InputError, match=r"change site\.slurm\.cpu_partition=cpuu\. "):
-        asked(monkeypatch, offered._replace(keys=("partition",)), slurm=apart)
+        warnings_about(monkeypatch, offered._replace(keys=("partition",)), slurm=apart)
     with pytest.raises(InputError, match="change what the site file asks for"):
-        asked(monkeypatch, offered._replace(keys=()))
+        warnings_about(monkeypatch, offered._replace(keys=()))
 
 
 @pytest.mark.parametrize(
@@ -252,31 +252,31 @@ def test_a_job_that_the_engine_would_refuse_is_wrong_input_with_its_words_and_th
         ("Unable to contact slurm controller (connect failure)", 0, True),
     ],
 )
-def test_a_refusal_that_ends_by_itself_is_a_warning_unless_nothing_is_in_the_queue_that_could_end(
+def test_a_temporary_refusal_is_a_warning_unless_no_queued_job_could_end_it(
     monkeypatch: pytest.MonkeyPatch, said: str, others: int, warned: bool
 ) -> None:
-    offered = JobOffer(False, said, "sbatch ...", keys=("max_jobs",), passing=True)
+    offered = JobOffer(False, said, "sbatch ...", keys=("max_jobs",), temporary=True)
     if warned:
-        (warning,) = asked(monkeypatch, offered, others)
-        assert warning == f"Slurm takes no job now ({said}); the jobs are submitted when it does"
+        (warning,) = warnings_about(monkeypatch, offered, others)
+        assert warning == f"Slurm accepts no job now ({said}); the jobs are submitted when it does"
     else:
         with pytest.raises(InputError, match=said):
-            asked(monkeypatch, offered, others)
+            warnings_about(monkeypatch, offered, others)
 
 
-def test_a_refused_job_wants_a_change_and_one_that_slurm_could_not_be_asked_for_does_not(
+def test_a_refused_job_needs_a_change_and_one_that_never_reached_slurm_does_not(
     example_sweep: SweepFolder, block: str
 ) -> None:
     manifest = Manifest.read(example_sweep.manifest)
     manifest = manifest.model_copy(update={"blocks": manifest.blocks[:1]})
-    note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, REFUSED))
+    record_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, REFUSED))
     assert needs_change(example_sweep, manifest)
-    told = not_run_reason_with_remedy(example_sweep, block, "the same command measures it")
-    assert told.startswith("Slurm refused its job (")
-    assert "same command" not in told
+    text = not_run_reason_with_remedy(example_sweep, block, "the same command measures it")
+    assert text.startswith("Slurm refused its job (")
+    assert "same command" not in text
     away = REFUSED.replace("Invalid partition name specified", "Unable to contact slurm controller (connect failure)")
     example_sweep.halt(block).unlink()
-    note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, away))
+    record_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, away))
     assert example_sweep.halt(block).exists()
     assert not needs_change(example_sweep, manifest)
     assert not_run_reason_with_remedy(example_sweep, block, "the same command measures it").endswith(

@@ -1,4 +1,4 @@
-"""Whatever a config, a label or a reason holds, a terminal shows it and obeys none of it."""
+"""Terminal output is never truncated, and text from configs, labels and reasons cannot control a terminal."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 import accelsweep
-from accelsweep.driver.console import Listing, Marked, Tone, say, say_parts, show
+from accelsweep.driver.console import Listing, Styled, Tone, say, say_parts, show
 from accelsweep.significant_digits import approximate_duration, escaped
 
 SOURCES = Path(accelsweep.__file__).parent
 HOSTILE = "\x1b[2J\x1b]0;title\x07\r\x9b1m\u202e\udc80"
 
 
-def test_characters_that_a_terminal_obeys_are_shown_as_escapes(capsys):
+def test_control_characters_are_escaped(capsys):
     say(f"a{HOSTILE}b\tc\nd")
     shown = r"a\x1b[2J\x1b]0;title\x07\r\x9b1m\u202e\udc80b" + "\tc\nd\n"
     assert capsys.readouterr().out == shown
@@ -31,7 +31,7 @@ def test_characters_that_a_terminal_obeys_are_shown_as_escapes(capsys):
 
 @pytest.mark.parametrize("width", ["120", "20"])
 @pytest.mark.parametrize("text", ["[/foo]", "[bold]x", "[link=file:///etc]x[/link]", ":smile:"])
-def test_markup_in_a_title_a_heading_or_a_setting_is_text(text, width, capsys, monkeypatch):
+def test_markup_in_titles_headings_and_cells_is_text(text, width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", width)
     show(Listing(f"t {text}", ("name", f"h{text}"), ((f"c {text}", f"v {text}"), ("long " * 5, "long " * 40))))
     shown = re.sub(r"\s", "", capsys.readouterr().out)
@@ -39,7 +39,7 @@ def test_markup_in_a_title_a_heading_or_a_setting_is_text(text, width, capsys, m
 
 
 @pytest.mark.parametrize("width", ["120", "20"])
-def test_a_table_setting_obeys_no_control_character(width, capsys, monkeypatch):
+def test_control_characters_in_a_table_are_escaped(width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", width)
     show(Listing("t", ("c", "d"), ((HOSTILE, HOSTILE), ("", "long " * 40))))
     assert escaped(shown := capsys.readouterr().out) == shown
@@ -50,25 +50,25 @@ WIDE = Listing(
     ("setting", "samples/s", "verdict", "doubts"),
     (
         ("cpu x1 | 32-true | batch 32", "15,132 [13,773, 16,625]", "baseline", "unsteady_window, busy_cpu"),
-        ("cpu x2 | 32-true | " + "model.width=64 | " * 9, "9,559 [9,001, 10,152]", Marked("slower", Tone.bad), "-"),
+        ("cpu x2 | 32-true | " + "model.width=64 | " * 9, "9,559 [9,001, 10,152]", Styled("slower", Tone.bad), "-"),
     ),
     numbers=("samples/s",),
 )
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 99, 100, 120, 300])
-def test_no_width_cuts_a_word_of_a_table(width, capsys, monkeypatch):
+def test_no_width_truncates_a_word_of_a_table(width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     show(WIDE)
     shown = capsys.readouterr().out
-    texts = [item.text if isinstance(item, Marked) else item for row in WIDE.rows for item in row]
+    texts = [item.text if isinstance(item, Styled) else item for row in WIDE.rows for item in row]
     missing = [word for word in " ".join([*texts, *WIDE.headings[1:]]).split() if word not in shown]
     assert missing == []
     assert "…" not in shown
     assert max(map(len, shown.splitlines())) <= width
 
 
-def test_rows_stand_one_below_the_other_where_a_table_does_not_fit(capsys, monkeypatch):
+def test_rows_are_stacked_if_a_table_does_not_fit(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     show(
         Listing(
@@ -81,7 +81,7 @@ def test_rows_stand_one_below_the_other_where_a_table_does_not_fit(capsys, monke
 
 
 @pytest.mark.parametrize(("width", "is_table"), [("40", False), ("59", False), ("60", True)])
-def test_a_narrow_terminal_gets_a_list_also_of_a_small_table(width, is_table, capsys, monkeypatch):
+def test_a_narrow_terminal_stacks_even_a_small_table(width, is_table, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", width)
     show(Listing("a-title-that-is-wider-than-its-table", ("setting", "rate"), (("a", "1"), ("b", "2"))))
     shown = capsys.readouterr().out
@@ -89,7 +89,7 @@ def test_a_narrow_terminal_gets_a_list_also_of_a_small_table(width, is_table, ca
     assert ("a-title-that-is-wider-than-its-table\na\n  rate  1\n" in shown) is not is_table
 
 
-def test_a_word_that_is_longer_than_a_line_is_not_broken(capsys, monkeypatch):
+def test_a_word_longer_than_a_line_is_not_broken(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     long = "sweeps/quickstart/runs/ad6e3bc83738-r0"
     show(Listing(long, ("setting", "folder"), ((f"{long} x", f"in {long} there"),)))
@@ -97,7 +97,7 @@ def test_a_word_that_is_longer_than_a_line_is_not_broken(capsys, monkeypatch):
 
 
 def in_a_terminal(code, width, **variables):
-    """Return what Python prints in a terminal of this width."""
+    """Return what Python prints on a terminal of this width."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     environment = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
@@ -116,30 +116,30 @@ def in_a_terminal(code, width, **variables):
 
 
 SHOW_A_VERDICT = """
-from accelsweep.driver.console import Listing, Marked, show
+from accelsweep.driver.console import Listing, Styled, show
 from accelsweep.driver.console import Tone
-show(Listing("t", ("setting", "verdict"), (("a", Marked("faster", Tone.good)),)))
+show(Listing("t", ("setting", "verdict"), (("a", Styled("faster", Tone.good)),)))
 """
 
 
-def test_a_terminal_has_colour_and_symbol_for_a_verdict_and_its_word():
+def test_a_terminal_shows_colour_symbol_and_word_of_a_verdict():
     assert "\x1b[32m▲ faster" in in_a_terminal(SHOW_A_VERDICT, 80)
 
 
-def test_no_color_leaves_symbol_and_word():
+def test_no_color_keeps_symbol_and_word():
     shown = in_a_terminal(SHOW_A_VERDICT, 80, NO_COLOR="1")
     assert "▲ faster" in shown
     assert "\x1b[3" not in shown
 
 
-def test_a_terminal_without_such_characters_has_the_word_alone():
+def test_a_terminal_without_unicode_shows_the_word_alone():
     shown = in_a_terminal(SHOW_A_VERDICT, 80, PYTHONUTF8="0", PYTHONIOENCODING="ascii")
     assert "faster" in shown
     assert "▲" not in shown
 
 
-def test_a_file_has_the_word_alone(capsys):
-    show(Listing("t", ("setting", "verdict"), (("a", Marked("faster", Tone.good)),)))
+def test_a_file_contains_the_word_alone(capsys):
+    show(Listing("t", ("setting", "verdict"), (("a", Styled("faster", Tone.good)),)))
     shown = capsys.readouterr().out
     assert "│ faster" in shown
     assert "\x1b" not in shown
@@ -148,7 +148,7 @@ def test_a_file_has_the_word_alone(capsys):
 PARTS = 'from accelsweep.driver.console import say_parts\nsay_parts("measured  ", ["a setting", "", "12 samples/s"])'
 
 
-def test_parts_of_a_line_stand_on_lines_of_their_own_in_a_narrow_terminal_and_never_in_a_file(capsys):
+def test_the_parts_of_a_line_are_split_on_a_narrow_terminal_and_never_in_a_file(capsys):
     assert in_a_terminal(PARTS, 20) == "measured  a setting\n          12 samples/s\n"
     assert in_a_terminal(PARTS, 80) == "measured  a setting  12 samples/s\n"
     say_parts("measured  ", ["a setting", "12 samples/s " * 40])
@@ -167,13 +167,13 @@ def test_parts_of_a_line_stand_on_lines_of_their_own_in_a_narrow_terminal_and_ne
         (5401, "2 hours"),
     ],
 )
-def test_estimates_are_rounded_to_what_one_would_say(seconds, words):
+def test_durations_are_rounded_to_a_natural_unit(seconds, words):
     assert approximate_duration(seconds) == words
 
 
-def test_commands_print_in_no_other_way():
-    """Where this fails, print with driver/console.py; a progress bar and the last line do it themselves."""
-    files = [path for room in ("cli", "commands", "drive", "driver") for path in (SOURCES / room).rglob("*.py")]
+def test_commands_print_through_the_console_only():
+    """Print with driver/console.py. Only the progress bar and the line after Ctrl-C do it themselves."""
+    files = [path for room in ("cli", "driver") for path in (SOURCES / room).rglob("*.py")]
     found = {
         (path.name, line.strip())
         for path in files
@@ -182,10 +182,7 @@ def test_commands_print_in_no_other_way():
     }
     assert found <= {
         ("typer_app.py", 'typer.echo(f"accelsweep {__version__}")'),
-        ("console.py", "shown.print(table)"),
-        ("console.py", "shown.print(plain(listing.title))"),
-        ("console.py", 'shown.print(plain(f"  {heading}"))'),
-        ("console.py", "shown.print(_text(row[0], shown))"),
-        ("console.py", "shown.print(Text(head).append(line), soft_wrap=True)"),
-        ("console.py", "table.add_row(*(_text(item, shown) for item in row))"),
+        ("console.py", "terminal.print(table)"),
+        ("console.py", "terminal.print(Text(prefix).append(line), soft_wrap=True)"),
+        ("console.py", "table.add_row(*(_text(item, terminal) for item in row))"),
     }

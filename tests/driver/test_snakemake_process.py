@@ -1,4 +1,4 @@
-"""Of a Snakemake that failed the user reads one sentence, and never a traceback."""
+"""A failed Snakemake is reported in one sentence with the root cause, never as a traceback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Traceback (most recent call last):
 
 
 def failed(rule: str, module: str, how: str) -> str:
-    """Return the paragraph of a step that failed, as Snakemake writes it."""
+    """Return Snakemake's paragraph about a failed step."""
     log = f"sweeps/tiny/logs/{rule}.log"
     return (
         f"Error in rule {rule}:\n    jobid: 4\n    log: {log} (check log file(s) for error details)\n"
@@ -51,15 +51,17 @@ LOGS = {
     f"Error in rule block:\n    message: None\n{FAILED_JOB}{ENDED}": (
         "a block failed: it ended with exit code 1, and its log is empty"
     ),
-    failed("findings", "analysis.analyse_sweep", "died with <Signals.SIGKILL: 9>"): "the analysis was ended by SIGKILL",
-    failed("report", "report.report_files", "returned non-zero exit status 137"): "the report was ended by SIGKILL",
-    failed("report", "report.report_files", "returned non-zero exit status 143"): "the report was ended by SIGTERM",
+    failed(
+        "findings", "analysis.analyse_sweep", "died with <Signals.SIGKILL: 9>"
+    ): "the analysis was killed by SIGKILL",
+    failed("report", "report.report_files", "returned non-zero exit status 137"): "the report was killed by SIGKILL",
+    failed("report", "report.report_files", "returned non-zero exit status 143"): "the report was killed by SIGTERM",
     failed(
         "findings", "analysis.analyse_sweep", "returned non-zero exit status 1"
     ): "the analysis failed: no column 'rate'",
     'CalledProcessError in file "/x/Snakefile", line 47:\n'
     "Command 'set -euo pipefail;  python -m accelsweep.executor --prepare tiny' died with <Signals.SIGTERM: 15>.": (
-        "preparing the data was ended by SIGTERM"
+        "preparing the data was killed by SIGTERM"
     ),
     'MissingInputException in rule findings in file "/x/workflows/collect.smk", line 6:\n'
     "Missing input files for rule findings:\n    output: sweeps/tiny/findings.json\n    affected files:\n"
@@ -75,7 +77,7 @@ LOGS = {
 
 
 @pytest.mark.parametrize(("log", "sentence"), LOGS.items(), ids=LOGS.values())
-def test_the_end_of_a_log_becomes_one_sentence(tmp_path, log: str, sentence: str) -> None:
+def test_the_root_cause_in_a_log_becomes_one_sentence(tmp_path, log: str, sentence: str) -> None:
     path = tmp_path / "snakemake.log"
     path.write_text(log)
     (tmp_path / "findings.log").write_text("12:00:01 error: no column 'rate'\n\n")
@@ -83,5 +85,5 @@ def test_the_end_of_a_log_becomes_one_sentence(tmp_path, log: str, sentence: str
 
 
 def test_a_signal_is_named_whatever_the_log_says(tmp_path) -> None:
-    assert why_snakemake_ended(tmp_path / "none.log", -signal.SIGKILL) == "it was ended by SIGKILL"
-    assert why_snakemake_ended(tmp_path / "none.log", -300) == "it was ended by signal 300"
+    assert why_snakemake_ended(tmp_path / "none.log", -signal.SIGKILL) == "it was killed by SIGKILL"
+    assert why_snakemake_ended(tmp_path / "none.log", -300) == "it was killed by signal 300"

@@ -12,7 +12,7 @@ import pytest
 from patience import until
 
 from accelsweep.config.site import Site, Slurm
-from accelsweep.driver.sweep_lock import refuse_while_run
+from accelsweep.driver.sweep_lock import refuse_if_running
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.features.detach import places
 from accelsweep.features.detach.places import (
@@ -152,12 +152,12 @@ def test_a_sweep_with_a_heads_job_is_left_alone_while_slurm_does_not_answer(fold
     (tmp_path / "squeue").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(AccelsweepError, match="job 12, still waits or runs is not known: squeue did not answer"):
-        refuse_while_run(folder)
+        refuse_if_running(folder)
     monkeypatch.setenv("SLURM_JOB_ID", "12")
-    refuse_while_run(folder)
+    refuse_if_running(folder)
     monkeypatch.delenv("SLURM_JOB_ID")
     (tmp_path / "squeue").unlink()
-    refuse_while_run(folder)
+    refuse_if_running(folder)
 
 
 @pytest.mark.parametrize(("used", "cancelled"), [("", False), ("0:00\n", False), ("1:05\n", True)])
@@ -167,7 +167,7 @@ def test_a_job_that_is_being_ended_was_cancelled_unless_it_counts_as_waiting_aga
 
 
 @pytest.mark.parametrize(
-    ("states", "patience", "commands"),
+    ("states", "grace", "commands"),
     [
         (["12|PENDING|Priority|\n", ""], 60.0, ["scancel 12"]),
         (["12|RUNNING|None|n1\n", "12|COMPLETING|None|n1\n", ""], 60.0, ["scancel --batch --signal=INT 12"]),
@@ -175,11 +175,11 @@ def test_a_job_that_is_being_ended_was_cancelled_unless_it_counts_as_waiting_aga
     ],
     ids=["before it begins", "as by Ctrl-C", "one that takes too long"],
 )
-def test_cancel_old_ends_a_heads_job(slurm, monkeypatch, states, patience, commands):
+def test_cancel_old_ends_a_heads_job(slurm, monkeypatch, states, grace, commands):
     monkeypatch.setattr(places, "_LOOK_SECONDS", 0.0)
     slurm.says(*states)
     said = []
-    HeadJob().end("12", said.append, patience_seconds=patience)
+    HeadJob().end("12", said.append, grace_seconds=grace)
     assert slurm.asked("scancel") == commands
     assert len(said) == len(set(said)) == 1, "each command is told once"
 

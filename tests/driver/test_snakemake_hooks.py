@@ -1,4 +1,4 @@
-"""What a real Snakemake does about jobs of blocks that failed, or that an engine refused."""
+"""Which failed or refused jobs a real Snakemake submits again, and when it polls Slurm."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hand_clock import FakeClock
 
-from accelsweep.driver.job_retries import HELD_BACK
+from accelsweep.driver.snakemake_hooks import DEFERRED, DRIVEN_POLL_SECONDS, STANDALONE_POLL_SECONDS, PollSchedule
 
 SNAKEFILE = """\
-from accelsweep.driver.job_retries import decide
+from accelsweep.driver.snakemake_hooks import override_retries
 
 onstart:
-    decide(workflow, ["b1.done.json", "b2.done.json"])
+    override_retries(workflow, ["b1.done.json", "b2.done.json"])
 rule all:
     input: "b1.done.json", "b2.done.json"
 rule block:
@@ -26,8 +27,8 @@ rule block:
 
 
 @pytest.mark.real
-def test_a_job_that_fails_after_its_block_is_finished_is_not_tried_again_and_any_other_is(tmp_path: Path) -> None:
-    """Block 1 has a done file of an earlier time and fails before it has a new one. Block 2 fails when it has."""
+def test_a_job_that_fails_after_finishing_its_block_is_not_retried_and_any_other_is(tmp_path: Path) -> None:
+    """Block 1 has an old done file and fails before writing a new one; block 2 fails after writing one."""
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
     for number in (1, 2):
         (tmp_path / f"b{number}.json").write_text("{}")
@@ -44,7 +45,7 @@ def test_a_job_that_fails_after_its_block_is_finished_is_not_tried_again_and_any
 
 LIMITED = """\
 from accelsweep.config.site import Site
-from accelsweep.driver.job_retries import decide
+from accelsweep.driver.snakemake_hooks import override_retries
 from accelsweep.features.grid_engine.scheduler import GridEngineScheduler
 
 class Engine(GridEngineScheduler):
@@ -52,17 +53,17 @@ class Engine(GridEngineScheduler):
         return 0
 
 onstart:
-    decide(workflow, [], Engine(Site(name="x", scheduler="grid_engine")), lambda block: block == "left")
+    override_retries(workflow, [], Engine(Site(name="x", scheduler="grid_engine")), lambda block: block == "skipped")
 rule all:
-    input: "b1.done", "b2.done", "b3.done", "bwrong.done", "bleft.done"
+    input: "b1.done", "b2.done", "b3.done", "bwrong.done", "bskipped.done"
 rule block:
     output: "b{block}.done"
-    shell: "[ {wildcards.block} != left ] && echo done > {output}"
+    shell: "[ {wildcards.block} != skipped ] && echo done > {output}"
 """
 
 SUBMIT = """\
 #!/bin/sh
-# a queue that takes one job of a user, and none of the block `wrong`
+# accepts one job of a user at a time, and none of the block `wrong`
 echo "$1" >> asked
 [ "$1" != wrong ] || { echo "Unable to run job: Job was rejected because job requests unknown queue"; exit 1; }
 full="Unable to run job: job rejected: only 1 jobs are allowed per user (current job count: 1)."
@@ -73,7 +74,7 @@ echo "$!"
 
 
 @pytest.mark.real
-def test_a_job_too_many_is_submitted_when_another_has_ended_and_a_refusal_or_a_block_left_out_is_not_tried_again(
+def test_a_job_above_the_queue_limit_is_deferred_and_a_refused_or_skipped_one_is_not_retried(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "Snakefile").write_text(LIMITED)
@@ -91,4 +92,45 @@ def test_a_job_too_many_is_submitted_when_another_has_ended_and_a_refusal_or_a_b
     assert asked.count("wrong") == 1, "it would be refused again"
     assert "Trying to restart" not in done.stderr
     assert "(only 1 jobs are allowed per user (current job count: 1).)" in done.stderr
-    assert HELD_BACK in done.stderr
+    assert DEFERRED in done.stderr
+
+
+FILES = ("b1.done.json", "b1.halt.json")
+
+
+@pytest.fixture
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    monkeypatch.chdir(tmp_path)
+    return FakeClock()
+
+
+@pytest.mark.parametrize(("longest", "asked"), [(STANDALONE_POLL_SECONDS, 10), (DRIVEN_POLL_SECONDS, 2)])
+def test_an_idle_sweep_polls_squeue_once_a_minute_or_every_five_minutes_under_a_driver(
+    clock: FakeClock, longest: float, asked: int
+) -> None:
+    schedule = PollSchedule("jobs-changed", longest, clock)
+    due = 0
+    for _ in range(10 * 60):
+        clock.advance(1.0)
+        due += schedule.is_due(FILES)
+    assert due == asked
+
+
+@pytest.mark.parametrize(("file", "more"), [("b1.done.json", 2), ("b1.halt.json", 2), ("jobs-changed", 0)])
+def test_a_file_that_marks_the_end_of_a_block_triggers_a_poll(
+    clock: FakeClock, tmp_path: Path, file: str, more: int
+) -> None:
+    """A finished block's job ends soon: poll every five seconds. A driver's notification triggers one poll."""
+    (tmp_path / file).write_text("from an earlier job")
+    schedule = PollSchedule("jobs-changed", DRIVEN_POLL_SECONDS, clock)
+    for _ in range(10):
+        clock.advance(1.0)
+        assert not schedule.is_due(FILES)
+    (tmp_path / file).unlink()
+    (tmp_path / file).write_text("new")
+    assert schedule.is_due(FILES)
+    due = 0
+    for _ in range(12):
+        clock.advance(1.0)
+        due += schedule.is_due(FILES)
+    assert due == more
