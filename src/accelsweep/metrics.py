@@ -37,107 +37,111 @@ class Metric:
             raise ValueError("a metric has either a value or the reason why it has none")
 
 
-class Meaning(NamedTuple):
+class MetricInfo(NamedTuple):
     """A metric's unit, and one sentence about it. The unit `per config` is the name in `measure.quality_metric`.
 
     With a `title` the report lists it among the readings of a setting, and says why if no setting has it.
     """
 
     unit: str
-    tells: str
+    description: str
     title: str | None = None
 
 
 _PER_CONFIG = "per config"
 
-_CORE: dict[str, Meaning] = {
+_CORE: dict[str, MetricInfo] = {
     # the timed window
-    "samples_per_second": Meaning("1/s", "The rate: samples of all ranks over the seconds of the slowest rank."),
-    "step_seconds": Meaning("s", "Mean time of a step in the window, on the slowest rank."),
-    "step_seconds_p50": Meaning("s", "Median time of a step in the window, on rank 0."),
-    "step_seconds_p99": Meaning("s", "99th percentile of the steps' times; withheld below 1000 steps."),
-    "samples_per_second_without_stalls": Meaning(
+    "samples_per_second": MetricInfo("1/s", "The rate: samples of all ranks over the seconds of the slowest rank."),
+    "step_seconds": MetricInfo("s", "Mean time of a step in the window, on the slowest rank."),
+    "step_seconds_p50": MetricInfo("s", "Median time of a step in the window, on rank 0."),
+    "step_seconds_p99": MetricInfo("s", "99th percentile of the steps' times; withheld below 1000 steps."),
+    "samples_per_second_without_stalls": MetricInfo(
         "1/s", "The rate that the window has without its stalls; absent where it has none."
     ),
-    "stall_seconds": Meaning(
+    "stall_seconds": MetricInfo(
         "s", "Time that steps far longer than the others took beyond a usual step, on the worst rank; 0 without any."
     ),
-    "window_seconds": Meaning("s", "Length of the window, on the slowest rank."),
-    "window_steps": Meaning("steps", "Steps of the window, on one rank."),
-    "window_samples": Meaning("samples", "Samples of the window, on all ranks."),
-    "rank_skew_seconds": Meaning("s", "Seconds of the slowest rank less those of the fastest; absent on one rank."),
-    "epoch_ends_in_window": Meaning("epochs", "Passes over the data that ended inside the window."),
-    "epoch_samples": Meaning("samples", "Samples that one pass over the training data gives, on all ranks."),
-    "foreign_cpu_cores": Meaning("cores", "CPU cores that other processes kept busy during the window."),
+    "window_seconds": MetricInfo("s", "Length of the window, on the slowest rank."),
+    "window_steps": MetricInfo("steps", "Steps of the window, on one rank."),
+    "window_samples": MetricInfo("samples", "Samples of the window, on all ranks."),
+    "rank_skew_seconds": MetricInfo("s", "Seconds of the slowest rank less those of the fastest; absent on one rank."),
+    "epoch_ends_in_window": MetricInfo("epochs", "Passes over the data that ended inside the window."),
+    "epoch_samples": MetricInfo("samples", "Samples that one pass over the training data gives, on all ranks."),
+    "foreign_cpu_cores": MetricInfo("cores", "CPU cores that other processes kept busy during the window."),
     # cold costs
-    "load_seconds": Meaning("s", "Time to build module, data and device; imports are excluded."),
-    "first_step_seconds": Meaning("s", "Time of the first step, compilation included; it is not in the rate."),
+    "load_seconds": MetricInfo("s", "Time to build module, data and device; imports are excluded."),
+    "first_step_seconds": MetricInfo("s", "Time of the first step, compilation included; it is not in the rate."),
     # training
-    "final_train_loss": Meaning("loss", "Training loss of the window's last step, on rank 0."),
-    "learning_rate": Meaning("1", "Learning rate in force at the end of the window, first parameter group."),
-    "loss_scale": Meaning("1", "Loss scale after the window, in 16-mixed only."),
-    "skipped_steps": Meaning("steps", "Optimiser steps that the loss scale skipped, in 16-mixed only."),
+    "final_train_loss": MetricInfo("loss", "Training loss of the window's last step, on rank 0."),
+    "learning_rate": MetricInfo("1", "Learning rate in force at the end of the window, first parameter group."),
+    "loss_scale": MetricInfo("1", "Loss scale after the window, in 16-mixed only."),
+    "skipped_steps": MetricInfo("steps", "Optimiser steps that the loss scale skipped, in 16-mixed only."),
     # quality and time to accuracy
-    "quality": Meaning(_PER_CONFIG, "`measure.quality_metric` on the validation set, after a fixed number of samples."),
-    "quality_seconds": Meaning("s", "Time of the quality phase, or of all validations of a time to accuracy."),
-    "best_quality": Meaning(_PER_CONFIG, "Best value of all validations on the way to the target."),
-    "time_to_target_seconds": Meaning("s", "Training time until the target was reached; validation is excluded."),
-    "time_to_target_wall_seconds": Meaning("s", "The same time with the validations in it."),
-    "results_per_hour": Meaning("results/h", "3600 over `time_to_target_seconds`."),
-    "samples_to_target": Meaning("samples", "Training samples until the target was reached, on all ranks."),
-    "validations": Meaning("validations", "Validations on the way to the target."),
+    "quality": MetricInfo(
+        _PER_CONFIG, "`measure.quality_metric` on the validation set, after a fixed number of samples."
+    ),
+    "quality_seconds": MetricInfo("s", "Time of the quality phase, or of all validations of a time to accuracy."),
+    "best_quality": MetricInfo(_PER_CONFIG, "Best value of all validations on the way to the target."),
+    "time_to_target_seconds": MetricInfo("s", "Training time until the target was reached; validation is excluded."),
+    "time_to_target_wall_seconds": MetricInfo("s", "The same time with the validations in it."),
+    "results_per_hour": MetricInfo("results/h", "3600 over `time_to_target_seconds`."),
+    "samples_to_target": MetricInfo("samples", "Training samples until the target was reached, on all ranks."),
+    "validations": MetricInfo("validations", "Validations on the way to the target."),
     # inference
-    "query_seconds_p50": Meaning("s", "Median time of a query, from 20 queries on.", "Median latency"),
-    "query_seconds_p90": Meaning("s", "90th percentile of the queries' times; from 100 queries on.", "p90 latency"),
-    "query_seconds_p99": Meaning("s", "99th percentile of the queries' times; from 1000 queries on.", "p99 latency"),
+    "query_seconds_p50": MetricInfo("s", "Median time of a query, from 20 queries on.", "Median latency"),
+    "query_seconds_p90": MetricInfo("s", "90th percentile of the queries' times; from 100 queries on.", "p90 latency"),
+    "query_seconds_p99": MetricInfo("s", "99th percentile of the queries' times; from 1000 queries on.", "p99 latency"),
     # the memory frontier
-    "largest_batch": Meaning("samples", "Largest batch of a rank whose training fits into the memory, by tries."),
-    "too_large_batch": Meaning("samples", "Smallest batch tried that does not fit; absent where none was too large."),
-    "bytes_per_sample": Meaning(
+    "largest_batch": MetricInfo("samples", "Largest batch of a rank whose training fits into the memory, by tries."),
+    "too_large_batch": MetricInfo(
+        "samples", "Smallest batch tried that does not fit; absent where none was too large."
+    ),
+    "bytes_per_sample": MetricInfo(
         "B", "What each further sample of a batch takes, from a line through the tries' peaks."
     ),
-    "fixed_bytes": Meaning("B", "What a batch of none would take: parameters, gradients, the optimiser's state."),
-    "memory_limit_bytes": Meaning(
+    "fixed_bytes": MetricInfo("B", "What a batch of none would take: parameters, gradients, the optimiser's state."),
+    "memory_limit_bytes": MetricInfo(
         "B", "What a rank could take, `measure.headroom` left free; its scope names the limit."
     ),
-    "peak_rank_bytes": Meaning("B", "Peak of the fullest rank with the largest batch that fits."),
+    "peak_rank_bytes": MetricInfo("B", "Peak of the fullest rank with the largest batch that fits."),
     # memory and energy
-    "peak_memory_reserved_bytes": Meaning("B", "Peak of the memory that torch reserved on the fullest device."),
-    "peak_memory_allocated_bytes": Meaning("B", "Peak of torch's allocator on the fullest device."),
-    "device_memory_used_bytes": Meaning("B", "Memory in use on the fullest device, other processes included."),
-    "rank_parameter_bytes": Meaning(
+    "peak_memory_reserved_bytes": MetricInfo("B", "Peak of the memory that torch reserved on the fullest device."),
+    "peak_memory_allocated_bytes": MetricInfo("B", "Peak of torch's allocator on the fullest device."),
+    "device_memory_used_bytes": MetricInfo("B", "Memory in use on the fullest device, other processes included."),
+    "rank_parameter_bytes": MetricInfo(
         "B", "Parameters that the fullest rank keeps between steps; under FSDP its shard of them."
     ),
-    "host_pss_bytes": Meaning("B", "Proportional set size of all ranks when the window closed; no peak."),
-    "energy_joules": Meaning("J", "Energy of the window by a counter; its scope says of which parts."),
-    "host_energy_joules": Meaning("J", "Energy of the CPU packages during a GPU's window, by RAPL."),
+    "host_pss_bytes": MetricInfo("B", "Proportional set size of all ranks when the window closed; no peak."),
+    "energy_joules": MetricInfo("J", "Energy of the window by a counter; its scope says of which parts."),
+    "host_energy_joules": MetricInfo("J", "Energy of the CPU packages during a GPU's window, by RAPL."),
     # operations
-    "parameters": Meaning("parameters", "Parameters of the model, counted."),
-    "model_flops_per_sample": Meaning("FLOP", "Operations of one sample's training step, or answer; counted."),
-    "model_flops_per_second": Meaning("FLOP/s", "Those operations times the rate."),
-    "matmul_ceiling_flops_per_second": Meaning(
+    "parameters": MetricInfo("parameters", "Parameters of the model, counted."),
+    "model_flops_per_sample": MetricInfo("FLOP", "Operations of one sample's training step, or answer; counted."),
+    "model_flops_per_second": MetricInfo("FLOP/s", "Those operations times the rate."),
+    "matmul_ceiling_flops_per_second": MetricInfo(
         "FLOP/s", "Fastest matrix product measured on this device, in this format."
     ),
-    "mfu": Meaning("1", "`model_flops_per_second` over the measured ceiling of all devices."),
-    "mfu_of_datasheet": Meaning("1", "`model_flops_per_second` over the datasheet's dense peak of all devices."),
-    "matmul_time_share": Meaning(
+    "mfu": MetricInfo("1", "`model_flops_per_second` over the measured ceiling of all devices."),
+    "mfu_of_datasheet": MetricInfo("1", "`model_flops_per_second` over the datasheet's dense peak of all devices."),
+    "matmul_time_share": MetricInfo(
         "1", "Share of a step's time in matrix products, convolutions and recurrent layers; from a profiled pass."
     ),
     # the probe pass
-    "data_wait_share": Meaning("1", "Share of a step that waits for data."),
-    "host_to_device_share": Meaning("1", "Share of a step that copies the batch to the device."),
-    "forward_share": Meaning("1", "Share of a step in the forward pass."),
-    "backward_share": Meaning("1", "Share of a step in the backward pass."),
-    "optimizer_share": Meaning("1", "Share of a step in the optimiser."),
-    "communication_share": Meaning("1", "Share of a step that the exchange of gradients makes longer."),
-    "overhead_share": Meaning("1", "Share of a step in the loop itself, between the other parts."),
-    "device_behind_share": Meaning("1", "Share of steps at whose end the device was still behind the host."),
+    "data_wait_share": MetricInfo("1", "Share of a step that waits for data."),
+    "host_to_device_share": MetricInfo("1", "Share of a step that copies the batch to the device."),
+    "forward_share": MetricInfo("1", "Share of a step in the forward pass."),
+    "backward_share": MetricInfo("1", "Share of a step in the backward pass."),
+    "optimizer_share": MetricInfo("1", "Share of a step in the optimiser."),
+    "communication_share": MetricInfo("1", "Share of a step that the exchange of gradients makes longer."),
+    "overhead_share": MetricInfo("1", "Share of a step in the loop itself, between the other parts."),
+    "device_behind_share": MetricInfo("1", "Share of steps at whose end the device was still behind the host."),
 }
 """Name -> meaning, in the order of the documentation's table; those of features follow."""
 
 
 @cache
-def metrics() -> Mapping[str, Meaning]:
+def metrics() -> Mapping[str, MetricInfo]:
     """Return all metrics by name: the core's, then those of features, which may also describe one of the core's."""
     found = dict(_CORE)
     for described in registry.loaded("metrics"):

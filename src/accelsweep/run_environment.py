@@ -35,7 +35,7 @@ class DeviceState(NamedTuple):
         return cls(**_known(written, cls._fields))
 
 
-class Moment(NamedTuple):
+class MachineState(NamedTuple):
     """The machine at one moment: what stays the same while a run lasts, and what may change.
 
     `machine` is its identity and `host` its name. `cores_usable` are threads that we may use, and `memory_bytes` is the
@@ -55,7 +55,7 @@ class Moment(NamedTuple):
     devices: Sequence[DeviceState] = ()
 
     @classmethod
-    def of(cls, written: Mapping[str, Any]) -> Moment:
+    def of(cls, written: Mapping[str, Any]) -> MachineState:
         """Return the view of a moment as a record holds it."""
         known: dict[str, Any] = {
             key: tuple(map(DeviceState.of, told)) if key == "devices" else told
@@ -86,7 +86,7 @@ def _known(written: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunEnvironment:
     """The `environment` of a record: `before` and `after` the run, and as its window `opened` and `closed`.
 
     A device of its own is asked at the last two moments only, at work. A moment that was not recorded tells nothing.
@@ -95,32 +95,32 @@ class Surroundings:
     environment: Mapping[str, Mapping[str, Any]]
 
     @property
-    def before(self) -> Moment:
+    def before(self) -> MachineState:
         """The machine and its devices right before the run."""
         return self._at("before")
 
     @property
-    def after(self) -> Moment:
+    def after(self) -> MachineState:
         """The machine and its devices right after the run."""
         return self._at("after")
 
     @property
-    def closed(self) -> Moment:
+    def closed(self) -> MachineState:
         """The devices at the end of the window."""
         return self._at("closed")
 
     @property
-    def around_the_window(self) -> tuple[Moment, Moment]:
+    def around_the_window(self) -> tuple[MachineState, MachineState]:
         """The devices as the window opened and closed; before and after the run where none was asked then."""
         opened = self._at("opened") if "opened" in self.environment else self.before
         return opened, self.closed if "closed" in self.environment else self.after
 
-    def on(self, machine: str) -> dict[str, Mapping[str, Any]]:
+    def with_machine(self, machine: str) -> dict[str, Mapping[str, Any]]:
         """Return what was written, with another identity of the machine."""
         return {**self.environment, "before": {**self.environment.get("before", {}), "machine": machine}}
 
-    def _at(self, moment: str) -> Moment:
-        return Moment.of(self.environment.get(moment, {}))
+    def _at(self, moment: str) -> MachineState:
+        return MachineState.of(self.environment.get(moment, {}))
 
 
 # Kinds of hardware: machines that are equal in all facts of a fingerprint.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accelsweep.run_environment import Checkout, DeviceState, Moment, Surroundings
+from accelsweep.run_environment import Checkout, DeviceState, MachineState, RunEnvironment
 
 WRITTEN: dict[str, dict[str, Any]] = {
     "before": {"machine": "a1", "host": "n1", "variables": {"SLURM_JOB_ID": "7"}, "devices": [{"celsius": 40}]},
@@ -17,7 +17,7 @@ WRITTEN: dict[str, dict[str, Any]] = {
 
 
 def test_what_was_written_is_read_by_attribute() -> None:
-    seen = Surroundings(WRITTEN)
+    seen = RunEnvironment(WRITTEN)
     assert (seen.before.machine, seen.before.host, seen.before.variables) == ("a1", "n1", {"SLURM_JOB_ID": "7"})
     assert seen.after.cpu_celsius == 61.0
     assert seen.closed.devices == (DeviceState(name="GPU", celsius=70, held_back={"heat": [1.0, 9.0]}),)
@@ -25,7 +25,7 @@ def test_what_was_written_is_read_by_attribute() -> None:
 
 def test_the_window_is_between_its_own_moments_or_else_between_those_of_the_run() -> None:
     def celsius(environment: dict[str, dict[str, Any]]) -> list[float | None]:
-        return [moment.devices[0].celsius for moment in Surroundings(environment).around_the_window]
+        return [moment.devices[0].celsius for moment in RunEnvironment(environment).around_the_window]
 
     assert celsius(WRITTEN) == [60, 70]
     assert celsius({moment: WRITTEN[moment] for moment in ("before", "after")}) == [40, 45]
@@ -33,14 +33,14 @@ def test_the_window_is_between_its_own_moments_or_else_between_those_of_the_run(
 
 @pytest.mark.parametrize("environment", [{}, {"before": {}, "after": {}}, {"before": {"devices": None, "host": None}}])
 def test_what_is_missing_or_null_is_not_known(environment: dict[str, dict[str, Any]]) -> None:
-    seen = Surroundings(environment)
-    assert (seen.before, seen.after, seen.closed) == (Moment(), Moment(), Moment())
-    assert Moment.of({"devices": [{"throttles": None, "reason": "absent"}]}).devices == (DeviceState(),)
+    seen = RunEnvironment(environment)
+    assert (seen.before, seen.after, seen.closed) == (MachineState(), MachineState(), MachineState())
+    assert MachineState.of({"devices": [{"throttles": None, "reason": "absent"}]}).devices == (DeviceState(),)
 
 
 def test_another_machine_leaves_all_else_as_it_was_written() -> None:
-    assert Surroundings(WRITTEN).on("b2") == {**WRITTEN, "before": {**WRITTEN["before"], "machine": "b2"}}
-    assert Surroundings({}).on("b2") == {"before": {"machine": "b2"}}
+    assert RunEnvironment(WRITTEN).with_machine("b2") == {**WRITTEN, "before": {**WRITTEN["before"], "machine": "b2"}}
+    assert RunEnvironment({}).with_machine("b2") == {"before": {"machine": "b2"}}
 
 
 @pytest.mark.parametrize("git", [{}, {"commit": None, "dirty": None, "reason": "git is not installed"}])

@@ -25,7 +25,7 @@ from accelsweep.devices.clock import Clock, monotonic
 from accelsweep.driver.console import WIDE, Terminal
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.result_reuse import reusable_runs
-from accelsweep.measure.breakdown import SETTLING_STEPS, steps_of_pass
+from accelsweep.measure.breakdown import SETTLING_STEPS, probe_steps
 from accelsweep.measure.window import WindowRules
 from accelsweep.planning.cost_estimate import RunTime, Took
 from accelsweep.records.file_lock import read_hold
@@ -40,7 +40,7 @@ from accelsweep.run_config import Measure, Run, SettingConfig
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import approximate_duration, escaped, format_duration
 from accelsweep.tasks import compared_rate
-from accelsweep.worker.errors import Raised
+from accelsweep.worker.errors import ErrorOrigin
 
 # The time that a run will take, foretold from its first steps, and the `measure=` that suits such a pace.
 
@@ -92,7 +92,7 @@ class Forecast:
         steps = {"warm-up": rules.warmup, "window": rules.window_steps([step_seconds])}
         if config.task in ("train_throughput", "time_to_accuracy") and measure.probe_steps:
             passes = 2 if config.world_size > 1 else 1
-            looked = steps_of_pass(measure.probe_steps, measure.min_seconds, step_seconds, 1)
+            looked = probe_steps(measure.probe_steps, measure.min_seconds, step_seconds, 1)
             steps["probe pass"] = passes * (SETTLING_STEPS + looked)
         if config.task == "train_throughput" and measure.quality_samples:
             steps["quality"] = math.ceil(measure.quality_samples / config.samples_per_step)
@@ -223,7 +223,7 @@ class FirstFailures:
     folder: SweepFolder
     measured: bool = False
     alike: str | None = None
-    _ended: dict[str, Raised] = field(default_factory=dict)
+    _ended: dict[str, ErrorOrigin] = field(default_factory=dict)
 
     def look(self, record: Record, *, by_run: bool = False) -> None:
         """Note how a run ended. A run that raised nothing tells nothing, but that it was measured tells all."""
@@ -231,7 +231,7 @@ class FirstFailures:
         if self.measured or record.outcome is not Outcome.crashed or len(self._ended) >= _FIRST:
             return
         for result in self._results(record):
-            origin = Raised.of(result.traceback or "", self.folder.home)
+            origin = ErrorOrigin.of(result.traceback or "", self.folder.home)
             if result.error_kind == "user_exception" and origin is not None:
                 self._ended.setdefault(record.run if by_run else record.setting, origin)
                 if len(self._ended) == _FIRST and len(set(self._ended.values())) == 1:

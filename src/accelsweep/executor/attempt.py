@@ -208,7 +208,7 @@ class AttemptRunner:
             spec,
             position=position,
             attempt=attempt,
-            ceilings=str(self.folder.ceilings(self.block.name)),
+            ceiling_cache=str(self.folder.ceilings(self.block.name)),
             silence_seconds=self._limits.silence_seconds,
             run_seconds=self._limits.run_seconds,
         )
@@ -228,7 +228,7 @@ def standalone_spec(
     if config.num_nodes > 1:
         raise InputError(f"setting {setting!r} takes {config.num_nodes} nodes; {command} has this one alone")
     run = Run.of(setting, 0, config.seed)
-    return replace(_run_spec(folder, manifest, block, run, attempt), instead=instead, steps=steps)
+    return replace(_run_spec(folder, manifest, block, run, attempt), substitute=instead, extra_steps=steps)
 
 
 def _run_spec(folder: SweepFolder, manifest: Manifest, block: Block, run: Run, attempt_folder: Path) -> RunSpec:

@@ -179,7 +179,7 @@ class BatchSizeSearch:
         config = changed(config, batch_size=batch, measure={**asdict(config.measure), **_TRIAL_STEPS})
         folder = self._folder / "tries" / str(batch)
         folder.mkdir(parents=True)
-        spec = replace(self._spec, config=config, attempt_folder=str(folder), room=self._room)
+        spec = replace(self._spec, config=config, attempt_folder=str(folder), host_memory=self._room)
         spec.write()
         return spec
 

@@ -21,7 +21,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_blocks
 from accelsweep.run_config import SettingConfig
-from accelsweep.worker.rank_setup import OwnTree
+from accelsweep.worker.rank_setup import VersionTree
 
 GENERATED_DATA = frozenset(
     {"accelsweep.workloads.datasets.Digits"}
@@ -97,8 +97,8 @@ def _prepare_in_fork(configs: Mapping[str, SettingConfig], version: CodeVersion)
         try:
             if not version.needs_spawn:  # otherwise the modules of this process prepare its data
                 os.environ.update(version.environment)
-            if (own_tree := OwnTree.of_this_run()) is not None:
-                own_tree.put_first()
+            if (version_tree := VersionTree.from_environment()) is not None:
+                version_tree.prepend_to_path()
             with os.fdopen(write_end, "w") as pipe:
                 pipe.write("\n".join(_prepare_here(configs)))
         finally:
@@ -116,7 +116,7 @@ def _prepare_here(configs: Mapping[str, SettingConfig]) -> list[str]:
     from accelsweep.worker.rank_setup import add_working_directory_to_path
     from accelsweep.workloads.instantiate import prepare_data
 
-    if OwnTree.of_this_run() is None:
+    if VersionTree.from_environment() is None:
         add_working_directory_to_path()
     done = []
     for digest, config in configs.items():

@@ -14,7 +14,7 @@ Path = tuple[Any, ...]
 """The place of something in a batch: keys, numbers or names, from the outside in."""
 
 
-def readings(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
+def possible_sizes(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
     """Return each number of samples that `batch` may hold as a whole, with the places that show it.
 
     A tensor (samples, ...) tells its first dimension. Columns tell what all of them tell. A list of parts that are
@@ -28,7 +28,7 @@ def readings(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
         return {}
     if _is_plain(batch) and all(isinstance(part, str | int | float) for part in columns.values()):
         return {len(columns): ((),)}
-    told = {key: found for key, part in columns.items() if (found := readings(part, lone))}
+    told = {key: found for key, part in columns.items() if (found := possible_sizes(part, lone))}
     key, first = next(iter(told.items()), (None, {}))
     counts = [count for count in first if all(count in found for found in told.values())]
     shared = {count: tuple((key, *path) for path in first[count]) for count in counts}
@@ -39,7 +39,7 @@ def readings(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
     return shared
 
 
-def places(batch: Any) -> Iterator[tuple[Path, int]]:
+def lengths(batch: Any) -> Iterator[tuple[Path, int]]:
     """Yield every place in `batch` that has a length, with it; what lies further out comes first."""
     level: list[tuple[Path, Any]] = [((), batch)]
     while level:
@@ -70,7 +70,7 @@ def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
     return (count,) if shape is None or None in shape else tuple(map(int, shape))
 
 
-def stated_size(loader: Any) -> int | None:
+def declared_batch_size(loader: Any) -> int | None:
     """Return the samples of a whole batch, as its loader, batch sampler or data set states it; None where none does."""
     sources = (loader, getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None))
     stated = (getattr(source, "batch_size", None) for source in sources)

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from accelsweep.devices.clock import Clock, Marks, TimedDevice, monotonic
-from accelsweep.measure.stalls import NO_STALLS, OurWork, RankStalls, find_stalls, stood_still
+from accelsweep.measure.stalls import NO_STALLS, CpuTimer, RankStalls, all_idle, find_stalls
 from accelsweep.metrics import Metric
 from accelsweep.results import PARTS, Breakdown, bottleneck
 
@@ -30,7 +30,7 @@ SETTLING_STEPS = 3
 FEWEST_PROBED_STEPS = 3
 """Steps of a pass whose steps are so long that more would not fit into `measure.min_seconds`."""
 
-UNSEEN = {
+UNSEEN_REASONS = {
     "backward": "no backward pass of torch.autograd was seen in these steps: if there was any, it is in forward_share",
     "optimizer": "no optimiser of torch.optim stepped in these steps: if another did, it is in the other shares",
 }
@@ -64,7 +64,7 @@ class PhaseTimer:
         self._last_end = 0
         self._step_ends: list[int] = []
         self._behind: list[bool] = []
-        self._work = OurWork()
+        self._work = CpuTimer()
 
     @property
     def depth(self) -> int:
@@ -135,7 +135,7 @@ class PhaseTimer:
         for phase, stretch in zip(self._phases, stretches, strict=True):
             seconds[phase] += stretch / steps
         lengths = [sum(stretches[begin:end]) for begin, end in pairwise([0, *self._step_ends])]
-        stalls = self._work.during(find_stalls(lengths, sum(lengths)))
+        stalls = self._work.summarise(find_stalls(lengths, sum(lengths)))
         self._marks = None
         later = self._behind[1:]  # before the first step there is none that the device could be behind with
         behind = sum(later) / len(later) if later and self._device.asynchronous else None
@@ -153,12 +153,12 @@ _END: Any = object()
 class ProbePass:
     """A listener that trains some steps under a `PhaseTimer`, then as many without exchanging gradients."""
 
-    def __init__(self, timer: PhaseTimer, steps: int, stop_exchange: Callable[[], bool] | None = None) -> None:
-        """`stop_exchange` makes the loop train without exchange from the next step on; False where that is impossible.
+    def __init__(self, timer: PhaseTimer, steps: int, disable_gradient_sync: Callable[[], bool] | None = None) -> None:
+        """`disable_gradient_sync` makes the loop train without gradient exchange from the next step on, if it can.
 
         None is for a single rank, which exchanges nothing.
         """
-        self._timer, self._steps, self._stop_exchange = timer, steps, stop_exchange
+        self._timer, self._steps, self._stop_exchange = timer, steps, disable_gradient_sync
         self._done = 0
         self.halves: list[Half] = []
 
@@ -179,13 +179,13 @@ class ProbePass:
         return len(self.halves) == 2 or self._stop_exchange is None or not self._stop_exchange()
 
 
-def steps_of_pass(asked: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
+def probe_steps(asked: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
     """Return `asked`, or as many steps as fit into `seconds` (at least a few), rounded up to whole optimiser steps."""
     fitting = max(FEWEST_PROBED_STEPS, int(seconds / step_seconds))
     return -(-min(asked, fitting) // multiple_of) * multiple_of
 
 
-def seconds_of(halves: list[Half]) -> dict[str, float]:
+def seconds_by_part(halves: list[Half]) -> dict[str, float]:
     """Return one rank's seconds per step by part, from one half, or from two of which the second had no exchange."""
     seconds = dict(halves[0].seconds)
     if len(halves) == 2:
@@ -196,10 +196,10 @@ def seconds_of(halves: list[Half]) -> dict[str, float]:
     return seconds
 
 
-def standstill(ranks: list[list[Half]]) -> str | None:
+def idle_reason(ranks: list[list[Half]]) -> str | None:
     """Return why a pass in which all processes of all ranks stood still tells nothing; None where none did."""
     for halves in zip(*ranks, strict=True):
-        if stood_still([half.stalls for half in halves]):
+        if all_idle([half.stalls for half in halves]):
             seconds = max(half.stalls.seconds for half in halves)
             share = f"{seconds:.3g} s of the {max(half.whole_seconds for half in halves):.3g} s"
             return f"withheld: all processes stood still for {share} of the probe pass"
@@ -210,11 +210,11 @@ def breakdown_of(ranks: list[list[Half]], steps: int) -> Breakdown:
     """Return the breakdown over all ranks (each given by its halves), which count alike."""
     seconds = dict.fromkeys(PARTS, 0.0)
     for halves in ranks:
-        for part, spent in seconds_of(halves).items():
+        for part, spent in seconds_by_part(halves).items():
             seconds[part] += spent / len(ranks)
     if len(ranks) > 1 and len(ranks[0]) == 1:
         del seconds["communication"]
-    for part in UNSEEN:
+    for part in UNSEEN_REASONS:
         if not seconds[part]:
             del seconds[part]
     total = sum(seconds.values())
@@ -232,13 +232,13 @@ def breakdown_of(ranks: list[list[Half]], steps: int) -> Breakdown:
     )
 
 
-def share_metrics(found: Breakdown | str) -> dict[str, Metric]:
+def breakdown_metrics(found: Breakdown | str) -> dict[str, Metric]:
     """Return `PART_share` for every part, and `device_behind_share`; without a breakdown, with this reason."""
     scope = "probe pass, mean of all ranks"
     if isinstance(found, str):
         return {name: Metric(value=None, unit="1", reason=found) for name in SHARES}
     apart = "not measured: this strategy cannot train without exchange, so that it is in the other shares"
-    why = {"communication": apart, **UNSEEN}
+    why = {"communication": apart, **UNSEEN_REASONS}
     behind = found.device_behind
     metrics = {
         name: Metric(value=found.shares[part], unit="1", scope=scope, provenance="clock or device events")
@@ -259,7 +259,7 @@ SHARES = (*_NAMES.values(), "device_behind_share")
 
 
 @contextmanager
-def by_hand(timer: PhaseTimer) -> Iterator[None]:
+def time_manual_optimization(timer: PhaseTimer) -> Iterator[None]:
     """Time gradients that are taken, and optimisers that step, within a forward phase (manual optimisation).
 
     A closure that an optimiser calls is forward again. So is what `training_step` does after all of this.

@@ -101,7 +101,7 @@ def _is_package(zone: Path) -> bool:
         return False
 
 
-def summed(readings: list[tuple[float | None, str | None]], scope: str) -> Metric:
+def total_joules(readings: list[tuple[float | None, str | None]], scope: str) -> Metric:
     """Return the joules of all ranks as one metric, or the first reason why one of them has none."""
     reasons = [reason for joules, reason in readings if joules is None]
     if not readings or reasons:
@@ -123,16 +123,16 @@ def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds
         held_back = {"gpu": [None, f"{reason}: raise measure.min_seconds"]}
         ranks = [rank | held_back if "gpu" in rank else rank for rank in ranks]
     boards = [tuple(rank["gpu"]) for rank in ranks if "gpu" in rank]
-    host = summed([tuple(rank["package"]) for rank in ranks if "package" in rank], PACKAGE)
+    host = total_joules([tuple(rank["package"]) for rank in ranks if "package" in rank], PACKAGE)
     if accelerator == "cpu":
         return {"energy_joules": host}
     if kind_of(accelerator).telemetry is not None:
-        return {"energy_joules": summed(boards, BOARD), "host_energy_joules": host}
+        return {"energy_joules": total_joules(boards, BOARD), "host_energy_joules": host}
     reason = f"unavailable: no energy counter is known for accelerator={accelerator}"
     return {"energy_joules": Metric(value=None, unit="J", reason=reason), "host_energy_joules": host}
 
 
-class Meter:
+class EnergyMeter:
     """The energy of a device and its like on this machine, while its context is open; `found` is in joules."""
 
     def __init__(self, accelerator: str, boards: Sequence[str], clock: Clock = monotonic) -> None:
@@ -141,9 +141,9 @@ class Meter:
         self._boards = [GpuEnergy(board, accelerator) for board in boards]
         self._package = PackageEnergy()
         self._probes: list[GpuEnergy | PackageEnergy] = [*self._boards, self._package]
-        self.found = Metric(value=None, unit="J", reason="unavailable: the meter was not read")
+        self.result = Metric(value=None, unit="J", reason="unavailable: the meter was not read")
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> EnergyMeter:
         """Read the counters."""
         for probe in self._probes:
             probe.start()
@@ -159,4 +159,4 @@ class Meter:
             probe.stop()
         package = {"package": [self._package.joules, self._package.reason]}
         ranks: list[dict[str, Any]] = [{"gpu": [board.joules, board.reason]} for board in self._boards]
-        self.found = energy_metrics(self._accelerator, [*ranks, package], seconds)["energy_joules"]
+        self.result = energy_metrics(self._accelerator, [*ranks, package], seconds)["energy_joules"]

@@ -43,7 +43,7 @@ def training_flops(step: Callable[[], Any]) -> int:
     Raises NotCounted where it gives none, or a loss that needs no gradient, and any error of `step` itself.
     """
     counter = _Counter()
-    with eager(), counter:
+    with uncompiled(), counter:
         loss = step()
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
             raise NotCounted("the training step gave no loss that needs a gradient")
@@ -55,7 +55,7 @@ def training_flops(step: Callable[[], Any]) -> int:
 def forward_flops(step: Callable[[], Any]) -> int:
     """Return the operations of `step()` on the meta device, without gradients. Errors of `step` pass through."""
     counter = _Counter()
-    with torch.no_grad(), eager(), counter:
+    with torch.no_grad(), uncompiled(), counter:
         step()
     return counter.total
 
@@ -82,7 +82,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def eager() -> AbstractContextManager[Any]:
+def uncompiled() -> AbstractContextManager[Any]:
     """Run compiled modules as they are written; torch's compiler is not imported if no module uses it."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
@@ -160,7 +160,7 @@ def torch_format(format_name: str) -> torch.dtype:
     return dtype
 
 
-def torch_product(device: torch.device, format_name: str) -> Callable[[int], Callable[[], object]]:
+def torch_matmul(device: torch.device, format_name: str) -> Callable[[int], Callable[[], object]]:
     """Return how `matmul_ceiling` multiplies with torch on `device`."""
     dtype = torch_format(format_name)
 
@@ -172,7 +172,7 @@ def torch_product(device: torch.device, format_name: str) -> Callable[[int], Cal
     return product
 
 
-def remembered(path: Path | None, key: str, measure: Callable[[], Ceiling]) -> Ceiling:
+def cached_ceiling(path: Path | None, key: str, measure: Callable[[], Ceiling]) -> Ceiling:
     """Return the ceiling that `path` holds under `key`, or measure it and keep it there for the block's other runs.
 
     A file that cannot be read is as good as none. Runs of a block follow one another, so there is one writer.
@@ -234,7 +234,7 @@ class _Seen:
 def forward_traits(step: Callable[[], Any], model: torch.nn.Module, samples: int) -> Traits:
     """Return the traits of `step()`, a forward pass of `model` over `samples` samples; its errors pass through."""
     counter = _TraitsCounter()
-    with torch.no_grad(), eager(), _Attention(counter), counter:
+    with torch.no_grad(), uncompiled(), _Attention(counter), counter:
         step()
     seen = counter.seen
     return Traits(

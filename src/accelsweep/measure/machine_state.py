@@ -78,12 +78,12 @@ def host_state() -> dict[str, Any]:
         "variables": {
             name: masked(os.environ[name])
             for name in sorted(os.environ)
-            if name.startswith(_TELLING) and not is_secret_name(name)
+            if name.startswith(_PREFIXES) and not is_secret_name(name)
         },
     }
 
 
-_TELLING = (
+_PREFIXES = (
     "OMP_",
     "MKL_",
     "KMP_",

@@ -142,18 +142,18 @@ class MemoryWatch:
         self._kinds = kinds
         self._readings: dict[str, list[HeldAfter]] = {name: [] for name in kinds}
 
-    def look(self, step: int) -> None:
+    def sample(self, step: int) -> None:
         """Read all kinds, `step` steps after the window opened."""
         for name, read in self._kinds.items():
             self._readings[name].append((step, read()))
 
-    def grown(self) -> dict[str, tuple[int, int]]:
+    def growth(self) -> dict[str, tuple[int, int]]:
         """Return the bytes and the steps of each kind of memory that grew throughout the window."""
         found = {name: growth(readings) for name, readings in self._readings.items()}
         return {name: (more, self._readings[name][-1][0]) for name, more in found.items() if more is not None}
 
 
-def kinds_of(device: Any) -> dict[str, Callable[[], int]]:
+def memory_readers(device: Any) -> dict[str, Callable[[], int]]:
     """Return how to read the memory that a rank on `device`, a torch.device, holds for itself.
 
     On the host, pages of files and memory shared with others grow as data is read. They are left out where the system

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from accelsweep.devices.linux import allowed_cores
-from accelsweep.measure.stalls import RankStalls, stood_still
+from accelsweep.measure.stalls import RankStalls, all_idle
 from accelsweep.results import Doubt
-from accelsweep.run_environment import DeviceState, Moment
+from accelsweep.run_environment import DeviceState, MachineState
 from accelsweep.significant_digits import count_of
 
 # The steadiness of a window: one change of level, tested on medians of bins.
@@ -132,7 +132,7 @@ def stalled(ranks: Sequence[RankStalls], whole_seconds: float, without: str, wha
     if not count:
         return None
     share = f"{seconds:.3g} s ({seconds / whole_seconds:.0%} of {what})"
-    if stood_still(ranks):
+    if all_idle(ranks):
         return Doubt(
             code="processes_stopped",
             message=f"all processes stood still for {share} and used no processor; without that {without}",
@@ -266,7 +266,7 @@ def _batches(count: int, samples: int) -> str:
     return f"{count} batch{'' if count == 1 else 'es'} ({count * samples} samples)"
 
 
-def between(before: Moment, after: Moment) -> list[Doubt]:
+def device_doubts(before: MachineState, after: MachineState) -> list[Doubt]:
     """Return the doubts from the devices' states before and after a run: throttling, heat, foreign processes."""
     pairs = zip(before.devices, after.devices, strict=False)
     found = ((*_throttled(old, new), _drift(old, new), _foreign(old, new)) for old, new in pairs)

@@ -36,7 +36,7 @@ stall itself is in it.
 """
 FEWEST_STEPS = 3
 """With fewer steps of a kind none of them is the usual one."""
-SELDOM = 3
+MOST_STALLS = 3
 """More stalls than this recur, as a slow storage or a rare part of the work does, so they are not taken for a halt."""
 IDLE_CORES = 0.05
 """Processes that used fewer cores than this stood still: what computes, or spins while it waits, uses one.
@@ -62,13 +62,13 @@ class RankStalls:
 
     seconds: float = 0.0
     count: int = 0
-    still: bool = False
+    idle: bool = False
 
 
 NO_STALLS = RankStalls()
 
 
-def least_seconds(whole_seconds: float) -> float:
+def stall_threshold(whole_seconds: float) -> float:
     """Return how long a stall is at least in a window of `whole_seconds`."""
     most = max(LONG_SECONDS, SMALL_SHARE * whole_seconds)
     return max(HICCUP_SECONDS, min(LARGE_SHARE * whole_seconds, most))
@@ -82,7 +82,7 @@ def find_stalls(
     `restarts` are steps that began with the training data's restart: their usual length is one of their own. A step
     here is an optimiser step of `multiple_of` batches, whose last batch may be the longest each time.
     """
-    least, starts = least_seconds(whole_seconds), set(restarts)
+    least, starts = stall_threshold(whole_seconds), set(restarts)
     ends = [*range(multiple_of, len(step_seconds), multiple_of), len(step_seconds)]
     kinds: dict[bool, list[tuple[int, int, float]]] = {True: [], False: []}
     for begin, end in zip([0, *ends], ends, strict=False):
@@ -116,7 +116,7 @@ class _Look:
     used: float
 
 
-class OurWork:
+class CpuTimer:
     """The processor time of this process and its children, from step to step.
 
     A step is charged with what was used between the last look before it and the first one after it. A long step is
@@ -145,7 +145,7 @@ class OurWork:
         self._look(math.inf, time.monotonic())
         self._known = self._known and children() == self._children
 
-    def cores(self, stall: Stall) -> float | None:
+    def cores_during(self, stall: Stall) -> float | None:
         """Return the cores that were busy in a stall, beyond what the same processes use otherwise; None if unknown.
 
         It is unknown where children came or went, and where this host did not wait: a device fell behind alone.
@@ -160,9 +160,9 @@ class OurWork:
         pace = (last.used - first.used - used) / elsewhere if elsewhere > 0 else 0.0
         return max(0.0, used - pace * max(0.0, waited - stall.seconds)) / stall.seconds
 
-    def during(self, stalls: Sequence[Stall]) -> RankStalls:
+    def summarise(self, stalls: Sequence[Stall]) -> RankStalls:
         """Return what this rank did in its stalls."""
-        return together([(stall.seconds, self.cores(stall)) for stall in stalls])
+        return summarise([(stall.seconds, self.cores_during(stall)) for stall in stalls])
 
     def _look(self, steps: float, now: float) -> None:
         used = time.process_time()
@@ -173,9 +173,9 @@ class OurWork:
         self._looks.append(_Look(steps, now, used))
 
 
-def together(stalls: Sequence[tuple[float, float | None]]) -> RankStalls:
+def summarise(stalls: Sequence[tuple[float, float | None]]) -> RankStalls:
     """Return what a rank did in its stalls, each given by its seconds and its cores."""
-    still = 0 < len(stalls) <= SELDOM and all(cores is not None and cores < IDLE_CORES for _, cores in stalls)
+    still = 0 < len(stalls) <= MOST_STALLS and all(cores is not None and cores < IDLE_CORES for _, cores in stalls)
     return RankStalls(math.fsum(seconds for seconds, _ in stalls), len(stalls), still)
 
 
@@ -186,7 +186,7 @@ def _used_by(process: int) -> float:
     return time.clock_gettime((~process << 3) | 2)
 
 
-def stood_still(ranks: Sequence[RankStalls]) -> bool:
+def all_idle(ranks: Sequence[RankStalls]) -> bool:
     """Return whether every rank stood still in a stall, the shortest at least half as long as the longest."""
     longest = max(rank.seconds for rank in ranks)
-    return longest > 0 and all(rank.still and rank.seconds >= longest / 2 for rank in ranks)
+    return longest > 0 and all(rank.idle and rank.seconds >= longest / 2 for rank in ranks)

@@ -42,7 +42,7 @@ class Group(Protocol):
         """Return every rank's value, by rank, on every rank."""
 
 
-class Alone:
+class SingleProcess:
     """A run with one rank."""
 
     rank = 0
@@ -60,7 +60,7 @@ class Alone:
         return [value]
 
 
-class ProcessGroup:
+class DistributedGroup:
     """The ranks of torch.distributed's default process group, which must have been initialised."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class ProcessGroup:
 
 def group_of(world_size: int) -> Group:
     """Return the group of a run with `world_size` ranks."""
-    return ProcessGroup() if world_size > 1 else Alone()
+    return DistributedGroup() if world_size > 1 else SingleProcess()
 
 
 # Losses kept on their device and read after the window, so that no step waits for the device.
@@ -235,7 +235,7 @@ class Window:
         group: Group,
         clock: Clock = monotonic,
         probes: Sequence[Probe] = (),
-        watch: MemoryWatch | None = None,
+        memory: MemoryWatch | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> None:
         """`watch` looks at both ends of the window and a few times between.
@@ -243,7 +243,7 @@ class Window:
         `progress` is called with the number of finished steps after each one; it must be a fast memory write.
         """
         self._rules, self._device, self._group, self._clock, self._probes = rules, device, group, clock, probes
-        self._watch, self._progress = watch or MemoryWatch({}), progress
+        self._memory, self._progress = memory or MemoryWatch({}), progress
         self._losses, self._samples = Losses(), list[int]()
         self._done, self._next_turn = 0, 1
         self._later_turns: list[int] = []
@@ -278,7 +278,7 @@ class Window:
             self._open()
             return False
         if self._later_turns:
-            self._watch.look(self._done - self._rules.warmup)
+            self._memory.sample(self._done - self._rules.warmup)
             self._next_turn = self._later_turns.pop(0)
             return False
         self._close()
@@ -291,7 +291,7 @@ class Window:
         steps = self._group.broadcast(self._rules.window_steps(self._warmup_seconds))
         ends = [*part_ends(steps, self._rules.multiple_of), steps]
         self._next_turn, *self._later_turns = (self._rules.warmup + end for end in ends)
-        self._watch.look(0)
+        self._memory.sample(0)
         for probe in self._probes:
             probe.start()
         self._group.barrier()
@@ -303,7 +303,7 @@ class Window:
         self._seconds = self._clock() - self._opened
         for probe in reversed(self._probes):  # the last probe read before the window is read first after it
             probe.stop()
-        self._watch.look(self._done - self._rules.warmup)
+        self._memory.sample(self._done - self._rules.warmup)
         self._group.barrier()
 
     def result(self) -> RankWindow:
@@ -323,7 +323,7 @@ class Window:
 
 # The run's rates from the times of its ranks: all ranks' samples over the slowest rank's seconds.
 
-BEYOND = 10
+VALUES_BEYOND = 10
 """With fewer values beyond a percentile, one hiccup would decide the figure: a 99th needs 1000 steps."""
 
 
@@ -373,7 +373,7 @@ def _without(stalls: Sequence[RankStalls], seconds: Sequence[float], samples: in
 
 def percentile(seconds: Sequence[float], share: float, what: str, scope: str) -> Metric:
     """Return the `share`-quantile of the seconds of `what` (steps, queries), withheld where too few lie beyond it."""
-    needed = round(BEYOND / (1.0 - share))
+    needed = round(VALUES_BEYOND / (1.0 - share))
     if len(seconds) < needed:
         wanted = f"{100 * share:g}th percentile needs {needed} (measure.min_steps)"
         reason = f"withheld: {len(seconds)} {what}, and a {wanted}"

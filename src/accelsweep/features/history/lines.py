@@ -212,7 +212,7 @@ def _on_node(run: RunRow, node: str) -> RunRow:
         run,
         hardware=HardwareKind.of(facts),
         software={**run.software, **driver},
-        environment=run.surroundings.on(node),
+        environment=run.surroundings.with_machine(node),
     )
 
 
