@@ -7,7 +7,7 @@ import pytest
 from accelsweep.devices.cpu import CpuDevice
 from accelsweep.measure.breakdown import (
     SETTLING_STEPS,
-    Half,
+    PassHalf,
     PhaseTimer,
     ProbePass,
     breakdown_metrics,
@@ -20,7 +20,7 @@ from accelsweep.results import PARTS
 
 
 def half(behind=None, **seconds):
-    return Half({part: seconds.get(part, 0.0) for part in PARTS}, behind)
+    return PassHalf({part: seconds.get(part, 0.0) for part in PARTS}, behind)
 
 
 def test_every_second_belongs_to_the_innermost_open_phase_and_the_rest_is_overhead(clock):
@@ -138,9 +138,9 @@ def test_a_half_without_exchange_that_is_no_faster_costs_nothing():
 def test_a_pass_in_which_all_processes_stood_still_tells_nothing_and_says_so():
     still, busy = RankStalls(30.0, 1, idle=True), RankStalls(30.0, 1, idle=False)
     calm = half(forward=1.0)
-    stopped, worked = (replace(calm, stalls=stalls, whole_seconds=31.0) for stalls in (still, busy))
+    stopped, worked = (replace(calm, stalls=stalls, total_seconds=31.0) for stalls in (still, busy))
     assert idle_reason([[calm, stopped], [calm, stopped]]) == (
-        "withheld: all processes stood still for 30 s of the 31 s of the probe pass"
+        "withheld: all processes were idle for 30 s of the 31 s of the probe pass"
     )
     for ranks in ([[calm, calm]], [[worked]], [[stopped], [worked]], [[stopped], [calm]]):
         assert idle_reason(ranks) is None

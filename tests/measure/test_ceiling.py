@@ -32,8 +32,8 @@ def test_the_best_product_counts_and_disturbed_ones_do_not(clock, device):
 def test_a_slow_device_is_asked_for_one_product(clock, device):
     asked = []
     found = matmul_ceiling(lambda size: lambda: (asked.append(size), device.work(1.0)), device, clock)
-    assert asked == [room.SMALLEST]
-    assert found.flops_per_second == pytest.approx(2.0 * room.SMALLEST**3)
+    assert asked == [room.MIN_SIZE]
+    assert found.flops_per_second == pytest.approx(2.0 * room.MIN_SIZE**3)
 
 
 def test_a_ceiling_is_measured_once_per_key_and_kept_for_the_block(tmp_path):
@@ -65,4 +65,4 @@ def test_a_precision_has_the_format_of_its_products(monkeypatch):
 def test_a_real_product_of_this_cpu_has_a_ceiling():
     found = matmul_ceiling(torch_matmul(torch.device("cpu"), "float32"), CpuDevice())
     assert 1e8 < found.flops_per_second < 1e14
-    assert found.size >= room.SMALLEST
+    assert found.size >= room.MIN_SIZE

@@ -10,7 +10,7 @@ import torch
 from hand_clock import FakeClock, FakeGroup
 
 from accelsweep.devices.clock import ClockMarks
-from accelsweep.measure.memory import LEAST_BYTES, NOTES_BYTES, MemoryWatch, growth, memory_readers, part_ends
+from accelsweep.measure.memory import MIN_BYTES, OWN_BYTES_PER_STEP, MemoryWatch, growth, memory_readers, part_ends
 from accelsweep.measure.window import Window, WindowRules
 
 MIB = 2**20
@@ -78,7 +78,7 @@ def rising(before, grown, steps):
 
 @pytest.mark.parametrize(
     ("before", "least", "steps"),
-    [(0, LEAST_BYTES, 100), (10 * 2**30, 10 * 2**30 // 100 + 1, 100), (0, 50_000 * NOTES_BYTES, 50_000)],
+    [(0, MIN_BYTES, 100), (10 * 2**30, 10 * 2**30 // 100 + 1, 100), (0, 50_000 * OWN_BYTES_PER_STEP, 50_000)],
 )
 def test_a_growth_too_small_to_matter_is_left_alone(before, least, steps):
     """16 MiB at least, 1 % of what was held, and more than the notes that the window keeps of each step."""

@@ -85,7 +85,7 @@ def machine(monkeypatch, clock):
     made = Machine()
     monkeypatch.setattr(stalls.time, "monotonic", clock)
     monkeypatch.setattr(stalls.time, "process_time", lambda: made.used["own"])
-    monkeypatch.setattr(stalls, "_used_by", lambda process: made.used[process])
+    monkeypatch.setattr(stalls, "_cpu_seconds", lambda process: made.used[process])
     monkeypatch.setattr(stalls, "children", lambda: frozenset({4711}))
     return made
 
@@ -127,12 +127,12 @@ def test_a_stall_after_the_last_step_is_looked_at_too(machine):
 def test_the_clock_of_a_child_goes_on_while_it_computes_and_stands_while_it_is_stopped():
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
         try:
-            until(lambda: stalls._used_by(child.pid) > 0.1)
+            until(lambda: stalls._cpu_seconds(child.pid) > 0.1)
             child.send_signal(signal.SIGSTOP)
             time.sleep(0.1)
-            stopped = stalls._used_by(child.pid)
+            stopped = stalls._cpu_seconds(child.pid)
             time.sleep(0.2)
-            assert stalls._used_by(child.pid) == stopped
+            assert stalls._cpu_seconds(child.pid) == stopped
         finally:
             child.kill()
 

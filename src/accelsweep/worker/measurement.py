@@ -127,7 +127,7 @@ def _combine(
     if place.rank == 0:
         rate = rates["samples_per_second_without_stalls"].value or 0.0
         doubts = [
-            run_doubts.short_window(max(seconds), asked=spec.config.measure.min_seconds),
+            run_doubts.short_window(max(seconds), spec.config.measure.min_seconds),
             run_doubts.unsteady(window.window_step_seconds),
             run_doubts.stalled(stalls, max(seconds), f"the rate is {significant(rate)} samples/s", "the window"),
             *cpu_doubts(cpu, place.local_size),
