@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accelsweep.results import Fingerprint
-from accelsweep.run_environment import HardwareKind, names_of
+from accelsweep.run_environment import HardwareKind, hardware_names
 
 
 def fingerprint(**hardware: str) -> Fingerprint:
@@ -36,4 +36,4 @@ def test_a_kind_is_named_by_device_and_host(facts, name):
 
 def test_kinds_that_share_a_name_are_told_apart_by_their_driver():
     kinds = [HardwareKind.of({"host": "Xeon", "device": "H100", "driver": driver}) for driver in ("1", "2")]
-    assert list(names_of(kinds).values()) == ["H100 in Xeon, driver 1", "H100 in Xeon, driver 2"]
+    assert list(hardware_names(kinds).values()) == ["H100 in Xeon, driver 1", "H100 in Xeon, driver 2"]
