@@ -254,13 +254,12 @@ A loss that is no number is another answer to the same question, not a failure.
 
 @dataclass(frozen=True)
 class RankResult:
-    """The ending of a run on one rank.
+    """The result of one rank of a run.
 
-    `metrics` and `effective` of rank 0 are the run's: values of all ranks (rate, skew, memory) were gathered before
-    they were computed. Other ranks state their own. `outcome` and `reason` obey the record's rule: `measured` has no
-    reason, everything else has one. `traceback` shows the user's code, without the harness's frames where there are
-    any. `rate_stands` says that the window was measured and that its numbers hold although something failed later;
-    `place` is where in the user's code that was. `extra` is the result of what ran in place of a measurement.
+    `metrics` and `effective` of rank 0 are the run's: values of all ranks (rate, skew, memory) were gathered before.
+    `reason` is None if and only if `outcome` is `measured`. `traceback` shows the user's code, without our own frames
+    if there are others. `window_is_valid` says that the window's results hold although something failed later, at
+    `user_location` in the user's code. `extra` is the result of what ran in place of a measurement.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -270,8 +269,8 @@ class RankResult:
     reason: str | None
     error_kind: ErrorKind
     traceback: str | None = None
-    rate_stands: bool = False
-    place: str | None = None
+    window_is_valid: bool = False
+    user_location: str | None = None
     effective: Effective | None = None
     metrics: dict[str, Metric] = field(default_factory=dict)
     environment: dict[str, dict[str, Any]] = field(default_factory=dict)

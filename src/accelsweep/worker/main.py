@@ -30,13 +30,13 @@ from accelsweep.worker.measurement import RankReport
 from accelsweep.worker.rank_setup import (
     RankPlace,
     VersionTree,
-    add_working_directory_to_path,
     destroy_process_group,
     dump_stacks_on_signal,
     empty_compile_caches,
     has_warm_cache,
     intercept_os_exit,
     set_threads,
+    set_up_imports,
     threads_of,
 )
 from accelsweep.worker.run_spec import RunSpec
@@ -96,13 +96,7 @@ def run_rank(spec: RunSpec) -> None:
 
 def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
     preload()
-    add_working_directory_to_path()
-    del sys.argv[1:]  # user modules that parse sys.argv on import must not see the executor's arguments
-    version_tree = VersionTree.from_environment()
-    if version_tree is not None:
-        version_tree.prepend_to_path()
-    else:
-        os.environ.pop("PYTHONSAFEPATH", None)  # set for Snakemake; processes of the user's code must not inherit it
+    version_tree = set_up_imports()
     began = monotonic()
     set_threads(threads_of(spec, place))
     if spec.substitute is None:

@@ -55,12 +55,6 @@ class RankPlace:
         return cls(rank, local_rank, size, spec.config.devices)
 
 
-def add_working_directory_to_path() -> None:
-    """Put the working directory on the import path, where the user's own modules are."""
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, folder)
-
-
 def threads_of(spec: RunSpec, place: RankPlace) -> int:
     """Return the CPU threads for this rank: the config's `threads`, the plan's, or an equal share of usable cores."""
     return spec.config.threads or spec.threads or max(1, usable_cores() // place.local_size)
@@ -221,3 +215,16 @@ class VersionTree:
         if path != self.checkout and self.checkout not in path.parents:
             return False
         return not in_installed(path.relative_to(self.checkout))
+
+
+def set_up_imports() -> VersionTree | None:
+    """Make the user's modules importable from the working directory, or from the version's tree, which is returned."""
+    del sys.argv[1:]  # user modules that parse sys.argv on import must not see our arguments
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    version_tree = VersionTree.from_environment()
+    if version_tree is not None:
+        version_tree.prepend_to_path()
+    else:
+        os.environ.pop("PYTHONSAFEPATH", None)  # set for Snakemake; processes of the user's code must not inherit it
+    return version_tree
