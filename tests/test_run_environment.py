@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from accelsweep.results import Fingerprint
-from accelsweep.run_environment import Checkout, DeviceState, HardwareKind, Moment, Surroundings, names_of
+from accelsweep.run_environment import Checkout, DeviceState, HardwareKind, MachineState, RunEnvironment, hardware_names
 
 WRITTEN: dict[str, dict[str, Any]] = {
     "before": {"machine": "a1", "host": "n1", "variables": {"SLURM_JOB_ID": "7"}, "devices": [{"celsius": 40}]},
@@ -18,7 +18,7 @@ WRITTEN: dict[str, dict[str, Any]] = {
 
 
 def test_what_was_written_is_read_by_attribute() -> None:
-    seen = Surroundings(WRITTEN)
+    seen = RunEnvironment(WRITTEN)
     assert (seen.before.machine, seen.before.host, seen.before.variables) == ("a1", "n1", {"SLURM_JOB_ID": "7"})
     assert seen.after.cpu_celsius == 61.0
     assert seen.closed.devices == (DeviceState(name="GPU", celsius=70, held_back={"heat": [1.0, 9.0]}),)
@@ -26,7 +26,7 @@ def test_what_was_written_is_read_by_attribute() -> None:
 
 def test_the_window_lies_between_its_own_moments_or_else_those_of_the_run() -> None:
     def celsius(environment: dict[str, dict[str, Any]]) -> list[float | None]:
-        return [moment.devices[0].celsius for moment in Surroundings(environment).around_the_window]
+        return [moment.devices[0].celsius for moment in RunEnvironment(environment).around_the_window]
 
     assert celsius(WRITTEN) == [60, 70]
     assert celsius({moment: WRITTEN[moment] for moment in ("before", "after")}) == [40, 45]
@@ -34,14 +34,14 @@ def test_the_window_lies_between_its_own_moments_or_else_those_of_the_run() -> N
 
 @pytest.mark.parametrize("environment", [{}, {"before": {}, "after": {}}, {"before": {"devices": None, "host": None}}])
 def test_missing_and_null_values_are_unknown(environment: dict[str, dict[str, Any]]) -> None:
-    seen = Surroundings(environment)
-    assert (seen.before, seen.after, seen.closed) == (Moment(), Moment(), Moment())
-    assert Moment.of({"devices": [{"throttles": None, "reason": "absent"}]}).devices == (DeviceState(),)
+    seen = RunEnvironment(environment)
+    assert (seen.before, seen.after, seen.closed) == (MachineState(), MachineState(), MachineState())
+    assert MachineState.of({"devices": [{"throttles": None, "reason": "absent"}]}).devices == (DeviceState(),)
 
 
 def test_replacing_the_machine_changes_nothing_else() -> None:
-    assert Surroundings(WRITTEN).on("b2") == {**WRITTEN, "before": {**WRITTEN["before"], "machine": "b2"}}
-    assert Surroundings({}).on("b2") == {"before": {"machine": "b2"}}
+    assert RunEnvironment(WRITTEN).with_machine("b2") == {**WRITTEN, "before": {**WRITTEN["before"], "machine": "b2"}}
+    assert RunEnvironment({}).with_machine("b2") == {"before": {"machine": "b2"}}
 
 
 @pytest.mark.parametrize("git", [{}, {"commit": None, "dirty": None, "reason": "git is not installed"}])
@@ -83,4 +83,4 @@ def test_a_kind_is_named_by_device_and_host(facts, name):
 
 def test_kinds_with_equal_names_are_distinguished_by_driver():
     kinds = [HardwareKind.of({"host": "Xeon", "device": "H100", "driver": driver}) for driver in ("1", "2")]
-    assert list(names_of(kinds).values()) == ["H100 in Xeon, driver 1", "H100 in Xeon, driver 2"]
+    assert list(hardware_names(kinds).values()) == ["H100 in Xeon, driver 1", "H100 in Xeon, driver 2"]

@@ -198,7 +198,7 @@ def test_a_run_that_fails_after_its_window_is_measured(tmp_path: Path, last_line
         assert not list(folder.run(record.run).rglob("*.window.json"))
         last_line("a failure after the window", str(record.metrics["quality"].reason))
     assert "measured after" in output
-    assert "; what follows the window is not known: TypeError: Got unsupported ScalarType BFloat16" in output
+    assert "; it failed after the window: TypeError: Got unsupported ScalarType BFloat16" in output
     assert records[-1].metrics["time_to_target_seconds"].reason == records[-1].metrics["quality"].reason
     killed = [record for record in records if record.config.model.get("how") in ("dies", "lasts")]
     for record in records:

@@ -19,7 +19,7 @@ SPIN = "import time; end = time.monotonic() + 20\nwhile time.monotonic() < end: 
 @pytest.fixture(autouse=True)
 def names_all(monkeypatch):
     """Other tests beside this one may use more than it does."""
-    monkeypatch.setattr(module, "_MOST_NAMES", 1000)
+    monkeypatch.setattr(module, "_MAX_NAMES", 1000)
 
 
 @pytest.fixture

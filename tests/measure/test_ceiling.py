@@ -5,7 +5,7 @@ import torch
 
 from accelsweep.devices.cpu import CpuDevice
 from accelsweep.measure import flops as room
-from accelsweep.measure.flops import Ceiling, matmul_ceiling, number_format, remembered, torch_product
+from accelsweep.measure.flops import Ceiling, cached_ceiling, matmul_ceiling, number_format, torch_matmul
 
 
 def test_the_ceiling_is_the_devices_speed_at_the_size_that_it_does_best(clock, device):
@@ -32,8 +32,8 @@ def test_the_best_product_counts_and_disturbed_ones_do_not(clock, device):
 def test_a_slow_device_is_asked_for_one_product(clock, device):
     asked = []
     found = matmul_ceiling(lambda size: lambda: (asked.append(size), device.work(1.0)), device, clock)
-    assert asked == [room.SMALLEST]
-    assert found.flops_per_second == pytest.approx(2.0 * room.SMALLEST**3)
+    assert asked == [room.MIN_SIZE]
+    assert found.flops_per_second == pytest.approx(2.0 * room.MIN_SIZE**3)
 
 
 def test_a_ceiling_is_measured_once_per_key_and_kept_for_the_block(tmp_path):
@@ -43,12 +43,12 @@ def test_a_ceiling_is_measured_once_per_key_and_kept_for_the_block(tmp_path):
         asked.append(1)
         return Ceiling(float(len(asked)), 256)
 
-    assert remembered(path, "a", measure) == remembered(path, "a", measure) == Ceiling(1.0, 256)
-    assert remembered(path, "b", measure) == Ceiling(2.0, 256)
-    assert remembered(path, "a", measure) == Ceiling(1.0, 256)
+    assert cached_ceiling(path, "a", measure) == cached_ceiling(path, "a", measure) == Ceiling(1.0, 256)
+    assert cached_ceiling(path, "b", measure) == Ceiling(2.0, 256)
+    assert cached_ceiling(path, "a", measure) == Ceiling(1.0, 256)
     path.write_text("{")
-    assert remembered(path, "a", measure) == Ceiling(3.0, 256)
-    assert remembered(None, "a", measure) == Ceiling(4.0, 256)
+    assert cached_ceiling(path, "a", measure) == Ceiling(3.0, 256)
+    assert cached_ceiling(None, "a", measure) == Ceiling(4.0, 256)
 
 
 def test_a_precision_has_the_format_of_its_products(monkeypatch):
@@ -63,6 +63,6 @@ def test_a_precision_has_the_format_of_its_products(monkeypatch):
 
 
 def test_a_real_product_of_this_cpu_has_a_ceiling():
-    found = matmul_ceiling(torch_product(torch.device("cpu"), "float32"), CpuDevice())
+    found = matmul_ceiling(torch_matmul(torch.device("cpu"), "float32"), CpuDevice())
     assert 1e8 < found.flops_per_second < 1e14
-    assert found.size >= room.SMALLEST
+    assert found.size >= room.MIN_SIZE

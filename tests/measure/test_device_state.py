@@ -13,9 +13,9 @@ import pytest
 
 from accelsweep.devices import cuda as room
 from accelsweep.measure.machine_state import DeviceWatch, device_state
-from accelsweep.measure.run_doubts import between
+from accelsweep.measure.run_doubts import device_doubts
 from accelsweep.plain_json import canonical_json
-from accelsweep.run_environment import Moment, Surroundings
+from accelsweep.run_environment import MachineState, RunEnvironment
 
 
 class FakeNvml:
@@ -91,7 +91,7 @@ def test_throttling_between_the_two_readings_of_a_window_is_doubted_although_nei
         library.seconds += 5.0
         watch.stop()
         assert watch.states["opened"]["devices"][0]["throttles"] == []
-        found = between(*Surroundings(watch.states).around_the_window)
+        found = device_doubts(*RunEnvironment(watch.states).around_the_window)
         assert [doubt.code for doubt in found] == codes
     assert library.asked == 2, "once as the window opens, once as it closes"
 
@@ -102,7 +102,7 @@ def test_a_driver_without_these_counters_is_no_doubt(device):
     library.seconds += 5.0
     watch.stop()
     assert set(watch.states["closed"]["devices"][0]["held_back"].values()) == {None}
-    assert between(*Surroundings(watch.states).around_the_window) == []
+    assert device_doubts(*RunEnvironment(watch.states).around_the_window) == []
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_two_processes_of_others_are_named_and_those_of_the_run_are_not(device, 
     device(pids=[*theirs, *ours])
     state = device_state("GPU-0", "cuda")
     assert state["foreign_processes"] == theirs
-    (doubt,) = between(*[Moment.of({"devices": [state]})] * 2)
+    (doubt,) = device_doubts(*[MachineState.of({"devices": [state]})] * 2)
     assert (doubt.code, str(theirs[0]) in doubt.message, str(theirs[1]) in doubt.message) == (
         "foreign_process",
         True,

@@ -6,7 +6,7 @@ import pytest
 
 from accelsweep.measure import run_doubts
 from accelsweep.measure.machine_state import foreign_cores
-from accelsweep.run_environment import Moment
+from accelsweep.run_environment import MachineState
 
 
 def test_a_window_much_shorter_than_asked_is_doubted():
@@ -52,24 +52,24 @@ def states(**after):
 
 
 def devices(*states):
-    return Moment.of({"devices": states})
+    return MachineState.of({"devices": states})
 
 
 def test_a_throttled_hot_or_shared_device_is_doubted():
-    assert [doubt.code for doubt in run_doubts.between(*states(throttles=["HwSlowdown"]))] == ["throttled"]
-    assert [doubt.code for doubt in run_doubts.between(*states(celsius=60))] == ["temperature_drift"]
-    assert [doubt.code for doubt in run_doubts.between(*states(foreign_processes=[123]))] == ["foreign_process"]
-    assert run_doubts.between(*states()) == []
+    assert [doubt.code for doubt in run_doubts.device_doubts(*states(throttles=["HwSlowdown"]))] == ["throttled"]
+    assert [doubt.code for doubt in run_doubts.device_doubts(*states(celsius=60))] == ["temperature_drift"]
+    assert [doubt.code for doubt in run_doubts.device_doubts(*states(foreign_processes=[123]))] == ["foreign_process"]
+    assert run_doubts.device_doubts(*states()) == []
 
 
 def test_a_device_at_its_power_limit_is_capped_and_neither_throttled_nor_disturbed():
-    (doubt,) = run_doubts.between(*states(throttles=["SwPowerCap"]))
+    (doubt,) = run_doubts.device_doubts(*states(throttles=["SwPowerCap"]))
     assert (doubt.code, doubt.disturbing) == ("power_capped", False)
 
 
 def test_a_device_that_was_throttled_as_the_window_opened_is_doubted_though_it_is_calm_at_the_end():
     hot = {"name": "GPU", "throttles": ["HwSlowdown"]}
-    (doubt,) = run_doubts.between(devices(hot), devices({"name": "GPU", "throttles": []}))
+    (doubt,) = run_doubts.device_doubts(devices(hot), devices({"name": "GPU", "throttles": []}))
     assert (doubt.code, "HwSlowdown" in doubt.message) == ("throttled", True)
 
 
@@ -88,7 +88,7 @@ def test_a_device_that_was_throttled_as_the_window_opened_is_doubted_though_it_i
 def test_what_held_a_device_back_between_the_readings_is_told_by_the_drivers_counters(first, last, words):
     calm = {"name": "GPU", "throttles": []}
     states = [devices({**calm, "held_back": {"heat": counted, "power cap": None}}) for counted in (first, last)]
-    found = run_doubts.between(*states)
+    found = run_doubts.device_doubts(*states)
     assert [words in doubt.message for doubt in found] == ([] if words is None else [True])
 
 
@@ -105,6 +105,6 @@ def test_fixed_or_unknown_clocks_are_no_doubt(name):
 
 
 def test_what_a_device_does_not_tell_is_no_doubt():
-    assert run_doubts.between(*states(throttles=None, celsius=None, foreign_processes=None)) == []
-    assert run_doubts.between(devices({"reason": "NVML: absent"}), devices({"reason": "NVML: absent"})) == []
-    assert run_doubts.between(Moment(), Moment()) == []
+    assert run_doubts.device_doubts(*states(throttles=None, celsius=None, foreign_processes=None)) == []
+    assert run_doubts.device_doubts(devices({"reason": "NVML: absent"}), devices({"reason": "NVML: absent"})) == []
+    assert run_doubts.device_doubts(MachineState(), MachineState()) == []

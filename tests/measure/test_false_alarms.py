@@ -15,7 +15,7 @@ from accelsweep.measure.machine_state import foreign_cores
 from accelsweep.measure.run_doubts import level_shift
 from accelsweep.measure.stalls import find_stalls
 from accelsweep.measure.window import WindowRules
-from accelsweep.run_environment import Moment
+from accelsweep.run_environment import MachineState
 
 RUNS = 500
 ALLOWED = RUNS // 100
@@ -68,7 +68,9 @@ def test_a_device_at_its_temperature_is_seldom_called_drifting():
     rng, alarms = random.Random(4), 0
     for _ in range(RUNS):
         first, second = (round(70 + rng.gauss(0, 2)) for _ in range(2))
-        alarms += bool(run_doubts.between(*(Moment.of({"devices": [{"celsius": one}]}) for one in (first, second))))
+        alarms += bool(
+            run_doubts.device_doubts(*(MachineState.of({"devices": [{"celsius": one}]}) for one in (first, second)))
+        )
     assert alarms <= ALLOWED
 
 

@@ -10,7 +10,7 @@ import torch
 from hand_clock import FakeClock, FakeGroup
 
 from accelsweep.devices.clock import ClockMarks
-from accelsweep.measure.memory import LEAST_BYTES, NOTES_BYTES, MemoryWatch, growth, kinds_of, part_ends
+from accelsweep.measure.memory import MIN_BYTES, OWN_BYTES_PER_STEP, MemoryWatch, growth, memory_readers, part_ends
 from accelsweep.measure.window import Window, WindowRules
 
 MIB = 2**20
@@ -38,13 +38,13 @@ def watched(held, *, warmup=4, steps=120, multiple_of=1):
 
     watch = MemoryWatch({"the host": read})
     rules = WindowRules(warmup, min_steps=steps, min_seconds=0.0, max_steps=steps, multiple_of=multiple_of)
-    window = Window(rules, device=Host(), group=FakeGroup(log), clock=clock, watch=watch)
+    window = Window(rules, device=Host(), group=FakeGroup(log), clock=clock, memory=watch)
     window.begin()
     while True:
         clock.advance(0.1)
         done += 1
         if window.step_done(32):
-            return watch.grown(), looks
+            return watch.growth(), looks
 
 
 def test_a_megabyte_more_after_each_step_is_told_with_its_bytes_and_steps():
@@ -78,7 +78,7 @@ def rising(before, grown, steps):
 
 @pytest.mark.parametrize(
     ("before", "least", "steps"),
-    [(0, LEAST_BYTES, 100), (10 * 2**30, 10 * 2**30 // 100 + 1, 100), (0, 50_000 * NOTES_BYTES, 50_000)],
+    [(0, MIN_BYTES, 100), (10 * 2**30, 10 * 2**30 // 100 + 1, 100), (0, 50_000 * OWN_BYTES_PER_STEP, 50_000)],
 )
 def test_a_growth_too_small_to_matter_is_left_alone(before, least, steps):
     """16 MiB at least, 1 % of what was held, and more than the notes that the window keeps of each step."""
@@ -135,7 +135,7 @@ def test_a_leak_is_found_through_the_noise_of_the_counter():
 def test_what_this_process_keeps_for_itself_is_read_and_what_it_maps_is_not(tmp_path):
     """32 MiB of a file in memory are no growth (Linux); 32 MiB of its own, which no heap had before, are."""
     (tmp_path / "mapped").write_bytes(bytes(32 * MIB))
-    read = kinds_of(torch.device("cpu"))["the host"]
+    read = memory_readers(torch.device("cpu"))["the host"]
     begin = read()
     mapped = torch.from_file(str(tmp_path / "mapped"), shared=True, size=32 * MIB, dtype=torch.uint8)
     assert int(mapped.sum()) == 0

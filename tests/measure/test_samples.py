@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from accelsweep.measure.batch_size import length_at, places, readings, stated_size
+from accelsweep.measure.batch_size import declared_batch_size, length_at, lengths, possible_sizes
 
 
 def images(count):
@@ -38,17 +38,17 @@ def boxes(*counts):
     ],
 )
 def test_a_batch_holds_what_all_its_columns_share_or_is_a_list_of_samples_that_are_alike(batch, counts):
-    assert set(readings(batch)) == counts
+    assert set(possible_sizes(batch)) == counts
 
 
 def test_one_part_is_a_sample_only_where_a_loader_makes_batches_of_one():
-    assert set(readings(images(1))) == {3}
-    assert set(readings(images(1), lone=True)) == {3, 1}
+    assert set(possible_sizes(images(1))) == {3}
+    assert set(possible_sizes(images(1), lone=True)) == {3, 1}
 
 
 def test_every_place_with_a_length_is_told_from_the_outside_in():
     batch = (tuple(images(2)), {"targets": torch.zeros(7, 6)})
-    assert list(places(batch)) == [((), 2), ((0,), 2), ((0, 0), 3), ((0, 1), 3), ((1, "targets"), 7)]
+    assert list(lengths(batch)) == [((), 2), ((0,), 2), ((0, 0), 3), ((0, 1), 3), ((1, "targets"), 7)]
     assert length_at(batch, (1, "targets")) == 7
     with pytest.raises(LookupError):
         length_at(batch, (1, "boxes"))
@@ -56,7 +56,7 @@ def test_every_place_with_a_length_is_told_from_the_outside_in():
 
 def test_a_loader_its_batch_sampler_or_its_data_set_states_the_size_of_a_batch():
     one_by_one = SimpleNamespace(batch_size=None, batch_sampler=None, dataset=object())
-    assert stated_size(torch.utils.data.DataLoader(images(9), batch_size=4)) == 4
-    assert stated_size(SimpleNamespace(batch_size=None, batch_sampler=SimpleNamespace(batch_size=5))) == 5
-    assert stated_size(SimpleNamespace(batch_size=None, dataset=SimpleNamespace(batch_size=6))) == 6
-    assert stated_size(one_by_one) is None
+    assert declared_batch_size(torch.utils.data.DataLoader(images(9), batch_size=4)) == 4
+    assert declared_batch_size(SimpleNamespace(batch_size=None, batch_sampler=SimpleNamespace(batch_size=5))) == 5
+    assert declared_batch_size(SimpleNamespace(batch_size=None, dataset=SimpleNamespace(batch_size=6))) == 6
+    assert declared_batch_size(one_by_one) is None

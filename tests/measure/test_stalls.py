@@ -13,7 +13,7 @@ from patience import until
 
 from accelsweep.devices.clock import clock_gap
 from accelsweep.measure import run_doubts, stalls
-from accelsweep.measure.stalls import IDLE_CORES, OurWork, RankStalls, Stall, find_stalls, stood_still
+from accelsweep.measure.stalls import IDLE_CORES, CpuTimer, RankStalls, Stall, all_idle, find_stalls
 
 STEADY = [0.002] * 750
 
@@ -85,7 +85,7 @@ def machine(monkeypatch, clock):
     made = Machine()
     monkeypatch.setattr(stalls.time, "monotonic", clock)
     monkeypatch.setattr(stalls.time, "process_time", lambda: made.used["own"])
-    monkeypatch.setattr(stalls, "_used_by", lambda process: made.used[process])
+    monkeypatch.setattr(stalls, "_cpu_seconds", lambda process: made.used[process])
     monkeypatch.setattr(stalls, "children", lambda: frozenset({4711}))
     return made
 
@@ -100,7 +100,7 @@ def test_the_cores_of_a_stall_are_those_beyond_what_the_same_processes_use_other
     machine, step_seconds, cores, used
 ):
     """The steps around it keep two cores busy, which is not the stall's use."""
-    work = OurWork()
+    work = CpuTimer()
     work.start()
     for step in range(200):
         machine.advance(step_seconds, own=1.5, child=0.5)
@@ -108,31 +108,31 @@ def test_the_cores_of_a_stall_are_those_beyond_what_the_same_processes_use_other
             machine.advance(3.0, **cores)
         work.step_done(step + 1)
     work.stop()
-    assert work.cores(Stall(100, 101, 3.0)) == pytest.approx(used, abs=0.002)
-    assert work.during([Stall(100, 101, 3.0)]).still == (used < IDLE_CORES)
+    assert work.cores_during(Stall(100, 101, 3.0)) == pytest.approx(used, abs=0.002)
+    assert work.summarise([Stall(100, 101, 3.0)]).idle == (used < IDLE_CORES)
 
 
 def test_a_stall_after_the_last_step_is_looked_at_too(machine):
-    work = OurWork()
+    work = CpuTimer()
     work.start()
     for step in range(20):
         machine.advance(0.05)
         work.step_done(step + 1)
     machine.advance(5.0, own=0.0)
     work.stop()
-    assert work.during([Stall(20, 20, 5.0)]) == RankStalls(5.0, 1, still=True)
+    assert work.summarise([Stall(20, 20, 5.0)]) == RankStalls(5.0, 1, idle=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a clock for each process")
 def test_the_clock_of_a_child_goes_on_while_it_computes_and_stands_while_it_is_stopped():
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
         try:
-            until(lambda: stalls._used_by(child.pid) > 0.1)
+            until(lambda: stalls._cpu_seconds(child.pid) > 0.1)
             child.send_signal(signal.SIGSTOP)
             time.sleep(0.1)
-            stopped = stalls._used_by(child.pid)
+            stopped = stalls._cpu_seconds(child.pid)
             time.sleep(0.2)
-            assert stalls._used_by(child.pid) == stopped
+            assert stalls._cpu_seconds(child.pid) == stopped
         finally:
             child.kill()
 
@@ -142,7 +142,7 @@ def stall():
     """Do 20 steps of 10 ms, one of them with `act`; return the cores of the stall."""
 
     def go(act):
-        work = OurWork()
+        work = CpuTimer()
         work.start()
         for step in range(20):
             time.sleep(0.01)
@@ -150,7 +150,7 @@ def stall():
                 act()
             work.step_done(step + 1)
         work.stop()
-        return work.cores(Stall(10, 11, 0.01))
+        return work.cores_during(Stall(10, 11, 0.01))
 
     return go
 
@@ -165,16 +165,16 @@ def test_children_that_come_and_go_leave_it_open(stall):
 
 
 def test_a_device_that_fell_behind_alone_says_nothing_about_this_host():
-    work = OurWork()
+    work = CpuTimer()
     work.start()
     for step in range(20):
         time.sleep(0.001)
         work.step_done(step + 1)
     work.stop()
-    assert work.cores(Stall(10, 11, 5.0)) is None
+    assert work.cores_during(Stall(10, 11, 5.0)) is None
 
 
-STILL, BUSY = RankStalls(30.0, 1, still=True), RankStalls(30.0, 1, still=False)
+STILL, BUSY = RankStalls(30.0, 1, idle=True), RankStalls(30.0, 1, idle=False)
 
 
 def test_all_ranks_that_stood_still_are_disturbed_with_seconds_share_and_the_rate_without():
@@ -190,8 +190,8 @@ def test_all_ranks_that_stood_still_are_disturbed_with_seconds_share_and_the_rat
         ([BUSY], "1 step took 30 s (95% of the window) longer than a usual one;"),
         ([STILL, BUSY], "longer than a usual one;"),
         ([STILL, RankStalls()], "on 1 of 2 ranks;"),
-        ([STILL, RankStalls(2.0, 1, still=True)], "longer than a usual one;"),
-        ([RankStalls(30.0, 3, still=False)], "3 steps took 30 s"),
+        ([STILL, RankStalls(2.0, 1, idle=True)], "longer than a usual one;"),
+        ([RankStalls(30.0, 3, idle=False)], "3 steps took 30 s"),
     ],
     ids=["computed", "one rank computed", "one rank alone", "others hardly waited", "several"],
 )
@@ -202,17 +202,17 @@ def test_a_stall_whose_cause_may_be_the_run_itself_is_doubted_and_not_disturbed(
 
 
 def test_stalls_that_recur_are_not_taken_for_a_halt(machine):
-    work = OurWork()
+    work = CpuTimer()
     work.start()
     for step in range(5):
         machine.advance(0.03, own=0.0)
         work.step_done(step + 1)
     work.stop()
     waits = [Stall(step, step + 1, 0.02) for step in range(5)]
-    assert work.during(waits[:3]).still
-    assert not work.during(waits[:4]).still
-    assert not work.during([]).still
-    assert not stood_still([work.during([])])
+    assert work.summarise(waits[:3]).idle
+    assert not work.summarise(waits[:4]).idle
+    assert not work.summarise([]).idle
+    assert not all_idle([work.summarise([])])
 
 
 def test_no_stall_is_no_doubt():
@@ -239,11 +239,11 @@ def test_time_that_durations_do_not_hold_shows_between_the_clocks(passed, gap):
 
 def test_the_clock_of_another_process_is_read_and_one_that_is_gone_is_unknown():
     with subprocess.Popen(["sleep", "60"]) as child:
-        work = OurWork()
+        work = CpuTimer()
         work.start()
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
         time.sleep(0.02)
         work.step_done(1)
         work.stop()
-    assert work.cores(Stall(0, 1, 0.02)) is None
+    assert work.cores_during(Stall(0, 1, 0.02)) is None

@@ -72,7 +72,7 @@ def test_a_threshold_that_sees_a_drift_of_three_percent_would_cry_wolf(monkeypat
     rng = random.Random(7)
     walks = [wandering(rng, 0.01) for _ in range(200)]
     assert sum(level_shift(walk) is not None for walk in walks) == 0
-    monkeypatch.setattr(run_doubts, "SMALLEST_SHIFT", 0.01)
+    monkeypatch.setattr(run_doubts, "MIN_SHIFT", 0.01)
     assert sum(level_shift(walk) is not None for walk in walks) > 0.05 * len(walks)
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from one_rank import BOTH_LOOPS, DIGITS
 
-from accelsweep.measure.energy import Meter
+from accelsweep.measure.energy import EnergyMeter
 from accelsweep.results import Outcome
-from accelsweep.worker.measurement import identities
+from accelsweep.worker.measurement import telemetry_identities
 
 MIB = 2**20
 STEPS = {"warmup_steps": 4, "min_steps": 20, "max_steps": 20, "min_seconds": 0.0}
@@ -177,15 +177,15 @@ def test_energy_is_the_power_that_was_programmed_over_the_window(simulated, run)
 
 def test_a_meter_reads_every_board_that_it_is_told_while_it_is_open(simulated):
     simulator = simulated(watts_idle=100.0, watts_busy=300.0)
-    (board,) = identities(torch.device("simulated", 0))
-    meter = Meter("simulated", [board, board])
-    assert meter.found.reason == "unavailable: the meter was not read"
+    (board,) = telemetry_identities(torch.device("simulated", 0))
+    meter = EnergyMeter("simulated", [board, board])
+    assert meter.result.reason == "unavailable: the meter was not read"
     with meter:
         simulator.clock.spend(2.0)
-    assert meter.found.value == pytest.approx(2 * 2.0 * 100.0, rel=0.01)
+    assert meter.result.value == pytest.approx(2 * 2.0 * 100.0, rel=0.01)
     with meter:
         simulator.clock.spend(0.5)
-    assert meter.found.reason.startswith("withheld: the counter moves every 0.1 s"), "too short for NVML"
+    assert meter.result.reason.startswith("withheld: the counter moves every 0.1 s"), "too short for NVML"
 
 
 def test_a_device_that_slows_down_inside_the_window_is_doubted_and_one_that_does_not_is_not(simulated, run):

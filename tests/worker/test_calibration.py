@@ -11,7 +11,7 @@ import math
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ranks
 
-from accelsweep.measure.breakdown import steps_of_pass
+from accelsweep.measure.breakdown import probe_steps
 from accelsweep.results import PARTS, Outcome
 
 pytestmark = pytest.mark.heavy
@@ -185,10 +185,10 @@ def test_the_probe_pass_leaves_the_window_alone(run, loop):
 
 
 def test_a_pass_over_long_steps_is_short_and_has_whole_optimiser_steps():
-    assert steps_of_pass(20, seconds=5.0, step_seconds=0.01, multiple_of=1) == 20
-    assert steps_of_pass(20, seconds=5.0, step_seconds=0.5, multiple_of=1) == 10
-    assert steps_of_pass(20, seconds=5.0, step_seconds=60.0, multiple_of=1) == 3
-    assert steps_of_pass(20, seconds=5.0, step_seconds=60.0, multiple_of=4) == 4
+    assert probe_steps(20, seconds=5.0, step_seconds=0.01, multiple_of=1) == 20
+    assert probe_steps(20, seconds=5.0, step_seconds=0.5, multiple_of=1) == 10
+    assert probe_steps(20, seconds=5.0, step_seconds=60.0, multiple_of=1) == 3
+    assert probe_steps(20, seconds=5.0, step_seconds=60.0, multiple_of=4) == 4
 
 
 def test_a_pass_that_nobody_asked_for_is_a_reason(run):

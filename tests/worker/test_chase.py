@@ -14,7 +14,7 @@ from accelsweep.errors import InputError
 from accelsweep.results import Outcome
 from accelsweep.worker.errors import Diverged
 from accelsweep.worker.tasks import time_to_accuracy
-from accelsweep.worker.tasks.time_to_accuracy import Chase, Goal
+from accelsweep.worker.tasks.time_to_accuracy import Target, TargetTraining
 
 
 def config(devices=1, **measure):
@@ -27,8 +27,8 @@ class Race:
     def __init__(self, values, *, group=None, loss=0.5, better="max", target=0.9, every=3, most=None):
         self.clock, self.log, self.loss = FakeClock(), [], loss
         self.device = FakeDevice(self.clock, self.log)
-        goal = Goal("val_accuracy", target, better, every, most)
-        self.chase = Chase(goal, device=self.device, group=group or FakeGroup(self.log), clock=self.clock)
+        goal = Target("val_accuracy", target, better, every, most)
+        self.chase = TargetTraining(goal, device=self.device, group=group or FakeGroup(self.log), clock=self.clock)
         self.values, self.extra = iter(values), {}
 
     def run(self):
@@ -39,7 +39,7 @@ class Race:
             enough = self.chase.step_done(8, self.loss)
             if enough or number % self.chase.every_steps == 0:
                 self.clock.advance(5.0)
-                enough = self.chase.examined({"val_accuracy": next(self.values)}) or enough
+                enough = self.chase.validated({"val_accuracy": next(self.values)}) or enough
             if enough:
                 break
         return self.chase.metrics()
@@ -131,7 +131,7 @@ def test_a_metric_that_validation_does_not_log_is_named_with_those_that_it_does(
     race = Race([0.5])
     race.chase.begin()
     with pytest.raises(InputError, match=r"logs no 'val_accuracy' \(it logs: val_f1\): set measure.quality_metric"):
-        race.chase.examined({"val_f1": 0.5})
+        race.chase.validated({"val_f1": 0.5})
 
 
 def test_steps_that_go_on_although_a_validation_is_due_mean_that_there_is_none():
@@ -143,18 +143,18 @@ def test_steps_that_go_on_although_a_validation_is_due_mean_that_there_is_none()
 
 
 def test_a_goal_is_in_whole_optimiser_steps_of_all_ranks():
-    goal = Goal.of(config(2, validate_every_samples=100, max_samples=1000), accumulate=3, epoch_samples=5000)
+    goal = Target.from_config(config(2, validate_every_samples=100, max_samples=1000), accumulate=3, epoch_samples=5000)
     assert (goal.every_steps, goal.max_steps) == (9, 63), "100 and 1000 samples in steps of 16, in threes"
 
 
 def test_without_another_word_there_is_a_validation_after_each_pass():
-    goal = Goal.of(config(), accumulate=1, epoch_samples=1000)
+    goal = Target.from_config(config(), accumulate=1, epoch_samples=1000)
     assert (goal.every_steps, goal.max_steps) == (125, None)
 
 
 def test_data_that_tells_no_length_needs_the_samples_between_validations():
     with pytest.raises(InputError, match=r"measure\.validate_every_samples"):
-        Goal.of(config(), accumulate=1, epoch_samples=None)
+        Target.from_config(config(), accumulate=1, epoch_samples=None)
 
 
 def test_each_validation_is_told_once_as_it_comes(capfd):

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from accelsweep.records.cleanup import remove_ownerless_folders
-from accelsweep.worker.rank_setup import CACHE_VARIABLES, fresh_caches
+from accelsweep.worker.rank_setup import CACHE_VARIABLES, empty_compile_caches
 
 HOLDER = """
 import sys
 from pathlib import Path
-from accelsweep.worker.rank_setup import fresh_caches
+from accelsweep.worker.rank_setup import empty_compile_caches
 from accelsweep.worker.run_spec import RunSpec
-with fresh_caches(RunSpec.read(Path(sys.argv[1]))):
+with empty_compile_caches(RunSpec.read(Path(sys.argv[1]))):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -56,7 +56,7 @@ def grow_old(folder: Path) -> None:
 
 
 def test_a_run_finds_empty_caches_and_leaves_none(spec, temporary):
-    with fresh_caches(spec()):
+    with empty_compile_caches(spec()):
         (caches,) = temporary.iterdir()
         for name in CACHE_VARIABLES:
             assert Path(os.environ[name]).parent == caches
@@ -66,7 +66,7 @@ def test_a_run_finds_empty_caches_and_leaves_none(spec, temporary):
 
 
 def test_a_setting_that_names_a_cache_keeps_it(spec, temporary):
-    with fresh_caches(spec(env={"TRITON_CACHE_DIR": "/somewhere"})):
+    with empty_compile_caches(spec(env={"TRITON_CACHE_DIR": "/somewhere"})):
         assert list(temporary.iterdir()) == []
 
 
@@ -74,11 +74,11 @@ def test_what_a_killed_rank_left_goes_with_the_next_one(spec, temporary, holder)
     (caches,) = temporary.iterdir()
     (caches / "kernel").touch()
     grow_old(caches)
-    with fresh_caches(spec()):
+    with empty_compile_caches(spec()):
         assert caches.exists(), "it is held"
     holder.kill()
     holder.wait()
-    with fresh_caches(spec()):
+    with empty_compile_caches(spec()):
         assert not caches.exists()
 
 

@@ -10,7 +10,7 @@ import torch
 from hydra.utils import get_object, instantiate
 
 from accelsweep.errors import InputError, MissingDevice, Unsupported
-from accelsweep.worker.errors import OUTCOME_OF, Diverged, Raised, classify, reason_of, traceback_of
+from accelsweep.worker.errors import OUTCOMES, Diverged, ErrorOrigin, classify, reason_of, traceback_of
 
 
 def really_raised(call):
@@ -101,7 +101,7 @@ def test_ours_speak_for_themselves_and_others_by_type_and_first_line():
 
 def test_a_device_that_was_promised_and_is_not_there_is_a_fault_that_is_tried_again():
     error = MissingDevice("accelerator=cuda: torch finds no CUDA device here")
-    assert (classify(error), OUTCOME_OF[classify(error)].settled) == ("user_exception", False)
+    assert (classify(error), OUTCOMES[classify(error)].settled) == ("user_exception", False)
     assert reason_of(error) == str(error)
 
 
@@ -210,8 +210,8 @@ def test_the_origin_of_an_exception_is_the_innermost_line_of_the_users(tmp_path)
     names = {}
     exec(compile(place.read_text(), str(place), "exec"), names)
     shapes = [traceback_of(really_raised(lambda rows=rows: names["step"](rows))) for rows in (4, 5)]
-    origins = {Raised.of(text, tmp_path) for text in shapes}
-    assert origins == {Raised("RuntimeError", str(place), 4, "step")}
+    origins = {ErrorOrigin.of(text, tmp_path) for text in shapes}
+    assert origins == {ErrorOrigin("RuntimeError", str(place), 4, "step")}
     assert shapes[0] != shapes[1], "the message tells of the shapes"
 
 
@@ -222,5 +222,5 @@ def test_the_origin_of_a_workers_exception_is_in_its_message_and_no_traceback_ha
         "ValueError: Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
         f'  File "{tmp_path}/data.py", line 9, in __getitem__\n    raise ValueError("7")\nValueError: 7\n'
     )
-    assert Raised.of(text, tmp_path) == Raised("ValueError", f"{tmp_path}/data.py", 9, "__getitem__")
-    assert Raised.of("", tmp_path) is None
+    assert ErrorOrigin.of(text, tmp_path) == ErrorOrigin("ValueError", f"{tmp_path}/data.py", 9, "__getitem__")
+    assert ErrorOrigin.of("", tmp_path) is None

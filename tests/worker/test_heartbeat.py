@@ -11,7 +11,7 @@ from one_rank import BOTH_LOOPS, MEASURE, SGD
 from own_models import PRELUDE
 
 from accelsweep.heartbeat import HeartbeatReader
-from accelsweep.worker.rank_setup import AFTER_SILENCE, COLLECTIVE_TIMEOUT, collective_timeout
+from accelsweep.worker.rank_setup import COLLECTIVE_TIMEOUT, WATCHDOG_MARGIN, collective_timeout
 
 NUMBERS = itertools.count()
 BATCHES, BATCH_SIZE = 5, 8
@@ -85,4 +85,4 @@ def test_queries_count_like_steps(listened):
 def test_ranks_wait_for_each_other_longer_than_the_watch_for_silence(spec):
     assert collective_timeout(spec()) == COLLECTIVE_TIMEOUT
     patient = replace(spec(), silence_seconds=3600.0)
-    assert collective_timeout(patient).total_seconds() == 3600.0 + AFTER_SILENCE.total_seconds()
+    assert collective_timeout(patient).total_seconds() == 3600.0 + WATCHDOG_MARGIN.total_seconds()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_rank import BOTH_LOOPS, MEASURE
 
-from accelsweep.worker.model_probes import PRODUCT
+from accelsweep.worker.model_probes import MATMUL_OPERATORS
 
 PROFILED = {**MEASURE, "matmul_steps": 3, "warmup_steps": 2, "min_steps": 2, "max_steps": 2}
 VECTORS = {"_target_": "accelsweep.workloads.datasets.RandomVectors", "features": 512, "classes": 512, "samples": 512}
@@ -37,7 +37,7 @@ def test_a_run_that_is_not_asked_for_the_share_has_none(run):
     ],
 )
 def test_products_by_any_name_of_torchs_count(name):
-    assert PRODUCT.fullmatch(name)
+    assert MATMUL_OPERATORS.fullmatch(name)
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_products_by_any_name_of_torchs_count(name):
     ],
 )
 def test_what_multiplies_no_matrices_does_not(name):
-    assert not PRODUCT.fullmatch(name)
+    assert not MATMUL_OPERATORS.fullmatch(name)

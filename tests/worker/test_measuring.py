@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accelsweep.measure import run_doubts
-from accelsweep.worker.measurement import machine_doubts
+from accelsweep.worker.measurement import cpu_doubts
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def reading(**changes):
 
 
 def codes(cpu, local_size):
-    return [doubt.code for doubt in machine_doubts(cpu, local_size) if doubt is not None]
+    return [doubt.code for doubt in cpu_doubts(cpu, local_size) if doubt is not None]
 
 
 def test_the_processor_time_of_other_nodes_does_not_fill_the_cores_of_this_one():

@@ -12,7 +12,7 @@ import pytest
 from accelsweep.errors import AccelsweepError
 from accelsweep.plain_json import canonical_json
 from accelsweep.run_config import TREES_VARIABLE
-from accelsweep.worker.rank_setup import OwnTree
+from accelsweep.worker.rank_setup import VersionTree
 
 
 @pytest.fixture
@@ -29,43 +29,43 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def own_tree(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> OwnTree:
+def version_tree(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> VersionTree:
     tree = checkout / "sweeps/s/versions/1"
     told = {"name": "HEAD", "tree": str(tree), "checkout": str(checkout), "folders": [str(tree / "src")]}
     monkeypatch.setenv(TREES_VARIABLE, canonical_json({**told, "packages": ["of_versions"]}))
-    found = OwnTree.of_this_run()
+    found = VersionTree.from_environment()
     assert found is not None
     return found
 
 
-def test_the_tree_comes_before_an_editable_installation_which_is_taken_off_the_path(own_tree: OwnTree) -> None:
-    own_tree.put_first()
+def test_the_tree_comes_before_an_editable_installation_which_is_taken_off_the_path(version_tree: VersionTree) -> None:
+    version_tree.prepend_to_path()
     assert importlib.import_module("of_versions").STATE == "then"
-    own_tree.refuse_other_modules()
+    version_tree.check_modules()
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("only_now")
 
 
-def test_a_module_from_the_repository_is_refused_with_both_paths(own_tree: OwnTree, checkout: Path) -> None:
+def test_a_module_from_the_repository_is_refused_with_both_paths(version_tree: VersionTree, checkout: Path) -> None:
     importlib.import_module("of_versions")
     with pytest.raises(AccelsweepError) as refused:
-        own_tree.refuse_other_modules()
+        version_tree.check_modules()
     assert str(checkout / "src" / "of_versions.py") in str(refused.value)
-    assert str(own_tree.tree) in str(refused.value)
+    assert str(version_tree.tree) in str(refused.value)
 
 
 def test_a_measured_package_that_pip_installed_is_refused_and_others_are_not(
-    own_tree: OwnTree, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    version_tree: VersionTree, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = checkout / ".venv/lib/site-packages"
     other, measured = ModuleType("other"), ModuleType("of_versions.part")
     other.__file__, measured.__file__ = str(installed / "other.py"), str(installed / "of_versions" / "part.py")
     monkeypatch.setitem(sys.modules, "other_of_versions", other)
-    own_tree.refuse_other_modules()
+    version_tree.check_modules()
     monkeypatch.setitem(sys.modules, "of_versions.part", measured)
     with pytest.raises(AccelsweepError, match=r"of_versions\.part came from"):
-        own_tree.refuse_other_modules()
+        version_tree.check_modules()
 
 
 def test_a_run_without_versions_has_no_tree() -> None:
-    assert OwnTree.of_this_run() is None
+    assert VersionTree.from_environment() is None

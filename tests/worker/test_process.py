@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from accelsweep.devices import linux
-from accelsweep.worker.rank_setup import RankPlace, share_of_cores
+from accelsweep.worker.rank_setup import RankPlace, threads_of
 
 
 @pytest.mark.parametrize(("stated", "planned", "threads"), [(2, 3, 2), (2, None, 2), (None, 3, 3), (None, None, 6)])
@@ -15,12 +15,12 @@ def test_the_setting_decides_then_the_plan_and_then_the_machine(spec, monkeypatc
     monkeypatch.setattr(linux, "allowed_cores", lambda: set(range(12)))
     monkeypatch.setattr(linux, "cpu_quota", lambda: None)
     asked = replace(spec(threads=stated), threads=planned)
-    assert share_of_cores(asked, RankPlace(rank=0, local_rank=0, size=2, local_size=2)) == threads
+    assert threads_of(asked, RankPlace(rank=0, local_rank=0, size=2, local_size=2)) == threads
 
 
 def test_a_rank_has_at_least_one_thread(spec, monkeypatch) -> None:
     monkeypatch.setattr(linux, "allowed_cores", lambda: {0})
-    assert share_of_cores(spec(threads=None), RankPlace(rank=0, local_rank=0, size=2, local_size=2)) == 1
+    assert threads_of(spec(threads=None), RankPlace(rank=0, local_rank=0, size=2, local_size=2)) == 1
 
 
 def test_in_a_container_of_eight_of_64_cores_all_ranks_together_have_eight_threads(spec, monkeypatch, tmp_path) -> None:
@@ -32,4 +32,4 @@ def test_in_a_container_of_eight_of_64_cores_all_ranks_together_have_eight_threa
     monkeypatch.setattr(linux, "CGROUP_MEMBERSHIP", tmp_path / "membership")
     monkeypatch.setattr(linux, "allowed_cores", lambda: set(range(64)))
     for ranks, threads in ((1, 8), (2, 4), (16, 1)):
-        assert share_of_cores(spec(threads=None), RankPlace(0, 0, ranks, local_size=ranks)) == threads
+        assert threads_of(spec(threads=None), RankPlace(0, 0, ranks, local_size=ranks)) == threads

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from accelsweep.errors import InputError
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.results import Outcome
-from accelsweep.worker.loops.raw_parts import endless, moved, mover
+from accelsweep.worker.loops.trainerless import batch_mover, endless_batches, move_batch
 
 CPU = torch.device("cpu")
 
@@ -48,7 +48,7 @@ class Telling(pl.LightningDataModule):
 
 def test_batches_go_through_the_hooks_that_somebody_overrides_in_lightnings_order():
     data = Telling()
-    batch = mover(Silent(), data, CPU, torch.bfloat16)(torch.tensor([1.0]))
+    batch = batch_mover(Silent(), data, CPU, torch.bfloat16)(torch.tensor([1.0]))
     assert batch.item() == 4.5
     assert data.told == [("before", torch.bfloat16), ("transfer", "cpu"), ("after", torch.bfloat16)]
 
@@ -62,17 +62,17 @@ def test_the_data_modules_hook_has_precedence_over_the_modules():
         def on_after_batch_transfer(self, batch, dataloader_idx):
             return batch + 1
 
-    assert mover(Module(), Data(), CPU, None)(torch.tensor(5)).item() == 6
-    assert mover(Module(), Plain(), CPU, None)(torch.tensor(5)).item() == 4
+    assert batch_mover(Module(), Data(), CPU, None)(torch.tensor(5)).item() == 6
+    assert batch_mover(Module(), Plain(), CPU, None)(torch.tensor(5)).item() == 4
 
 
 def test_without_hooks_floating_tensors_are_cast_and_others_are_not():
     Pair = namedtuple("Pair", "images classes")
     batch = Pair(torch.ones(2, dtype=torch.float64), torch.ones(2, dtype=torch.int64))
-    found = mover(Silent(), Plain(), CPU, torch.float32)(batch)
+    found = batch_mover(Silent(), Plain(), CPU, torch.float32)(batch)
     assert isinstance(found, Pair)
     assert (found.images.dtype, found.classes.dtype) == (torch.float32, torch.int64)
-    assert moved({"text": "a", "x": [torch.ones(1)]}, CPU, None)["text"] == "a"
+    assert move_batch({"text": "a", "x": [torch.ones(1)]}, CPU, None)["text"] == "a"
 
 
 HOOKED = (
@@ -124,13 +124,13 @@ def test_a_schedule_by_epochs_is_lightnings_to_step(run, own_module, value):
 
 def test_a_loader_begins_again_and_says_where_it_ended():
     ends = []
-    batches = endless(DataLoader(TensorDataset(torch.arange(6)), 2), ends.append, Heartbeat())
+    batches = endless_batches(DataLoader(TensorDataset(torch.arange(6)), 2), ends.append, Heartbeat())
     assert [next(batches)[0].tolist() for _ in range(7)] == [[0, 1], [2, 3], [4, 5]] * 2 + [[0, 1]]
     assert ends == [3, 6]
     with pytest.raises(
         InputError, match="gave no batch: the set has 3 rows, and drop_last=True drops a batch of fewer"
     ):
-        next(endless(DataLoader(TensorDataset(torch.arange(3)), 4, drop_last=True), ends.append, Heartbeat()))
+        next(endless_batches(DataLoader(TensorDataset(torch.arange(3)), 4, drop_last=True), ends.append, Heartbeat()))
 
 
 def test_every_training_record_says_how_long_a_pass_is_and_that_nothing_was_scaled(run):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from accelsweep.errors import MissingDevice, Unsupported
-from accelsweep.worker.loops.factory import make_loop
-from accelsweep.worker.loops.raw_parts import refuse_trainer_arguments
+from accelsweep.worker.loops import make_loop
+from accelsweep.worker.loops.trainerless import refuse_trainer_arguments
 
 
 @pytest.mark.parametrize(

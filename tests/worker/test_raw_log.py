@@ -54,7 +54,7 @@ class Listening:
 @pytest.fixture
 def log():
     found = RawLog(torch.device("cpu"))
-    found.listen_to(Listening)
+    found.attach(Listening)
     found.begin(validating=True)
     return found
 

@@ -22,7 +22,7 @@ from torch.utils.data import (
 )
 
 from accelsweep.errors import InputError
-from accelsweep.worker.loops.sample_count import SampleCount, no_batch, usual
+from accelsweep.worker.loops.sample_count import SampleCounter, no_batch_message, usual_batches_per_step
 
 MODULE = SimpleNamespace()
 NUMBERS = itertools.count()
@@ -51,8 +51,8 @@ def side_by_side(samples):
 
 
 def counted(loader, batch_size, module=MODULE):
-    count = SampleCount(batch_size)
-    return [count.of(batch, loader, module) for batch in loader]
+    count = SampleCounter(batch_size)
+    return [count.count(batch, loader, module) for batch in loader]
 
 
 def test_images_beside_mappings_of_boxes_are_counted_by_image_and_never_by_channel():
@@ -104,7 +104,7 @@ def test_a_loader_that_states_nothing_must_give_batches_with_one_reading():
 
 def test_the_first_of_several_loaders_is_counted():
     loaders = {"a": DataLoader(torch.zeros(12, 2), batch_size=8), "b": DataLoader(torch.zeros(12, 2), batch_size=4)}
-    assert SampleCount(8).of({"a": torch.zeros(8, 2), "b": torch.zeros(4, 2)}, loaders, MODULE) == 8
+    assert SampleCounter(8).count({"a": torch.zeros(8, 2), "b": torch.zeros(4, 2)}, loaders, MODULE) == 8
 
 
 def test_the_modules_own_samples_decides_and_a_method_of_that_name_with_other_arguments_does_not():
@@ -242,7 +242,7 @@ class Buckets:
 
 
 def a_pass(loader, batch_size, batches=None, ranks=1, data=None):
-    return SampleCount(batch_size, ranks).of_a_pass(data, loader, batches)
+    return SampleCounter(batch_size, ranks).epoch_samples(data, loader, batches)
 
 
 @pytest.mark.parametrize(
@@ -296,22 +296,22 @@ def test_a_pass_that_a_limit_cuts_off_or_a_longer_loader_repeats_has_other_batch
 
 
 def test_a_pass_that_ended_is_counted_and_one_that_was_cut_off_is_not():
-    count, batch = SampleCount(8), torch.zeros(8, 2)
+    count, batch = SampleCounter(8), torch.zeros(8, 2)
     loader = Bare(batch)
     for _ in range(3):
-        count.of(batch, loader, MODULE)
+        count.count(batch, loader, MODULE)
     count.pass_ended(complete=True)
-    count.of(batch, loader, MODULE)
+    count.count(batch, loader, MODULE)
     count.pass_ended(complete=False)
-    assert count.of_a_pass(None, loader) == 24
-    assert count.of_a_pass(SimpleNamespace(epoch_samples=50_000), loader) == 50_000, "what the data states counts"
+    assert count.epoch_samples(None, loader) == 24
+    assert count.epoch_samples(SimpleNamespace(epoch_samples=50_000), loader) == 50_000, "what the data states counts"
 
 
 def test_batches_that_differ_tell_nothing_about_a_pass_that_has_not_ended():
-    count = SampleCount(8)
+    count = SampleCounter(8)
     for rows in (8, 3):
-        count.of(torch.zeros(rows, 2), DataLoader([torch.zeros(8, 2)] * 9, batch_size=None), MODULE)
-    assert count.of_a_pass(None, DataLoader([torch.zeros(8, 2)] * 9, batch_size=None)) is None
+        count.count(torch.zeros(rows, 2), DataLoader([torch.zeros(8, 2)] * 9, batch_size=None), MODULE)
+    assert count.epoch_samples(None, DataLoader([torch.zeros(8, 2)] * 9, batch_size=None)) is None
 
 
 @pytest.mark.parametrize(
@@ -352,24 +352,24 @@ def test_a_first_batch_of_another_size_is_refused_with_its_cause(
     batch = next(iter(loader)) if loaders is None else {key: next(iter(each)) for key, each in loaders.items()}
     batch = list(batch.values()) if isinstance(loader, list) else batch
     with pytest.raises(InputError) as told:
-        SampleCount(batch_size, ranks).of(batch, loader, MODULE)
+        SampleCounter(batch_size, ranks).count(batch, loader, MODULE)
     last_line(situation, str(told.value))
     assert words in str(told.value)
 
 
 def test_a_loader_without_a_batch_says_how_many_rows_it_has(last_line):
-    told = no_batch(DataLoader(TensorDataset(torch.zeros(5)), 8, drop_last=True))
+    told = no_batch_message(DataLoader(TensorDataset(torch.zeros(5)), 8, drop_last=True))
     last_line("5 rows with batch 8, drop_last=True", told)
     assert "the set has 5 rows, and drop_last=True drops a batch of fewer than 8: lower batch_size" in told
-    assert no_batch(Bare()) == "the training loader gave no batch: lower batch_size, or keep short batches"
+    assert no_batch_message(Bare()) == "the training loader gave no batch: lower batch_size, or keep short batches"
 
 
 def test_what_nearly_all_optimiser_steps_held_is_usual_and_a_short_last_step_of_a_long_epoch_is_ignored():
-    assert usual([Counter({4: 96, 1: 4})]) == 4
-    assert usual([Counter({4: 94, 1: 6})]) is None
-    assert usual([Counter({1: 9}), Counter({1: 9})]) == 1
-    assert usual([Counter({1: 9}), Counter({2: 4})]) is None, "two optimisers"
-    assert usual([]) is None
+    assert usual_batches_per_step([Counter({4: 96, 1: 4})]) == 4
+    assert usual_batches_per_step([Counter({4: 94, 1: 6})]) is None
+    assert usual_batches_per_step([Counter({1: 9}), Counter({1: 9})]) == 1
+    assert usual_batches_per_step([Counter({1: 9}), Counter({2: 4})]) is None, "two optimisers"
+    assert usual_batches_per_step([]) is None
 
 
 # ---- optimiser steps as Lightning makes them
