@@ -94,7 +94,7 @@ def test_a_damaged_spec_of_a_rank_is_named_in_one_line(
     spec.write_text("{")
     assert main_of("worker.main")([str(spec)]) == 1
     told = capsys.readouterr().err
-    assert told.startswith(f"error: {spec}: not a whole JSON document")
+    assert told.startswith(f"error: {spec}: not a valid run spec in JSON")
     assert told.count("\n") == 1
 
 
