@@ -42,7 +42,7 @@ IGNORES_SIGINT = (
 
 
 def start_child(code, tmp_path):
-    child = ChildProcess.start([sys.executable, "-c", code], cwd=tmp_path, log=tmp_path / "log")
+    child = ChildProcess([sys.executable, "-c", code], cwd=tmp_path, log=tmp_path / "log")
     while "up" not in child.log.read_text():
         time.sleep(0.01)
     return child
@@ -75,7 +75,7 @@ def test_a_child_obeys_sigint_even_if_its_driver_ignores_it_in_a_scripts_backgro
 def test_a_child_dies_with_a_killed_driver(tmp_path):
     driver = (
         "import sys, time\nfrom pathlib import Path\nfrom accelsweep.driver.background_processes import ChildProcess\n"
-        f"child = ChildProcess.start([sys.executable, '-c', {IGNORES_SIGINT!r}], cwd=Path('.'), log=Path('log'))\n"
+        f"child = ChildProcess([sys.executable, '-c', {IGNORES_SIGINT!r}], cwd=Path('.'), log=Path('log'))\n"
         "print(child._process.pid, flush=True)\ntime.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", driver], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
@@ -102,7 +102,7 @@ def test_a_publisher_killed_by_a_signal_is_restarted_a_few_times(
     left = [KILLED.format(int(number))] * killed
 
     def start(folder: SweepFolder, *_options: str | None) -> ChildProcess:
-        return ChildProcess.start(
+        return ChildProcess(
             [sys.executable, "-c", left.pop() if left else "pass"], cwd=folder.home, log=folder.publish_log
         )
 
@@ -130,9 +130,7 @@ def test_problems_of_a_running_publisher_are_reported_and_its_progress_is_not(
     example_sweep: SweepFolder, script: str, warnings: list[str]
 ) -> None:
     script = script.replace("input()", "import sys, time; sys.stdout.flush(); time.sleep(60)")
-    with ChildProcess.start(
-        [sys.executable, "-c", script], cwd=example_sweep.home, log=example_sweep.publish_log
-    ) as child:
+    with ChildProcess([sys.executable, "-c", script], cwd=example_sweep.home, log=example_sweep.publish_log) as child:
         until(lambda: not child.running() or ("sleep" in script and bool(tail_lines(child.log))))
         assert background_processes.publisher_warnings(child) == warnings
         child.kill()

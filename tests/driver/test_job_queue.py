@@ -34,13 +34,13 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def said() -> list[str]:
+def messages() -> list[str]:
     return []
 
 
 @pytest.fixture
-def queue(example_sweep: SweepFolder, said: list[str], clock: FakeClock) -> JobQueue:
-    return JobQueue(example_sweep, SLURM, said.append, 30.0, clock)
+def queue(example_sweep: SweepFolder, messages: list[str], clock: FakeClock) -> JobQueue:
+    return JobQueue(example_sweep, SLURM, messages.append, 30.0, clock)
 
 
 def pending(number: str, reason: str, block: str = BLOCK) -> Job:
@@ -97,20 +97,22 @@ def test_without_a_limit_a_job_waits(queue: JobQueue, clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("reason", ["PartitionTimeLimit", "AssocMaxNodePerJobLimit", "QOSNotAllowed", "InvalidAccount"])
-def test_a_reason_that_does_not_end_by_waiting_is_reported_once(queue: JobQueue, said: list[str], reason: str) -> None:
+def test_a_reason_that_does_not_end_by_waiting_is_reported_once(
+    queue: JobQueue, messages: list[str], reason: str
+) -> None:
     for _ in range(2):
         queue.report_waiting([pending("7", reason), pending("8", "Priority")])
-    assert len(said) == 2
-    assert said[1].startswith(f"{reason} does not end by waiting: change ")
+    assert len(messages) == 2
+    assert messages[1].startswith(f"{reason} does not end by waiting: change ")
 
 
 @pytest.mark.parametrize("reason", ["Priority", "Resources", "QOSMaxJobsPerUserLimit", "AssocGrpGRES"])
 def test_a_reason_that_ends_by_waiting_is_reported_without_advice(
-    queue: JobQueue, said: list[str], reason: str, monkeypatch: pytest.MonkeyPatch
+    queue: JobQueue, messages: list[str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slurm, "ask", lambda *_: "12\n")  # another job of the user's runs
     queue.report_waiting([pending("7", reason)])
-    assert said == [f"jobs wait in Slurm's queue: 1 x {reason}"]
+    assert messages == [f"jobs wait in Slurm's queue: 1 x {reason}"]
 
 
 @pytest.mark.parametrize(
@@ -153,14 +155,14 @@ def test_a_reason_that_changes_between_two_polls_cancels_nothing(queue: JobQueue
 
 
 @pytest.mark.parametrize("reason", ["AssocGrpCPUMinutesLimit", "QOSGrpGRESMinutes"])
-def test_spent_compute_hours_are_reported_and_waited_for(queue: JobQueue, said: list[str], reason: str) -> None:
+def test_spent_compute_hours_are_reported_and_waited_for(queue: JobQueue, messages: list[str], reason: str) -> None:
     queue.report_waiting([pending("7", reason)])
-    assert said[1].startswith("the hours of the account, or of the QOS, are spent")
-    assert "change site.slurm.account or qos" in said[1]
+    assert messages[1].startswith("the hours of the account, or of the QOS, are spent")
+    assert "change site.slurm.account or qos" in messages[1]
 
 
 def test_a_limit_on_queued_jobs_is_reported_once_with_the_key_that_sets_it(
-    queue: JobQueue, said: list[str], monkeypatch: pytest.MonkeyPatch
+    queue: JobQueue, messages: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = "".join(f"{number}|RUNNING|None|gpu|n1|0:01|{queue.folder.home}|rule_block_{BLOCK}\n" for number in (7, 8))
     monkeypatch.setattr(slurm, "ask", lambda *_: rows)
@@ -168,7 +170,7 @@ def test_a_limit_on_queued_jobs_is_reported_once_with_the_key_that_sets_it(
     log = "".join(f"{DEFERRED}{block} (AssocMaxSubmitJobLimit)\n" for block in (BLOCK, "bffffffffffff"))
     for _ in range(2):
         queue.report_limit(log)
-    (sentence,) = said
+    (sentence,) = messages
     assert "accepted 2 jobs of the sweep and refuses more (AssocMaxSubmitJobLimit)" in sentence
     assert sentence.endswith("site.slurm.max_jobs=2")
 
@@ -223,24 +225,24 @@ class OneJob(SlurmEngine):
 
 
 def test_jobs_left_by_an_interrupted_snakemake_are_cancelled(
-    example_sweep: SweepFolder, said: list[str], tmp_path: Path
+    example_sweep: SweepFolder, messages: list[str], tmp_path: Path
 ) -> None:
-    JobQueue(example_sweep, OneJob(SLURM.site, place=tmp_path), said.append).cancel()
+    JobQueue(example_sweep, OneJob(SLURM.site, place=tmp_path), messages.append).cancel()
     assert (tmp_path / "7").exists()
-    assert said == []
+    assert messages == []
 
 
 def test_jobs_that_cannot_be_cancelled_are_reported_with_the_command_to_do_it(
-    example_sweep: SweepFolder, said: list[str], tmp_path: Path
+    example_sweep: SweepFolder, messages: list[str], tmp_path: Path
 ) -> None:
     gone = tmp_path / "gone"
-    JobQueue(example_sweep, OneJob(SLURM.site, place=gone), said.append).cancel()
-    assert "may be left in Slurm's queue (touch failed: " in said[0]
-    assert said[0].endswith(f"Cancel them: touch {gone}/7")
-    JobQueue(example_sweep, Unreachable(SLURM.site), said.append, _known=["7", "8"]).cancel()
-    assert said[1].endswith("(squeue did not answer within 60 s). Cancel them: scancel 7 8")
-    JobQueue(example_sweep, Unreachable(SLURM.site), said.append).cancel()
-    assert said[2].endswith(f"Cancel them: accelsweep status {example_sweep.name} lists them")
+    JobQueue(example_sweep, OneJob(SLURM.site, place=gone), messages.append).cancel()
+    assert "may be left in Slurm's queue (touch failed: " in messages[0]
+    assert messages[0].endswith(f"Cancel them: touch {gone}/7")
+    JobQueue(example_sweep, Unreachable(SLURM.site), messages.append, _known=["7", "8"]).cancel()
+    assert messages[1].endswith("(squeue did not answer within 60 s). Cancel them: scancel 7 8")
+    JobQueue(example_sweep, Unreachable(SLURM.site), messages.append).cancel()
+    assert messages[2].endswith(f"Cancel them: accelsweep status {example_sweep.name} lists them")
 
 
 class Unreachable(SlurmEngine):
@@ -251,7 +253,7 @@ class Unreachable(SlurmEngine):
 
 
 def test_a_refused_remedy_does_not_block_others_and_is_given_up(
-    queue: JobQueue, said: list[str], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    queue: JobQueue, messages: list[str], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, ...]] = []
 
@@ -269,12 +271,12 @@ def test_a_refused_remedy_does_not_block_others_and_is_given_up(
         queue.handle([*rows, pending("7", "Resources")])
     assert asked.count(("scontrol", "requeue", "3")) == job_queue._MAX_TRIES
     assert asked.count(("scontrol", "requeue", "4")) == asked.count(("scancel", "7")) == 30
-    assert sum("presently disabled (scontrol requeue 3)" in sentence for sentence in said) == 1
+    assert sum("presently disabled (scontrol requeue 3)" in sentence for sentence in messages) == 1
 
 
 @pytest.mark.parametrize("there", ["nothing", "a pipe", "a folder"])
 def test_an_unreadable_snakemake_log_does_not_end_the_sweep(
-    queue: JobQueue, said: list[str], clock: FakeClock, example_sweep: SweepFolder, there: str
+    queue: JobQueue, messages: list[str], clock: FakeClock, example_sweep: SweepFolder, there: str
 ) -> None:
     log = example_sweep.snakemake_log
     log.parent.mkdir(exist_ok=True)
@@ -284,11 +286,11 @@ def test_an_unreadable_snakemake_log_does_not_end_the_sweep(
     for _ in range(2):
         queue.update()
         clock.advance(60)
-    (sentence,) = said
+    (sentence,) = messages
     assert str(log) in sentence
 
 
-class Listings:
+class FixedListing:
     """A Slurm that lists the same jobs at each poll, and counts the polls."""
 
     def __init__(self, jobs: list[Job]) -> None:
@@ -300,8 +302,8 @@ class Listings:
 
 
 @pytest.fixture
-def listed(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> Listings:
-    listings = Listings([pending("7", "Priority")])
+def listed(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> FixedListing:
+    listings = FixedListing([pending("7", "Priority")])
     monkeypatch.setattr(SlurmEngine, "own_jobs", lambda _, *given: listings.own_jobs(*given))
     queue.folder.snakemake_log.parent.mkdir(exist_ok=True)
     queue.folder.snakemake_log.write_text("")
@@ -309,7 +311,7 @@ def listed(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> Listings:
 
 
 def test_while_all_jobs_wait_the_queue_is_polled_once_a_minute(
-    queue: JobQueue, clock: FakeClock, listed: Listings
+    queue: JobQueue, clock: FakeClock, listed: FixedListing
 ) -> None:
     for _ in range(2 * 600):
         queue.update()
@@ -317,7 +319,7 @@ def test_while_all_jobs_wait_the_queue_is_polled_once_a_minute(
     assert listed.polls == 10
 
 
-def test_a_new_file_of_a_job_triggers_an_earlier_poll(queue: JobQueue, clock: FakeClock, listed: Listings) -> None:
+def test_a_new_file_of_a_job_triggers_an_earlier_poll(queue: JobQueue, clock: FakeClock, listed: FixedListing) -> None:
     queue.update()
     clock.advance(20.0)
     queue.update()
@@ -334,7 +336,7 @@ def test_a_new_file_of_a_job_triggers_an_earlier_poll(queue: JobQueue, clock: Fa
 
 
 def test_a_hopeless_reason_is_polled_again_after_15_seconds(
-    queue: JobQueue, clock: FakeClock, listed: Listings
+    queue: JobQueue, clock: FakeClock, listed: FixedListing
 ) -> None:
     listed.jobs = [pending("7", "InvalidQOS")]
     queue.update()
@@ -347,7 +349,7 @@ def test_a_hopeless_reason_is_polled_again_after_15_seconds(
 
 
 def test_snakemake_is_notified_exactly_when_a_job_has_changed(
-    queue: JobQueue, clock: FakeClock, listed: Listings
+    queue: JobQueue, clock: FakeClock, listed: FixedListing
 ) -> None:
     changed = queue.folder.jobs_changed
     queue.update()
@@ -367,14 +369,14 @@ UNREACHABLE = AccelsweepError("squeue failed: Socket timed out on send/recv oper
 
 
 @dataclass
-class Left:
-    """The jobs of an earlier driver, without cancelled ones. `then` is called between two polls, `error` is raised."""
+class EarlierJobs:
+    """The jobs of an earlier driver, without cancelled ones. `between_polls` is called, and `error` raised."""
 
     jobs: list[Job]
     clock: FakeClock
-    then: Callable[[Left], None] = lambda _left: None
+    between_polls: Callable[[EarlierJobs], None] = lambda _earlier: None
     commands: list[tuple[str, ...]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     error: AccelsweepError | None = None
 
     def ask(self, *command: str) -> str:
@@ -383,39 +385,39 @@ class Left:
             self.jobs = [job for job in self.jobs if job.number not in command]
         return ""
 
-    def pass_by(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.clock.advance(seconds)
         assert self.clock.now < 10_000, "the driver waits for ever"
-        self.then(self)
+        self.between_polls(self)
 
     def end(self, number: str) -> None:
         self.jobs = [job for job in self.jobs if job.number != number]
 
 
 @dataclass(frozen=True)
-class Listing(SlurmEngine):
+class EarlierSlurm(SlurmEngine):
     """A Slurm with these jobs."""
 
-    left: Left = field(kw_only=True)
+    earlier: EarlierJobs = field(kw_only=True)
 
     def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
-        if self.left.error is not None:
-            raise self.left.error
-        return list(self.left.jobs)
+        if self.earlier.error is not None:
+            raise self.earlier.error
+        return list(self.earlier.jobs)
 
 
 @pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch) -> Left:
-    made = Left([], FakeClock())
+def earlier(monkeypatch: pytest.MonkeyPatch) -> EarlierJobs:
+    made = EarlierJobs([], FakeClock())
     monkeypatch.setattr(job_queue, "ask", made.ask)
-    monkeypatch.setattr(job_queue.time, "sleep", made.pass_by)
+    monkeypatch.setattr(job_queue.time, "sleep", made.sleep)
     return made
 
 
 @pytest.fixture
-def earlier_queue(example_sweep: SweepFolder, left: Left) -> JobQueue:
-    engine = Listing(Site(name="box", scheduler="slurm"), left=left)
-    return JobQueue(example_sweep, engine, left.said.append, 30.0, left.clock)
+def earlier_queue(example_sweep: SweepFolder, earlier: EarlierJobs) -> JobQueue:
+    engine = EarlierSlurm(Site(name="box", scheduler="slurm"), earlier=earlier)
+    return JobQueue(example_sweep, engine, earlier.messages.append, 30.0, earlier.clock)
 
 
 @pytest.fixture
@@ -427,73 +429,74 @@ def running(number: str, block: str) -> Job:
     return Job(number, block, "RUNNING", "None", "n1", "1:00")
 
 
-def test_an_earlier_job_that_cannot_start_is_released_and_finally_cancelled(earlier_queue, left, block) -> None:
-    left.jobs = [pending("5", HELD, block)]
+def test_an_earlier_job_that_cannot_start_is_released_and_finally_cancelled(earlier_queue, earlier, block) -> None:
+    earlier.jobs = [pending("5", HELD, block)]
     wait_for_earlier_jobs(earlier_queue, cancel=False)
-    assert left.commands == [("scontrol", "release", "5")] * 3 + [("scancel", "5")]
+    assert earlier.commands == [("scontrol", "release", "5")] * 3 + [("scancel", "5")]
 
 
 def test_a_hopeless_earlier_job_is_cancelled_at_once_and_a_running_one_is_waited_for(
-    earlier_queue, left, block
+    earlier_queue, earlier, block
 ) -> None:
-    left.jobs = [pending("5", "PartitionTimeLimit", block), running("6", block)]
-    left.then = lambda this: this.end("6") if this.clock.now > 400 else None
+    earlier.jobs = [pending("5", "PartitionTimeLimit", block), running("6", block)]
+    earlier.between_polls = lambda this: this.end("6") if this.clock.now > 400 else None
     wait_for_earlier_jobs(earlier_queue, cancel=False)
-    assert left.commands == [("scancel", "5")]
-    assert "job 5 of an earlier driver: PartitionTimeLimit does not end by waiting; cancelled" in left.said
-    assert not any("press Ctrl-C" in sentence for sentence in left.said)
+    assert earlier.commands == [("scancel", "5")]
+    assert "job 5 of an earlier driver: PartitionTimeLimit does not end by waiting; cancelled" in earlier.messages
 
 
 def test_an_earlier_job_that_waits_too_long_is_cancelled_and_so_is_its_later_copy(
-    earlier_queue, left, block, example_sweep
+    earlier_queue, earlier, block, example_sweep
 ) -> None:
-    left.jobs = [pending("5", "Resources", block)]
+    earlier.jobs = [pending("5", "Resources", block)]
     wait_for_earlier_jobs(earlier_queue, cancel=False)
-    assert left.commands == [("scancel", "5")]
-    assert left.clock.now == pytest.approx(100 + 30 * 60 + job_queue._EARLIER_POLL_SECONDS)
+    assert earlier.commands == [("scancel", "5")]
+    assert earlier.clock.now == pytest.approx(100 + 30 * 60 + job_queue._EARLIER_POLL_SECONDS)
     example_sweep.halt(block).unlink()  # the driver deletes halt files before it submits
-    assert [
-        command for command, _ in earlier_queue.for_next_snakemake().cancellations([pending("9", "Priority", block)])
-    ]
+    assert list(earlier_queue.for_next_snakemake().cancellations([pending("9", "Priority", block)]))
     assert "more than limits.queue_minutes (30)" in not_run_reason(example_sweep, block)
 
 
-def test_changes_of_why_earlier_jobs_wait_are_reported(earlier_queue, left, block) -> None:
-    left.jobs = [pending("5", "Resources", block)]
-    left.then = lambda this: setattr(this, "jobs", [pending("5", "Priority", block)] if this.clock.now < 200 else [])
+def test_changes_of_why_earlier_jobs_wait_are_reported(earlier_queue, earlier, block) -> None:
+    earlier.jobs = [pending("5", "Resources", block)]
+    earlier.between_polls = lambda this: setattr(
+        this, "jobs", [pending("5", "Priority", block)] if this.clock.now < 200 else []
+    )
     wait_for_earlier_jobs(earlier_queue, cancel=False)
-    assert [said for said in left.said if said.startswith("jobs wait")] == [
+    assert [message for message in earlier.messages if message.startswith("jobs wait")] == [
         "jobs wait in Slurm's queue: 1 x Resources",
         "jobs wait in Slurm's queue: 1 x Priority",
     ]
 
 
 def test_after_the_time_budget_no_earlier_job_starts_and_the_running_one_ends_its_run(
-    earlier_queue, left, block, example_sweep
+    earlier_queue, earlier, block, example_sweep
 ) -> None:
-    left.jobs = [pending("5", "Resources", block), running("6", block)]
-    left.then = lambda this: this.end("6") if example_sweep.stop.exists() else None
-    wait_for_earlier_jobs(earlier_queue, cancel=False, deadline=left.clock.now + 60)
-    assert left.commands == [("scancel", "5")]
-    assert left.clock.now == pytest.approx(160 + job_queue._EARLIER_POLL_SECONDS)
-    assert left.said.count("the time budget is spent: no further run is started") == 1
+    earlier.jobs = [pending("5", "Resources", block), running("6", block)]
+    earlier.between_polls = lambda this: this.end("6") if example_sweep.stop.exists() else None
+    wait_for_earlier_jobs(earlier_queue, cancel=False, deadline=earlier.clock.now + 60)
+    assert earlier.commands == [("scancel", "5")]
+    assert earlier.clock.now == pytest.approx(160 + job_queue._EARLIER_POLL_SECONDS)
+    assert earlier.messages.count("the time budget is spent: no further run is started") == 1
 
 
 @pytest.mark.parametrize("cancel", [True, False])
-def test_an_unreachable_slurm_is_reported_once_and_retried_for_some_minutes(earlier_queue, left, block, cancel) -> None:
-    def then(this: Left) -> None:
+def test_an_unreachable_slurm_is_reported_once_and_retried_for_some_minutes(
+    earlier_queue, earlier, block, cancel
+) -> None:
+    def between_polls(this: EarlierJobs) -> None:
         this.error = UNREACHABLE if this.clock.now < 700 else None
         this.jobs = [] if this.clock.now > 900 else this.jobs
 
-    left.jobs, left.then, left.error = [running("6", block)], then, UNREACHABLE
+    earlier.jobs, earlier.between_polls, earlier.error = [running("6", block)], between_polls, UNREACHABLE
     polls: list[float] = []
-    wait_for_earlier_jobs(earlier_queue, cancel=cancel, on_poll=lambda: polls.append(left.clock.now))
-    assert sum("Socket timed out" in sentence for sentence in left.said) == 1
+    wait_for_earlier_jobs(earlier_queue, cancel=cancel, on_poll=lambda: polls.append(earlier.clock.now))
+    assert sum("Socket timed out" in sentence for sentence in earlier.messages) == 1
     assert len(polls) > 100, "the driver's heartbeat is renewed meanwhile"
 
 
-def test_a_slurm_that_never_answers_is_an_error(earlier_queue, left) -> None:
-    left.error = UNREACHABLE
+def test_a_slurm_that_never_answers_is_an_error(earlier_queue, earlier) -> None:
+    earlier.error = UNREACHABLE
     with pytest.raises(AccelsweepError, match="Socket timed out"):
         wait_for_earlier_jobs(earlier_queue, cancel=False)
-    assert left.clock.now == pytest.approx(100 + job_queue._UNREACHABLE_SECONDS)
+    assert earlier.clock.now == pytest.approx(100 + job_queue._UNREACHABLE_SECONDS)

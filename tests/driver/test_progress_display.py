@@ -210,9 +210,9 @@ def test_the_time_left_is_estimated_from_runs_of_finished_blocks(begun):
 def test_the_current_run_reduces_the_time_left(begun):
     progress = SweepProgress.begin(begun)
     before = progress.remaining.seconds([run for runs in progress.pending.values() for run in runs], 2)
-    hold(begun, *begun_block(progress), since="2020-01-01T00:00:00+00:00")
+    lock(begun, *begun_block(progress), since="2020-01-01T00:00:00+00:00")
     after = progress.remaining.seconds([run for runs in progress.pending.values() for run in runs], 1)
-    running = next(progress._holds())
+    running = next(progress._locks())
     assert progress._elapsed(running) == progress.remaining.seconds([running.run], 0) > 0, (
         "at most the expected duration"
     )
@@ -225,7 +225,7 @@ def begun_block(progress):
     return block, runs[0]
 
 
-def hold(folder, block, run=None, since=None):
+def lock(folder, block, run=None, since=None):
     me = {"host": socket.gethostname(), "pid": os.getpid(), "process_started": psutil.Process().create_time()}
     LockOwner(block=block, since="then", run=run, run_since=since, **me).write(folder.lock(block))
 
@@ -234,9 +234,9 @@ def test_the_line_says_what_is_being_prepared(begun):
     progress = SweepProgress.begin(begun)
     block, run = begun_block(progress)
     assert progress._line().startswith("preparing block 2 of 3: Snakemake starts its executor | about ")
-    hold(begun, block)
+    lock(begun, block)
     assert progress._line().startswith("preparing block 2 of 3: libraries and data | about ")
-    hold(begun, block, run)
+    lock(begun, block, run)
     assert progress._line().startswith(f"starting {progress.labels[run]} | about ")
     place = RunFolder(begun.run(run), run)
     StepCount(place.attempt(place.begin("here", "then")) / "progress")(3)
@@ -249,7 +249,7 @@ def test_no_width_truncates_the_line_below_the_bar(begun, width, monkeypatch):
     screen = io.StringIO()
     progress = SweepProgress.begin(begun)
     progress.console = Console(file=screen, force_terminal=True, width=width, color_system=None)
-    hold(begun, *begun_block(progress))
+    lock(begun, *begun_block(progress))
     with progress.display():
         progress.update()
         progress.bar.refresh()

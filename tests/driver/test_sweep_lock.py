@@ -41,8 +41,8 @@ def test_the_lock_of_a_dead_driver_is_taken_over(folder, monkeypatch):
     started = psutil.Process(child.pid).create_time()
     child.wait()
     with lock_sweep(folder):
-        hold = active_driver(folder).model_copy(update={"pid": child.pid, "process_started": started})
-    hold.write(folder.root / "head.claim.json")
+        lock = active_driver(folder).model_copy(update={"pid": child.pid, "process_started": started})
+    lock.write(folder.root / "head.claim.json")
     assert active_driver(folder) is None
     with lock_sweep(folder):
         assert active_driver(folder).pid == os.getpid()
@@ -50,8 +50,8 @@ def test_the_lock_of_a_dead_driver_is_taken_over(folder, monkeypatch):
 
 def test_another_process_with_the_same_pid_is_not_the_driver(folder):
     with lock_sweep(folder):
-        hold = active_driver(folder).model_copy(update={"process_started": 1.0})
-    hold.write(folder.root / "head.claim.json")
+        lock = active_driver(folder).model_copy(update={"process_started": 1.0})
+    lock.write(folder.root / "head.claim.json")
     assert active_driver(folder) is None
 
 
@@ -76,8 +76,8 @@ def old_driver(folder):
         children.append(child)
         assert child.stdout.readline() == "up\n"
         started = psutil.Process(child.pid).create_time()
-        hold = LockOwner(block="head", host=socket.gethostname(), pid=child.pid, process_started=started, since="then")
-        hold.write(folder.root / "head.claim.json")
+        lock = LockOwner(block="head", host=socket.gethostname(), pid=child.pid, process_started=started, since="then")
+        lock.write(folder.root / "head.claim.json")
         return child
 
     yield start
@@ -116,9 +116,9 @@ def test_cancel_old_ends_an_executor_left_by_a_dead_driver(tiny_block):
 @pytest.fixture
 def elsewhere(folder):
     """The path of the lock of a driver on another machine, with a fresh heartbeat."""
-    hold = LockOwner(block="head", host="node7", pid=77, process_started=0.0, since="then")
+    lock = LockOwner(block="head", host="node7", pid=77, process_started=0.0, since="then")
     path = folder.root / "head.claim.json"
-    hold.write(path)
+    lock.write(path)
     return path
 
 
@@ -220,8 +220,8 @@ Each writes its line in a single call, because lines of `print` may interleave.
 @pytest.mark.parametrize("dead", [False, True], ids=["no lock", "a dead driver's lock"])
 def test_of_many_drivers_started_at_once_exactly_one_gets_the_lock(folder, dead):
     if dead:
-        hold = LockOwner(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
-        hold.write(folder.root / "head.claim.json")
+        lock = LockOwner(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
+        lock.write(folder.root / "head.claim.json")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", RACE, str(folder.home)], **pipes) as drivers:
         said = sorted(drivers.stdout.readline() for _ in range(6))
@@ -231,8 +231,8 @@ def test_of_many_drivers_started_at_once_exactly_one_gets_the_lock(folder, dead)
 
 
 def test_an_executor_on_another_host_is_named_with_the_command_to_end_it(folder, capsys):
-    hold = LockOwner(block="b1", host="node7", pid=1, process_started=0.0, job="42", since="then")
-    hold.write(folder.lock("b1"))
+    lock = LockOwner(block="b1", host="node7", pid=1, process_started=0.0, job="42", since="then")
+    lock.write(folder.lock("b1"))
     end_earlier_driver(folder)
     assert "scancel 42" in capsys.readouterr().err
     assert folder.lock("b1").exists()

@@ -23,8 +23,8 @@ from accelsweep.errors import AccelsweepError
 from accelsweep.executor.result_reuse import audit
 from accelsweep.features.accounting.sacct import Accounting, JobAccount, accounting_file
 from accelsweep.features.archives.command import export_sweep, import_archive
-from accelsweep.features.detach.job import HeadOrder
-from accelsweep.features.detach.places import Handed, HeadEnd
+from accelsweep.features.detach.job import DriverOrder
+from accelsweep.features.detach.places import DriverExit, StartedDriver
 from accelsweep.features.imports.readers import external_file, read_all_external, read_published
 from accelsweep.files import sha256_file
 from accelsweep.planning.plan import make_plan
@@ -147,18 +147,18 @@ def _head(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
     """Change the order to a detached head, or the notes on where it went and how it ended."""
     site = Manifest.read(folder.manifest).site
     request = Request(("batch_size=16",), time_budget="30m", features={"notify": ["json://host/token"]})
-    HeadOrder(request=request, site=site, sweeps=(folder.name,), revision=1).write(folder.driver_file("order"))
-    Handed(place="tmux", name="accelsweep-old", host="elsewhere", since="2026-01-01T00:00:00+00:00").write(
+    DriverOrder(request=request, site=site, sweeps=(folder.name,), revision=1).write(folder.driver_file("order"))
+    StartedDriver(place="tmux", name="accelsweep-old", host="elsewhere", since="2026-01-01T00:00:00+00:00").write(
         folder.driver_file("handed")
     )
-    HeadEnd(code=1).write(folder.driver_file("ended"))
+    DriverExit(code=1).write(folder.driver_file("ended"))
     path = chance.choice((folder.driver_file("order"), folder.driver_file("handed"), folder.driver_file("ended")))
     way = changed_json if chance.random() < 0.8 else damaged
     path.write_bytes(way(path.read_bytes(), chance))
 
     def read() -> None:
         READERS["status"](folder)
-        order = HeadOrder.read(folder.driver_file("order")).begun(folder)
+        order = DriverOrder.read(folder.driver_file("order")).begun(folder)
         str(order.later(time.monotonic()).request.resume_command())
 
     return read

@@ -77,7 +77,7 @@ def test_cancel_old_ends_the_living_head_and_its_supervisor(home: Home, inject: 
     output = ledger.complete("--cancel-old")
     assert f"sending SIGINT to process {head.pid}" in output
     assert head.wait(PATIENCE_SECONDS) == 130
-    inject("living head ended by --cancel-old")
+    inject("living driver ended by --cancel-old")
 
 
 @pytest.mark.long  # faults/test_supervisor_faults.py, tracking/test_live_publishing.py cover each; they meet here only

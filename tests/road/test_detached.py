@@ -1,4 +1,4 @@
-"""A head without a terminal, on one machine: in tmux, and in a unit of the user's systemd."""
+"""A driver without a terminal, on one machine: in tmux, and in a unit of the user's systemd."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shown_in_processes(word: str) -> list[str]:
     return [line for line in lines if word in line]
 
 
-@pytest.mark.long  # tests/features/detach/test_places.py starts sessions and reads files; only here a head lives in one
+@pytest.mark.long  # features/detach/test_places.py starts sessions and reads files; only here a driver lives in one
 @pytest.mark.real
 def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_for_who_asks(home: Home) -> None:
     if shutil.which("tmux") is None:
@@ -67,7 +67,7 @@ def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_f
     watching.send_signal(signal.SIGINT)
     said, _ = watching.communicate(timeout=PATIENCE_SECONDS)
     assert watching.returncode == 130
-    assert "the head goes on" in said
+    assert "the driver keeps running" in said
     assert shown_in_processes("commands.detached.carry_on")
 
     ended = home.accelsweep("attach", "tiny")
@@ -80,7 +80,7 @@ def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_f
     assert [path for path in folder.root.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()] == []
 
 
-@pytest.mark.long  # features/detach/test_command.py has the rules; only here such heads live, and attach is their end
+@pytest.mark.long  # features/detach/test_command.py has the rules; only here such drivers live, and attach is their end
 @pytest.mark.real
 def test_attach_ends_as_ab_and_claims_end_in_a_terminal(tmp_path: Path) -> None:
     if shutil.which("tmux") is None:
@@ -92,7 +92,7 @@ def test_attach_ends_as_ab_and_claims_end_in_a_terminal(tmp_path: Path) -> None:
     try:
         left = home.accelsweep(*command, "--detach")
         assert left.returncode == 0, left.stdout
-        (home.path / "toy.py").write_text(MODULE)  # the head has its own copy
+        (home.path / "toy.py").write_text(MODULE)  # the driver has its own copy
         ended = home.accelsweep("attach", "ab-toy")
         judged = "slower:50%: failed by" in ended.stdout  # else others keep this machine busy, and the code says so
         assert judged or "slower:50%: 1 of 1 comparison could not be judged" in ended.stdout, ended.stdout

@@ -129,7 +129,8 @@ def plan_after_interim_analysis(
         versioned=plan.versioned,
     )
     fits = _affordable_blocks(home, extended, options.repeats, seconds_left) >= upcoming
-    next_step = f"next analysis after {upcoming}" if fits else f"the time budget has no room for {upcoming}"
+    blocks = count_of(upcoming, "block")
+    next_step = f"next analysis after {blocks}" if fits else f"the time budget has no room for {blocks}"
     total = count_of(len({setting.setting for setting in compared}), "setting")
     say(f"{prefix}, {len(undecided)} of {total} undecided; {next_step}")
     return extended if fits else None

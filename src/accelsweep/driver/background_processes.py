@@ -39,29 +39,24 @@ _GRACE_SECONDS = 60.0
 class ChildProcess:
     """A running command in a session of its own, which dies with this process. Its output goes to a log file."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        """Wrap a started `process`; use `start`."""
-        self._process = process
-        self.log = log
-
-    @classmethod
-    def start(
-        cls,
+    def __init__(
+        self,
         command: list[str],
         *,
         cwd: Path,
         log: Path,
         environment: Mapping[str, str] | None = None,
         descriptors: Sequence[int] = (),
-    ) -> ChildProcess:
+    ) -> None:
         """Start `command` in `cwd` with its output in `log`, which is overwritten.
 
         Secrets go into the `environment`, ours by default, because arguments show in process lists. `descriptors` stay
         open under the same numbers.
         """
+        self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 command,
                 cwd=cwd,
                 env=environment,
@@ -72,7 +67,6 @@ class ChildProcess:
                 pass_fds=descriptors,
                 preexec_fn=partial(_set_up_child, os.getpid()),  # noqa: PLW1509 - we have one thread
             )
-        return cls(process, log)
 
     def wait(self) -> int:
         """Wait for the end of the process; return its exit code."""
@@ -182,7 +176,7 @@ def _last_message(log: Path) -> str | None:
 def _start_publisher(folder: SweepFolder, tracking_uri: str | None, *options: str) -> ChildProcess:
     command = [sys.executable, "-P", "-m", "accelsweep.tracking.live_publishing", str(folder.root), *options]
     environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri} if tracking_uri else None
-    return ChildProcess.start(command, cwd=folder.home, log=folder.publish_log, environment=environment)
+    return ChildProcess(command, cwd=folder.home, log=folder.publish_log, environment=environment)
 
 
 def _is_published(folder: SweepFolder, tracking_uri: str | None) -> bool:
@@ -231,7 +225,7 @@ def start_fork_server(home: Path, log: Path, variables: Mapping[str, str]) -> tu
         number = listener.fileno()
         command = [sys.executable, "-P", "-m", "accelsweep.executor.fork_server", str(number)]
         environment = {**os.environ, **variables}
-        return name, ChildProcess.start(command, cwd=home, log=log, environment=environment, descriptors=(number,))
+        return name, ChildProcess(command, cwd=home, log=log, environment=environment, descriptors=(number,))
 
 
 @contextlib.contextmanager

@@ -339,7 +339,7 @@ class SweepProgress:
 
     def activity(self) -> object:
         """Return a value that differs from the last one whenever a run has made progress or ended."""
-        running = [hold.run for hold in self._holds() if hold.run]
+        running = [lock.run for lock in self._locks() if lock.run]
         return self.done, dict(self._stamps), {run: progress_signature(self.folder, run) for run in running}
 
     def _print(self, text: str) -> None:
@@ -374,7 +374,7 @@ class SweepProgress:
 
     def _announce_slow_run(self) -> None:
         """Announce the duration of the sweep's first run once its steps show it, if it is long."""
-        run = next((hold.run for hold in self._holds() if hold.run), None)
+        run = next((lock.run for lock in self._locks() if lock.run), None)
         if run is None or (seconds := self.pace.observe(run, steps_done(self.folder, run))) is None:
             return
         if (config := self.remaining.configs.get(Run.parse(run).setting)) is None:
@@ -390,21 +390,21 @@ class SweepProgress:
 
     def _current(self) -> str:
         """Return the run that is being measured, or what the sweep waits for."""
-        holds = list(self._holds())
-        runs = [hold.run for hold in holds if hold.run]
+        locks = list(self._locks())
+        runs = [lock.run for lock in locks if lock.run]
         if runs:
             name = self.labels.get(runs[0], runs[0])
             return name if steps_done(self.folder, runs[0]) else f"starting {name}"
         if not self.pending:
             return "writing the report"
         block = f"block {len(self.finished) + 1} of {len(self.finished) + len(self.pending)}"
-        if holds:
+        if locks:
             return f"preparing {block}: libraries and data"
         if engine := engine_of(self.site):
             return f"waiting for {engine.name} to start {block}"
         return f"preparing {block}: Snakemake starts its executor"
 
-    def _holds(self) -> Iterator[LockOwner]:
+    def _locks(self) -> Iterator[LockOwner]:
         return filter(None, (read_lock(self.folder.lock(block)) for block in self.pending))
 
     def _time_left(self) -> str:
@@ -414,19 +414,19 @@ class SweepProgress:
         """Return the seconds until the last run ends, by the durations of runs or the forecast, whichever is more."""
         left = {block: [run for run in runs if run not in self.settled] for block, runs in self.pending.items()}
         runs = [run for block in left.values() for run in block]
-        holds = [hold for hold in self._holds() if hold.run in runs]
-        waiting = max(0, sum(map(bool, left.values())) - len(holds))
-        seconds = self.remaining.seconds(runs, waiting) - sum(map(self._elapsed, holds))
+        locks = [lock for lock in self._locks() if lock.run in runs]
+        waiting = max(0, sum(map(bool, left.values())) - len(locks))
+        seconds = self.remaining.seconds(runs, waiting) - sum(map(self._elapsed, locks))
         if self.forecast is not None and not self.remaining.timed:
             seconds = max(seconds, len(runs) * self.forecast.seconds)
-        return seconds / max(1, len(holds))  # jobs on a cluster run in parallel
+        return seconds / max(1, len(locks))  # jobs on a cluster run in parallel
 
-    def _elapsed(self, hold: LockOwner) -> float:
+    def _elapsed(self, lock: LockOwner) -> float:
         """Return the seconds since the start of the current run, at most its expected duration."""
-        if hold.run is None or hold.run_since is None:
+        if lock.run is None or lock.run_since is None:
             return 0.0
-        elapsed = time.time() - datetime.fromisoformat(hold.run_since).timestamp()
-        return min(max(0.0, elapsed), self.remaining.seconds([hold.run], 0))
+        elapsed = time.time() - datetime.fromisoformat(lock.run_since).timestamp()
+        return min(max(0.0, elapsed), self.remaining.seconds([lock.run], 0))
 
 
 def _label(setting: PlannedSetting, config: SettingConfig | None) -> str:

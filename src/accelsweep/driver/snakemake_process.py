@@ -77,7 +77,7 @@ def start_snakemake(folder: SweepFolder, options: Sequence[str], temporary: Path
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "results"]
     # Snakemake starts more of itself: `-P` is for this process, the variable for those.
     environment = {**without_options(os.environ), "PYTHONSAFEPATH": "1"}
-    return ChildProcess.start(command, cwd=folder.home, log=folder.snakemake_log, environment=environment)
+    return ChildProcess(command, cwd=folder.home, log=folder.snakemake_log, environment=environment)
 
 
 _POLL_SECONDS = 0.5
@@ -135,7 +135,7 @@ class SnakemakeRunner:
 
     def _crashed_attempts(self) -> set[Path]:
         """Return the marker files of attempts whose executors died without recording them."""
-        living = {hold.run for hold in map(live_lock, self.folder.locks()) if hold is not None}
+        living = {lock.run for lock in map(live_lock, self.folder.locks()) if lock is not None}
         return {mark for mark in self.folder.open_attempts() if mark.parents[2].name not in living}
 
     def _abort_if_all_crash(self, marks: set[Path]) -> None:

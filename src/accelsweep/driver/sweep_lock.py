@@ -73,9 +73,9 @@ def refuse_if_running(folder: SweepFolder) -> None:
     """Raise AccelsweepError if a driver runs the sweep, or an executor one of its blocks, on any machine."""
     _refuse_background_driver(folder)
     executors = (live_lock(path) for path in folder.locks())
-    for hold in filter(None, (active_driver(folder), *executors)):
+    for lock in filter(None, (active_driver(folder), *executors)):
         raise AccelsweepError(
-            f"sweep {folder.name!r} is being run by process {hold.pid} on {hold.host}; wait for it (accelsweep status "
+            f"sweep {folder.name!r} is being run by process {lock.pid} on {lock.host}; wait for it (accelsweep status "
             f"{folder.name}) or stop it first"
         )
 
@@ -116,13 +116,12 @@ def end_earlier_driver(folder: SweepFolder) -> None:
     for background in background_drivers(folder):
         if background.conflict():
             background.end(warn, GRACE_SECONDS)
-    driver = active_driver(folder)
-    if driver is not None and owner_is_alive(driver) is None:
-        raise AccelsweepError(
-            f"sweep {folder.name!r} is being run on {driver.host}; --cancel-old works on one machine. "
-            f"On {driver.host}: kill -INT {driver.pid} (kill {driver.pid} if a script started it in the background)"
-        )
-    if driver is not None:
+    if (driver := active_driver(folder)) is not None:
+        if owner_is_alive(driver) is None:
+            raise AccelsweepError(
+                f"sweep {folder.name!r} is being run on {driver.host}; --cancel-old works on one machine. On "
+                f"{driver.host}: kill -INT {driver.pid} (kill {driver.pid} if a script started it in the background)"
+            )
         # A script's background process ignores SIGINT. SIGTERM leaves the jobs of a background driver running.
         ignores_sigint = linux.handles_signal(driver.pid, signal.SIGINT) is False
         first = signal.SIGTERM if ignores_sigint else signal.SIGINT

@@ -23,8 +23,8 @@ from accelsweep.features.claims import command as claims
 from accelsweep.features.claims.command import ClaimsRequest
 from accelsweep.features.detach import command, job, places
 from accelsweep.features.detach.command import attach
-from accelsweep.features.detach.job import MOST_STARTS, HeadOrder, last_of_chain
-from accelsweep.features.detach.places import Handed, HeadEnd, HeadJob, Tmux, head_log
+from accelsweep.features.detach.job import MOST_STARTS, DriverOrder, last_of_chain
+from accelsweep.features.detach.places import DriverExit, DriverJob, StartedDriver, Tmux, driver_log
 from accelsweep.features.fleet import command as fleet
 from accelsweep.features.fleet.command import FleetRequest
 from accelsweep.features.fleet.planning import Fleet
@@ -36,9 +36,9 @@ SECRET = "slack://T0K3N/T0K3N"
 VERSION = Version(name=".", kind="files", digest="0" * 64)
 
 
-def order(**changes: object) -> HeadOrder:
+def order(**changes: object) -> DriverOrder:
     request = Request(overrides=ODD, features={"notify": [SECRET]}, tracking_uri="http://me:pass@host", **changes)
-    return HeadOrder(request=request, site=Site(name="local"), sweeps=("tiny",), revision=2)
+    return DriverOrder(request=request, site=Site(name="local"), sweeps=("tiny",), revision=2)
 
 
 def test_an_order_keeps_every_argument_exactly_and_its_owner_alone_can_read_it(tmp_path):
@@ -49,7 +49,7 @@ def test_an_order_keeps_every_argument_exactly_and_its_owner_alone_can_read_it(t
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "order.json").stat().st_mode) == 0o600
-    assert HeadOrder.read(tmp_path / "order.json") == order(jobs=3)
+    assert DriverOrder.read(tmp_path / "order.json") == order(jobs=3)
 
 
 def test_a_head_in_a_job_gets_the_users_secrets_from_its_order_and_sbatch_does_not(monkeypatch, example_sweep):
@@ -57,7 +57,7 @@ def test_a_head_in_a_job_gets_the_users_secrets_from_its_order_and_sbatch_does_n
     monkeypatch.setattr(
         os, "environ", {"MLFLOW_TRACKING_PASSWORD": "x", "HF_TOKEN": "y", "PATH": "/bin", "SBATCH_WAIT": "1"}
     )
-    left = {name: os.environ[name] for name in command._left_behind(HeadJob(), site)}
+    left = {name: os.environ[name] for name in command._left_behind(DriverJob(), site)}
     assert left == {"MLFLOW_TRACKING_PASSWORD": "x"}
     assert command._left_behind(Tmux(), site) == [], "on this machine it has all variables"
     submitted = {}
@@ -67,7 +67,7 @@ def test_a_head_in_a_job_gets_the_users_secrets_from_its_order_and_sbatch_does_n
         return "7\n" if program == "sbatch" else ""
 
     monkeypatch.setattr(places, "ask", asked)
-    HeadJob(site.slurm).start(example_sweep, ("true",), "head")
+    DriverJob(site.slurm).start(example_sweep, ("true",), "head")
     assert submitted == {"HF_TOKEN": "y", "PATH": "/bin"}
     order().model_copy(update={"secrets": left}).write(example_sweep.driver_file("order"))
     os.environ.pop("MLFLOW_TRACKING_PASSWORD")
@@ -135,7 +135,7 @@ def command_of(request: Request) -> str:
 def test_an_order_keeps_the_arguments_of_every_command(request_, tmp_path):
     given = order().model_copy(update={"request": request_})
     given.write(tmp_path / "order.json")
-    assert HeadOrder.read(tmp_path / "order.json") == given
+    assert DriverOrder.read(tmp_path / "order.json") == given
 
 
 @pytest.mark.parametrize("request_", [order().request, *ASKED], ids=command_of)
@@ -160,7 +160,7 @@ def test_the_head_of_ab_measures_the_versions_of_the_moment_in_which_it_was_hand
     home = repository(tmp_path, {"toy.py": f"{MODULE}# second\n"})
     write(home, {"toy.py": f"{MODULE}# edited\n"})
     asked = Request(("experiment=toy",), extension=VersionsRequest(names=("main", ".")))
-    handed = job.Errand.of(home, asked)
+    handed = job.BackgroundCommand.of(home, asked)
     before = handed.plan.manifest.compared
     commit(home, {"toy.py": f"{MODULE}# third\n"})
     write(home, {"toy.py": f"{MODULE}# edited again\n"})
@@ -172,10 +172,10 @@ def test_the_head_of_ab_measures_the_versions_of_the_moment_in_which_it_was_hand
 
 
 def test_claims_are_handed_over_to_this_machine_and_a_wrong_one_is_refused_before(tmp_path):
-    handed = job.Errand.of(tmp_path, Request(extension=ClaimsRequest(names=("vgg16",))))
+    handed = job.BackgroundCommand.of(tmp_path, Request(extension=ClaimsRequest(names=("vgg16",))))
     assert (handed.sweep, handed.sweeps, handed.plan, handed.site.scheduler) == ("claims", (), None, "local")
     with pytest.raises(InputError, match="did you mean 'vgg16'"):
-        job.Errand.of(tmp_path, Request(extension=ClaimsRequest(names=("vg16",))))
+        job.BackgroundCommand.of(tmp_path, Request(extension=ClaimsRequest(names=("vg16",))))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -183,7 +183,7 @@ def test_a_head_without_a_plan_is_told_by_status_alone_and_among_all(left, capsy
     for name in (None, "tiny"):
         assert print_status(left.home, name) == 0
         assert "vanished from tmux" in capsys.readouterr().out
-    HeadEnd(code=3).write(left.driver_file("ended"))
+    DriverExit(code=3).write(left.driver_file("ended"))
     assert print_status(left.home, None) == 0
     assert "ended with exit code 3; accelsweep attach tiny" in capsys.readouterr().out
     assert _unplanned_names(left.home) == ["tiny"]
@@ -197,7 +197,7 @@ def test_a_head_whose_slurm_does_not_answer_is_not_said_to_be_gone(tmp_path, mon
 
     monkeypatch.setattr(places, "ask", silent)
     folder = SweepFolder(tmp_path, "tiny")
-    Handed(place="slurm", name="12", host="login", since="").write(folder.driver_file("handed"))
+    StartedDriver(place="slurm", name="12", host="login", since="").write(folder.driver_file("handed"))
     print_status(folder.home, "tiny")
     assert "not known: squeue did not answer within 60 s; accelsweep attach tiny" in capsys.readouterr().out
     print_status(folder.home, "tiny", as_json=True)
@@ -206,23 +206,25 @@ def test_a_head_whose_slurm_does_not_answer_is_not_said_to_be_gone(tmp_path, mon
 
 @pytest.fixture
 def left(tmp_path: Path) -> SweepFolder:
-    """A sweep whose head was handed over to a tmux that is no more, and said three lines."""
+    """A sweep whose driver was handed over to a tmux that is no more, and said three lines."""
     folder = SweepFolder(tmp_path, "tiny")
-    Handed(place="tmux", name="accelsweep-none", host=os.uname().nodename, since="").write(folder.driver_file("handed"))
-    head_log(folder).parent.mkdir()
-    head_log(folder).write_text("one\ntwo \x1b[31mred\nthree\n")
+    StartedDriver(place="tmux", name="accelsweep-none", host=os.uname().nodename, since="").write(
+        folder.driver_file("handed")
+    )
+    driver_log(folder).parent.mkdir()
+    driver_log(folder).write_text("one\ntwo \x1b[31mred\nthree\n")
     return folder
 
 
 def test_attach_shows_all_that_a_head_said_and_ends_as_it_ended(left, capsys):
-    HeadEnd(code=1).write(left.driver_file("ended"))
+    DriverExit(code=1).write(left.driver_file("ended"))
     assert attach(left.home, "tiny") == 1
     assert capsys.readouterr().out.splitlines()[::2] == ["one", "three"]
 
 
 def test_attach_waits_for_nobody_where_something_else_stands_in_the_place_of_the_log(left):
-    head_log(left).unlink()
-    os.mkfifo(head_log(left))
+    driver_log(left).unlink()
+    os.mkfifo(driver_log(left))
     with pytest.raises(DamagedFile, match="it is not a file"):
         attach(left.home, "tiny")
 
@@ -238,15 +240,15 @@ def test_attach_tells_of_a_head_that_was_killed(left, capsys, monkeypatch):
 def test_attach_shows_whole_lines_and_waits_where_one_job_follows_another(left, capsys, monkeypatch):
     monkeypatch.setattr(command, "_ASK_SECONDS", 0.0)
     monkeypatch.setattr(command, "_READ_SECONDS", 0.0)
-    head_log(left).write_text("one\nha")
+    driver_log(left).write_text("one\nha")
     looks = []
 
     def absent(_folder):
         looks.append(_folder)
         if len(looks) == 2:
-            with head_log(left).open("a") as log:
+            with driver_log(left).open("a") as log:
                 log.write("lf\n")
-            HeadEnd(code=0).write(left.driver_file("ended"))
+            DriverExit(code=0).write(left.driver_file("ended"))
 
     monkeypatch.setattr(command, "detached", absent)
     assert attach(left.home, "tiny") == 0

@@ -16,8 +16,16 @@ from accelsweep.driver.sweep_lock import lock_sweep
 from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.features.detach import command as handing
 from accelsweep.features.detach import job as carrying
-from accelsweep.features.detach.job import Errand, HeadOrder
-from accelsweep.features.detach.places import Handed, HeadEnd, Whereabouts, detached, end_of_head, handed_head, head_log
+from accelsweep.features.detach.job import BackgroundCommand, DriverOrder
+from accelsweep.features.detach.places import (
+    DriverExit,
+    StartedDriver,
+    Whereabouts,
+    detached,
+    driver_exit_code,
+    driver_log,
+    started_driver,
+)
 from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.planning.plan import make_plan
 from accelsweep.records.layout import SweepFolder
@@ -38,9 +46,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
 
 @pytest.fixture
 def ordered(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
-    """A sweep on a cluster whose head has an order, in a process whose signals stay as they are."""
+    """A sweep on a cluster whose driver has an order, in a process whose signals stay as they are."""
     site = Site(name="box", scheduler="slurm")
-    order = HeadOrder(request=Request(ASKED, time_budget="1h"), site=site, sweeps=("mine",), revision=1)
+    order = DriverOrder(request=Request(ASKED, time_budget="1h"), site=site, sweeps=("mine",), revision=1)
     order.write(folder.driver_file("order"))
     for name in ("raise_on_eviction", "ignore_eviction"):
         monkeypatch.setattr(carrying, name, lambda *_: None)
@@ -71,14 +79,14 @@ def raising(error: BaseException) -> Callable[[], int]:
 )
 def test_the_end_of_a_head_is_noted_for_who_follows_it_and_the_order_is_gone(ordered, monkeypatch, does, code) -> None:
     assert carried(ordered, monkeypatch, does) == code
-    assert end_of_head(ordered) == code
+    assert driver_exit_code(ordered) == code
     assert not ordered.driver_file("order").exists()
 
 
 def test_a_head_that_fails_by_a_fault_of_ours_has_ended_too(ordered, monkeypatch) -> None:
     with pytest.raises(ZeroDivisionError):
         carried(ordered, monkeypatch, lambda: 1 // 0)
-    assert end_of_head(ordered) == 1
+    assert driver_exit_code(ordered) == 1
 
 
 def test_a_head_that_is_told_no_sweep_says_how_it_is_called(monkeypatch, capsys) -> None:
@@ -106,21 +114,21 @@ def test_an_order_that_is_damaged_is_refused_by_name(ordered, monkeypatch, capsy
 
 def test_a_head_that_is_preempted_keeps_its_order_for_the_next_start(ordered, monkeypatch) -> None:
     assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=False))) == 0
-    assert end_of_head(ordered) is None
-    assert HeadOrder.read(ordered.driver_file("order")).starts == 1
+    assert driver_exit_code(ordered) is None
+    assert DriverOrder.read(ordered.driver_file("order")).starts == 1
 
 
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], str, str | None]]:
-    """The jobs of heads that were submitted: command, name, and the job that each follows."""
+    """The jobs of drivers that were submitted: command, name, and the job that each follows."""
     found: list[tuple[Sequence[str], str, str | None]] = []
 
     def start(_job: Any, _folder: SweepFolder, command: Sequence[str], name: str, after: str | None = None) -> str:
         found.append((command, name, after))
         return "13"
 
-    monkeypatch.setattr(carrying.HeadJob, "start", start)
-    monkeypatch.setattr(carrying.HeadJob, "check", lambda *_: None)
+    monkeypatch.setattr(carrying.DriverJob, "start", start)
+    monkeypatch.setattr(carrying.DriverJob, "check", lambda *_: None)
     monkeypatch.setattr(carrying, "list_jobs", lambda _folder, _engine: [RUNNING])
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     return found
@@ -130,9 +138,9 @@ def test_a_head_whose_time_is_up_submits_the_next_one_after_itself(ordered, monk
     assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=True))) == 0
     ((command, name, after),) = submitted
     assert (command[-1], name, after) == (str(ordered.root), "accelsweep-head-mine", "12")
-    assert handed_head(ordered).name == "13"
-    assert end_of_head(ordered) is None
-    left = HeadOrder.read(ordered.driver_file("order"))
+    assert started_driver(ordered).name == "13"
+    assert driver_exit_code(ordered) is None
+    left = DriverOrder.read(ordered.driver_file("order"))
     assert (left.starts, left.request.time_budget) == (1, "3600s")
 
 
@@ -141,7 +149,7 @@ def test_a_chain_whose_head_saw_nothing_move_ends(ordered, monkeypatch, submitte
     monkeypatch.setattr(carrying, "list_jobs", lambda _folder, _engine: left)
     assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=True))) == 1
     assert submitted == []
-    assert end_of_head(ordered) == 1
+    assert driver_exit_code(ordered) == 1
     assert not ordered.driver_file("order").exists()
 
 
@@ -162,25 +170,25 @@ def test_a_slurm_that_is_away_for_some_seconds_ends_no_chain(ordered, monkeypatc
 
 
 def test_a_head_that_cannot_be_followed_sends_the_notice_of_the_end(ordered, monkeypatch, submitted, tmp_path) -> None:
-    order = HeadOrder.read(ordered.driver_file("order"))
+    order = DriverOrder.read(ordered.driver_file("order"))
     asked = replace(order.request, features={"notify": [f"command: cat > {tmp_path}/told"]})
     order.model_copy(update={"request": asked}).write(ordered.driver_file("order"))
 
     def away(*_given: Any, **_more: Any) -> str:
         raise AccelsweepError("sbatch failed: Unable to contact slurm controller")
 
-    monkeypatch.setattr(carrying.HeadJob, "start", away)
-    monkeypatch.setattr(carrying.HeadJob, "check", lambda *_: None)
+    monkeypatch.setattr(carrying.DriverJob, "start", away)
+    monkeypatch.setattr(carrying.DriverJob, "check", lambda *_: None)
     monkeypatch.setattr(carrying, "_PART_OF_NOTICE", 0.0)
     assert carried(ordered, monkeypatch, raising(DriverEvicted(resubmit=True))) == 1
-    assert end_of_head(ordered) == 1
+    assert driver_exit_code(ordered) == 1
     told = (tmp_path / "told").read_text()
     assert told.startswith("accelsweep mine: ended with an error: sbatch failed: Unable to contact")
 
 
 @pytest.mark.parametrize(("starts", "cancelled"), [(0, []), (1, ["mine"])])
 def test_an_interrupted_head_ends_what_the_heads_before_it_left(ordered, monkeypatch, starts, cancelled) -> None:
-    order = HeadOrder.read(ordered.driver_file("order")).model_copy(update={"starts": starts})
+    order = DriverOrder.read(ordered.driver_file("order")).model_copy(update={"starts": starts})
     order.write(ordered.driver_file("order"))
     found: list[str] = []
     monkeypatch.setattr(carrying, "cancel_jobs", lambda folder, _engine, _say: found.append(folder.name))
@@ -216,53 +224,55 @@ class NoPlace:
 
 
 @pytest.fixture
-def errand(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> Errand:
+def background(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> BackgroundCommand:
     """A small sweep that is planned."""
     plan = make_plan(folder.home, ASKED, name="mine")
-    made = Errand(Request(ASKED, name="mine", cancel_old=True), plan.manifest.site, "mine", plan)
-    monkeypatch.setattr(Errand, "of", lambda _home, _request: made)
+    made = BackgroundCommand(Request(ASKED, name="mine", cancel_old=True), plan.manifest.site, "mine", plan)
+    monkeypatch.setattr(BackgroundCommand, "of", lambda _home, _request: made)
     return made
 
 
-def test_a_head_that_no_place_takes_leaves_no_order(folder, errand, monkeypatch) -> None:
+def test_a_head_that_no_place_takes_leaves_no_order(folder, background, monkeypatch) -> None:
     monkeypatch.setattr(handing, "place_for", lambda *_: NoPlace("no room"))
     with pytest.raises(AccelsweepError, match="no room"):
         handing.hand_over(folder.home, DETACHED, ())
     assert not folder.driver_file("order").exists()
-    assert handed_head(folder) is None
+    assert started_driver(folder) is None
 
 
-def test_what_is_handed_over_is_planned_told_and_asked_for_once(folder, errand, monkeypatch, capsys) -> None:
+def test_what_is_handed_over_is_planned_told_and_asked_for_once(folder, background, monkeypatch, capsys) -> None:
     place = NoPlace()
     monkeypatch.setattr(handing, "place_for", lambda *_: place)
-    head_log(folder).parent.mkdir(parents=True)
-    head_log(folder).write_text("of an earlier head\n")
-    HeadEnd(code=3).write(folder.driver_file("ended"))
+    driver_log(folder).parent.mkdir(parents=True)
+    driver_log(folder).write_text("of an earlier driver\n")
+    DriverExit(code=3).write(folder.driver_file("ended"))
     assert handing.hand_over(folder.home, DETACHED, ()) == 0
-    assert Manifest.read(folder.manifest) == errand.plan.manifest
-    order = HeadOrder.read(folder.driver_file("order"))
+    assert Manifest.read(folder.manifest) == background.plan.manifest
+    order = DriverOrder.read(folder.driver_file("order"))
     assert (order.sweeps, order.revision, order.request.cancel_old) == (("mine",), 1, False)
     assert [command[-1] for command in place.started] == [str(folder.root)]
-    assert not head_log(folder).exists()
+    assert not driver_log(folder).exists()
     told = capsys.readouterr().out
     for words in ("session accelsweep-head-mine", "attach mine", "end accelsweep-head-mine", "with the machine"):
         assert words in told
 
 
-def test_searches_that_come_first_are_no_plan_of_the_sweep_that_was_asked_for(errand) -> None:
-    assert errand.first_plan is errand.plan
-    wanted = replace(errand, sweep="wanted")
+def test_searches_that_come_first_are_no_plan_of_the_sweep_that_was_asked_for(background) -> None:
+    assert background.first_plan is background.plan
+    wanted = replace(background, sweep="wanted")
     assert (wanted.first_plan, wanted.sweeps) == (None, ("wanted", "mine"))
 
 
-def test_a_sweep_that_is_being_run_or_has_a_head_is_not_handed_over(folder, errand, monkeypatch) -> None:
+def test_a_sweep_that_is_being_run_or_has_a_head_is_not_handed_over(folder, background, monkeypatch) -> None:
     monkeypatch.setattr(handing, "place_for", lambda *_: NoPlace())
     with lock_sweep(folder), pytest.raises(AccelsweepError, match="already being run by process"):
         handing.hand_over(folder.home, DETACHED, ())
-    Handed(place="tmux", name="other", host=os.uname().nodename, since="").write(folder.driver_file("handed"))
-    found = (handed_head(folder), Whereabouts("session other"))
+    StartedDriver(place="tmux", name="other", host=os.uname().nodename, since="").write(folder.driver_file("handed"))
+    found = (started_driver(folder), Whereabouts("session other"))
     monkeypatch.setattr(handing, "detached", lambda _folder: found)
-    with pytest.raises(AccelsweepError, match="has a head already: session other; accelsweep attach mine"):
+    with pytest.raises(
+        AccelsweepError, match="already has a driver in the background: session other; accelsweep attach mine"
+    ):
         handing.hand_over(folder.home, DETACHED, ())
     assert not folder.driver_file("order").exists()
     assert detached(folder) is None

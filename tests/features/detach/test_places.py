@@ -1,4 +1,4 @@
-"""The places that a head can be handed over to, and what is known of it there; tests/slurm has the cluster's."""
+"""The places that a driver can be handed over to, and what is known of it there; tests/slurm has the cluster's."""
 
 import os
 import re
@@ -16,13 +16,13 @@ from accelsweep.driver.sweep_lock import refuse_if_running
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.features.detach import places
 from accelsweep.features.detach.places import (
-    Handed,
-    HeadEnd,
-    HeadJob,
+    DriverExit,
+    DriverJob,
+    StartedDriver,
     Tmux,
     Whereabouts,
     detached,
-    head_log,
+    driver_log,
     name_in,
     place_for,
     ways_to_end,
@@ -62,7 +62,7 @@ class Slurms:
 @pytest.fixture
 def folder(tmp_path: Path) -> SweepFolder:
     made = SweepFolder(tmp_path, "some.sweep")
-    head_log(made).parent.mkdir(parents=True)
+    driver_log(made).parent.mkdir(parents=True)
     return made
 
 
@@ -80,9 +80,9 @@ def test_a_tmux_session_gets_the_words_the_folder_and_the_environment_exactly(fo
     monkeypatch.setenv("SAID", "by us; only")
     script = 'printf "%s\\n" "$@" "$SAID" "$PWD"; sleep 60'
     assert Tmux().start(folder, ("sh", "-c", script, "sh", *WORDS), name_in(Tmux(), folder)) == session
-    until(lambda: str(folder.home) in head_log(folder).read_text() if head_log(folder).exists() else False, 30)
-    assert head_log(folder).read_text().splitlines() == [*WORDS, "by us; only", str(folder.home)]
-    Handed(place="tmux", name=session, host=os.uname().nodename, since="").write(folder.driver_file("handed"))
+    until(lambda: str(folder.home) in driver_log(folder).read_text() if driver_log(folder).exists() else False, 30)
+    assert driver_log(folder).read_text().splitlines() == [*WORDS, "by us; only", str(folder.home)]
+    StartedDriver(place="tmux", name=session, host=os.uname().nodename, since="").write(folder.driver_file("handed"))
     assert detached(folder)[1].words == f"tmux session {session}"
     subprocess.run(Tmux().end_with(session), shell=True, check=True)  # as a user types it
     until(lambda: Tmux().state(session) is None, 30)
@@ -96,14 +96,14 @@ def test_a_machine_with_neither_systemd_nor_tmux_is_refused_with_what_to_install
 
 
 def test_a_head_that_has_ended_is_nowhere_whatever_became_of_its_place(folder):
-    Handed(place="tmux", name="none", host="elsewhere", since="").write(folder.driver_file("handed"))
+    StartedDriver(place="tmux", name="none", host="elsewhere", since="").write(folder.driver_file("handed"))
     LockOwner(block="head", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.driver_file("claim"))
-    HeadEnd(code=0).write(folder.driver_file("ended"))
+    DriverExit(code=0).write(folder.driver_file("ended"))
     assert detached(folder) is None
 
 
 def test_a_head_on_another_machine_is_told_by_its_hold(folder):
-    Handed(place="tmux", name="none", host="elsewhere", since="").write(folder.driver_file("handed"))
+    StartedDriver(place="tmux", name="none", host="elsewhere", since="").write(folder.driver_file("handed"))
     assert detached(folder) is None
     LockOwner(block="head", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.driver_file("claim"))
     assert detached(folder)[1] == Whereabouts("tmux on elsewhere")
@@ -112,7 +112,7 @@ def test_a_head_on_another_machine_is_told_by_its_hold(folder):
 def test_two_folders_have_a_session_each_and_jobs_are_called_after_their_sweep(tmp_path):
     here, there = (SweepFolder(tmp_path / name, "some") for name in ("here", "there"))
     assert name_in(Tmux(), here) != name_in(Tmux(), there)
-    assert name_in(HeadJob(), here) == name_in(HeadJob(), there) == "accelsweep-head-some"
+    assert name_in(DriverJob(), here) == name_in(DriverJob(), there) == "accelsweep-head-some"
 
 
 @pytest.fixture
@@ -136,18 +136,18 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurms:
 )
 def test_a_heads_job_is_known_by_its_number_until_slurm_forgets_it(slurm, listing, found):
     slurm.says(listing)
-    assert HeadJob().state("12") == found
+    assert DriverJob().state("12") == found
 
 
 def test_a_slurm_that_does_not_answer_is_no_end_of_a_head_and_no_cancelling(slurm):
     slurm.says(AccelsweepError("squeue did not answer within 60 s"))
     with pytest.raises(AccelsweepError, match="did not answer"):
-        HeadJob().state("12")
-    assert HeadJob().cancelled("12") is False
+        DriverJob().state("12")
+    assert DriverJob().cancelled("12") is False
 
 
 def test_a_sweep_with_a_heads_job_is_left_alone_while_slurm_does_not_answer(folder, slurm, monkeypatch, tmp_path):
-    Handed(place="slurm", name="12", host="login", since="").write(folder.driver_file("handed"))
+    StartedDriver(place="slurm", name="12", host="login", since="").write(folder.driver_file("handed"))
     slurm.says(AccelsweepError("squeue did not answer within 60 s"))
     (tmp_path / "squeue").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -163,7 +163,7 @@ def test_a_sweep_with_a_heads_job_is_left_alone_while_slurm_does_not_answer(fold
 @pytest.mark.parametrize(("used", "cancelled"), [("", False), ("0:00\n", False), ("1:05\n", True)])
 def test_a_job_that_is_being_ended_was_cancelled_unless_it_counts_as_waiting_again(slurm, used, cancelled):
     slurm.says(used)
-    assert HeadJob().cancelled("12") is cancelled
+    assert DriverJob().cancelled("12") is cancelled
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_cancel_old_ends_a_heads_job(slurm, monkeypatch, states, grace, commands
     monkeypatch.setattr(places, "_LOOK_SECONDS", 0.0)
     slurm.says(*states)
     said = []
-    HeadJob().end("12", said.append, grace_seconds=grace)
+    DriverJob().end("12", said.append, grace_seconds=grace)
     assert slurm.asked("scancel") == commands
     assert len(said) == len(set(said)) == 1, "each command is told once"
 
@@ -187,16 +187,16 @@ def test_cancel_old_ends_a_heads_job(slurm, monkeypatch, states, grace, commands
 def test_the_next_head_is_submitted_once_although_sbatch_said_that_it_was_not(slurm, folder):
     """It says so of a job that the controller took, but answered too late."""
     slurm.says("14|afterany:112(unfulfilled)\n15|afterany:12(unfulfilled)\n")
-    assert HeadJob().start(folder, ("true",), "accelsweep-head-x", after="12") == "15"
+    assert DriverJob().start(folder, ("true",), "accelsweep-head-x", after="12") == "15"
     assert slurm.asked("sbatch") == []
     assert "--name=accelsweep-head-x" in slurm.asked("squeue")[0]
     slurm.says("14|afterany:112(unfulfilled)\n")
-    HeadJob().start(folder, ("true",), "accelsweep-head-x", after="12")
+    DriverJob().start(folder, ("true",), "accelsweep-head-x", after="12")
     assert len(slurm.asked("sbatch")) == 1
 
 
 def options(slurm: Slurm, folder: SweepFolder, after: str | None = None) -> dict[str, str]:
-    given = HeadJob(slurm)._options(folder, "accelsweep-head-x", after)
+    given = DriverJob(slurm)._options(folder, "accelsweep-head-x", after)
     return dict(option.partition("=")[::2] for option in given)
 
 
@@ -205,7 +205,7 @@ def test_a_heads_job_takes_no_gpu_a_notice_before_its_end_and_the_log(tmp_path):
     given = options(Slurm(partition="gpu", cpu_partition="cpu", account="a", max_minutes=1440), folder)
     assert (given["--partition"], given["--account"], given["--time"]) == ("cpu", "a", "1440")
     assert given["--signal"] == "B:USR1@180"
-    assert given["--output"] == str(head_log(folder)).replace("%", "%%")
+    assert given["--output"] == str(driver_log(folder)).replace("%", "%%")
     assert not {"--gpus", "--gres", "--dependency", "--qos"} & given.keys()
 
 
@@ -217,13 +217,13 @@ def test_a_heads_own_partition_time_and_memory_count_and_a_short_time_leaves_a_s
 
 
 def test_the_head_of_a_fleet_holds_no_node_that_it_compares(folder, monkeypatch):
-    place = HeadJob(Slurm(partition="gpu"), avoid=("n1", "n2"))
+    place = DriverJob(Slurm(partition="gpu"), avoid=("n1", "n2"))
     assert "--exclude=n1,n2" in place._options(folder, "accelsweep-head-x", None)
 
     monkeypatch.setattr(places, "offer", lambda _: JobOffer(False, "Requested node configuration is not available", ""))
     with pytest.raises(
         InputError,
-        match=r"not available\)\. A fleet's head holds none of the 2 nodes .* site\.slurm\.head\.partition names",
+        match=r"not available\)\. A fleet's driver holds none of the 2 nodes .* site\.slurm\.head\.partition names",
     ):
         place.check(folder, "accelsweep-head-x")
 
@@ -232,7 +232,7 @@ WHOLE = "--partition=cpu --exclusive"
 
 
 def offers(taken_on: Sequence[str], needed: Sequence[str]) -> Callable[[str], JobOffer]:
-    """Return a Slurm that starts a head on the first of these nodes that is not excluded; blocks need all `needed`."""
+    """Return a Slurm that starts a driver on the first node that is not excluded; blocks need all `needed`."""
 
     def offer(options: str) -> JobOffer:
         excluded = re.search(r"--exclude=(\S+)", options)
@@ -247,7 +247,7 @@ def offers(taken_on: Sequence[str], needed: Sequence[str]) -> Callable[[str], Jo
 
 def test_a_head_stays_away_from_nodes_that_its_sweeps_jobs_need_whole(folder, monkeypatch):
     monkeypatch.setattr(places, "offer", offers(["n1", "n2", "n3"], needed=["n1", "n2"]))
-    place = HeadJob(Slurm(partition="cpu"), blocks=[WHOLE])
+    place = DriverJob(Slurm(partition="cpu"), blocks=[WHOLE])
     place.check(folder, "accelsweep-head-x")
     assert "--exclude=n1,n2" in place._options(folder, "accelsweep-head-x", None)
 
@@ -257,7 +257,7 @@ def test_a_head_that_would_hold_the_only_node_of_its_sweep_is_refused(folder, mo
     with pytest.raises(
         InputError, match=r"would hold n1, .*: site\.slurm\.head\.partition names a partition with other"
     ):
-        HeadJob(Slurm(partition="cpu"), blocks=[WHOLE]).check(folder, "accelsweep-head-x")
+        DriverJob(Slurm(partition="cpu"), blocks=[WHOLE]).check(folder, "accelsweep-head-x")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_heads_job_that_slurm_refuses_is_told_with_the_heads_own_keys(folder, 
     monkeypatch.setattr(places, "offer", lambda _: JobOffer(False, said, "sbatch --test-only ..."))
     slurm = Slurm(partition="gpu", cpu_partition="c", account="a", qos="gold", head=head)
     with pytest.raises(InputError) as refused:
-        HeadJob(slurm).check(folder, "accelsweep-head-x")
+        DriverJob(slurm).check(folder, "accelsweep-head-x")
     assert f"({said}): change {keys}. To try it by hand: sbatch --test-only" in str(refused.value)
 
 
@@ -290,20 +290,20 @@ def test_a_heads_job_that_could_never_start_is_cancelled_and_refused(folder, slu
     with pytest.raises(
         InputError, match=rf"could never start \({reason}\): change site\.slurm\.\S+\. .* 12 is cancelled"
     ):
-        HeadJob(Slurm(max_minutes=9)).start(folder, ("true",), "accelsweep-head-x")
+        DriverJob(Slurm(max_minutes=9)).start(folder, ("true",), "accelsweep-head-x")
     assert slurm.asked("scancel") == ["scancel 12"]
 
 
 def test_a_head_that_waits_is_ended_by_a_plain_scancel_and_one_that_runs_as_by_ctrl_c():
-    first, then = ways_to_end(HeadJob(), "12", waits=True)
+    first, then = ways_to_end(DriverJob(), "12", waits=True)
     assert first == "end it while it waits: scancel 12"
     assert then == "end it once it runs, as Ctrl-C would: scancel --batch --signal=INT 12"
-    assert ways_to_end(HeadJob(), "12", waits=False) == ["end it, as Ctrl-C would: scancel --batch --signal=INT 12"]
+    assert ways_to_end(DriverJob(), "12", waits=False) == ["end it, as Ctrl-C would: scancel --batch --signal=INT 12"]
 
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """The handlers of a head's signals as they were, afterwards."""
+    """The handlers of a driver's signals as they were, afterwards."""
     before = {each: signal.getsignal(each) for each in (signal.SIGUSR1, signal.SIGTERM)}
     yield
     for each, handler in before.items():

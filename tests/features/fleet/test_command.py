@@ -14,7 +14,7 @@ from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.driver.request import Request
 from accelsweep.driver.run_sweep import SweepExit
 from accelsweep.errors import InputError
-from accelsweep.features.detach.job import Errand
+from accelsweep.features.detach.job import BackgroundCommand
 from accelsweep.features.fleet import command as fleets
 from accelsweep.features.fleet.command import FleetRequest, fleet, measure_fleet, preview_fleet
 from accelsweep.features.fleet.planning import FLEET_TOLERANCE, Fleet
@@ -89,7 +89,7 @@ def test_what_is_no_fleet_is_refused_in_a_sentence(tmp_path: Path, request_: Req
 def test_a_fleets_head_measures_the_nodes_of_the_moment_in_which_it_was_handed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handed = Errand.of(tmp_path, asking(*CLUSTER))
+    handed = BackgroundCommand.of(tmp_path, asking(*CLUSTER))
     assert handed.request.nodes == ("n1", "n2")
     assert handed.sweep == handed.request.name == "fleet-quickstart"
     monkeypatch.setattr(slurm, "ask", lambda *_: pytest.fail("they have been chosen"))

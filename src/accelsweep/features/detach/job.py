@@ -1,6 +1,6 @@
-"""The detached head itself: it does what its order says, as the command would have, and notes how that ended.
+"""The detached driver itself: it does what its order says, as the command would have, and notes how that ended.
 
-A Slurm job is told some minutes before its time is up. Its head then lets its jobs run on, and submits the job that
+A Slurm job is told some minutes before its time is up. Its driver then lets its jobs run on, and submits the job that
 goes on with the order. `python -m` this module is started with the sweep's folder.
 """
 
@@ -34,7 +34,7 @@ from accelsweep.driver.run_sweep import (
     run_sweep,
 )
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, DamagedFile
-from accelsweep.features.detach.places import Handed, HeadEnd, HeadJob, name_in, whole_nodes
+from accelsweep.features.detach.places import DriverExit, DriverJob, StartedDriver, name_in, whole_nodes
 from accelsweep.json_documents import Document
 from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder, sweep_parser
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
 
 
-# The errand of a head that is handed over: its command with all that the terminal decided, and the head's work.
+# The command of a driver in the background, with everything that the terminal has decided.
 
 
 @dataclass(frozen=True)
-class Errand:
-    """A command before its head is handed over: its arguments, its site, and the sweep whose folder the head keeps.
+class BackgroundCommand:
+    """A command before its driver starts in the background: arguments, site, and the sweep that the driver locks.
 
-    `plan` is what the head measures first. Claims have none: their head plans each of their sweeps by itself.
+    `plan` is what the driver measures first. Claims have none: their driver plans each of their sweeps by itself.
     """
 
     request: Request
@@ -65,7 +65,7 @@ class Errand:
     plan: Plan | None = None
 
     @classmethod
-    def of(cls, home: Path, request: Request) -> Errand:
+    def of(cls, home: Path, request: Request) -> BackgroundCommand:
         """Return what is to be done, planned and shown, so that faults are told at once. Raises InputError for them."""
         check_request(request)
         Listeners(request)
@@ -85,12 +85,12 @@ class Errand:
 
     @property
     def sweeps(self) -> tuple[str, ...]:
-        """The sweeps that are planned, the first of them that of the head."""
+        """The sweeps that are planned, the first of them that of the driver."""
         return tuple({self.sweep: None, self.plan.manifest.sweep: None}) if self.plan else ()
 
 
 def _planned(home: Path, request: Request) -> tuple[Plan, str]:
-    """Return what the head measures first, and the name of the sweep that was asked for. Both are shown."""
+    """Return what the driver measures first, and the name of the sweep that was asked for. Both are shown."""
     plan = plan_or_searches(home, partial(requested_plan, home, request))
     if isinstance(plan, tuple):
         unsearched, plan = plan
@@ -107,14 +107,14 @@ def do(home: Path, request: Request) -> int:
     return request.extension.run(home, request) if request.extension else run_sweep(home, request).code
 
 
-# The order to a detached head, in a file for its owner's eyes only.
+# The order to a detached driver, in a file for its owner's eyes only.
 
 
-class HeadOrder(Document):
-    """The arguments of a command. `site` is where the sweep's jobs go, and where on Slurm its heads do.
+class DriverOrder(Document):
+    """The arguments of a command. `site` is where the sweep's jobs go, and where on Slurm its drivers do.
 
-    `sweeps` are those that the head drives. `revision` is the plan in which `--add-repeats` has done its part.
-    `starts` counts the heads that took the order up. `secrets` are variables of the user's that its job does not get
+    `sweeps` are those that the driver runs. `revision` is the plan in which `--add-repeats` has done its part.
+    `starts` counts the drivers that took the order up. `secrets` are variables of the user's that its job does not get
     from Slurm, which would store them, and show them to its staff.
     """
 
@@ -128,8 +128,8 @@ class HeadOrder(Document):
     starts: int = 0
     secrets: dict[str, str] = Field(default_factory=dict)
 
-    def begun(self, folder: SweepFolder) -> HeadOrder:
-        """Return the order as the next head takes it up: what is in the plan already is not asked for again."""
+    def begun(self, folder: SweepFolder) -> DriverOrder:
+        """Return the order as the next driver takes it up: what is in the plan already is not asked for again."""
         request = replace(self.request, add_repeats=0) if self._in_plan(folder) else self.request
         return self.model_copy(update={"request": request, "starts": self.starts + 1})
 
@@ -139,8 +139,8 @@ class HeadOrder(Document):
         except (FileNotFoundError, DamagedFile):
             return False
 
-    def later(self, began: float) -> HeadOrder:
-        """Return the order for another head, after one that `began` then, on the monotonic clock."""
+    def later(self, began: float) -> DriverOrder:
+        """Return the order for another driver, after one that `began` then, on the monotonic clock."""
         budget = self.request.budget_seconds
         if budget is None:
             return self
@@ -149,25 +149,25 @@ class HeadOrder(Document):
 
 
 MOST_STARTS = 100
-"""A chain of heads has an end, however slowly it gets on."""
+"""A chain of drivers has an end, however slowly it gets on."""
 
 _HOLD_SECONDS = 150.0
 
 _LOOK_SECONDS = 2.0
 
 _PART_OF_NOTICE = 0.5
-"""This share of the time that a head has left may go by without an answer of Slurm."""
+"""This share of the time that a driver has left may go by without an answer of Slurm."""
 
 _Answer = TypeVar("_Answer")
 
 
 def carry_on(folder: SweepFolder) -> int:
     """Do what the order of this sweep says; return the exit code."""
-    order, began = HeadOrder.read(folder.driver_file("order")).begun(folder), time.monotonic()
+    order, began = DriverOrder.read(folder.driver_file("order")).begun(folder), time.monotonic()
     order.write(folder.driver_file("order"))
     os.environ.update(order.secrets)
     if order.site.scheduler == "slurm":
-        raise_on_eviction(lambda: HeadJob().cancelled(os.environ.get("SLURM_JOB_ID", "")))
+        raise_on_eviction(lambda: DriverJob().cancelled(os.environ.get("SLURM_JOB_ID", "")))
     before = _stamps(folder, order)
     code, left = EXIT_INCOMPLETE, False
     try:
@@ -180,37 +180,37 @@ def carry_on(folder: SweepFolder) -> int:
             moved = _stamps(folder, order) != before
             left = exit_code(lambda: _handed_on(folder, order.later(began), moved=moved)) == EXIT_OK
         else:  # preempted: Slurm may start the same job again, which needs the order
-            say("the job of this head is being ended: the sweep's jobs run on, and the same command goes on")
+            say("the job of this driver is being ended: the sweep's jobs run on, and the same command resumes")
             left = True
     finally:
         if not left:
-            HeadEnd(code=code).write(folder.driver_file("ended"))
+            DriverExit(code=code).write(folder.driver_file("ended"))
             folder.driver_file("order").unlink(missing_ok=True)
     return EXIT_OK if left else code
 
 
-def _done(folder: SweepFolder, order: HeadOrder) -> int:
+def _done(folder: SweepFolder, order: DriverOrder) -> int:
 
     _let_the_last_one_go(folder, order)
     return do(folder.home, order.request)
 
 
-def _cancel_jobs_of_chain(folder: SweepFolder, order: HeadOrder) -> None:
-    """Cancel what the heads before this one left: an interrupted head may have waited for it."""
+def _cancel_jobs_of_chain(folder: SweepFolder, order: DriverOrder) -> None:
+    """Cancel what the drivers before this one left: an interrupted driver may have waited for it."""
     if order.starts > 1:
         for sweep in order.sweeps:
             cancel_jobs(SweepFolder(folder.home, sweep), SlurmEngine(order.site), say)
 
 
-def _let_the_last_one_go(folder: SweepFolder, order: HeadOrder) -> None:
-    """Wait for the hold of the head before this one, where that was killed on another node: it goes silent soon."""
+def _let_the_last_one_go(folder: SweepFolder, order: DriverOrder) -> None:
+    """Wait for the hold of the driver before this one, where that was killed on another node: it goes silent soon."""
     deadline = time.monotonic() + _HOLD_SECONDS
     while order.starts > 1 and live_lock(folder.driver_file("claim")) is not None and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
 
 
-def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
-    """Submit the job of the next head, to begin when this one has ended.
+def _handed_on(folder: SweepFolder, order: DriverOrder, *, moved: bool) -> int:
+    """Submit the job of the next driver, to begin when this one has ended.
 
     Raises AccelsweepError where none is due, or Slurm does not answer in time; notices tell of either.
     """
@@ -218,7 +218,7 @@ def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
     plans = [Manifest.read(one.manifest) for one in folders if one.manifest.is_file()]
     blocks = [block.resources for plan in plans for block in plan.blocks]
     engine = SlurmEngine(order.site)
-    place = HeadJob(
+    place = DriverJob(
         order.site.slurm,
         order.request.nodes,
         whole_nodes(order.site, blocks),
@@ -230,16 +230,18 @@ def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
         able = _answered(lambda: [job for job in left if not _in_vain(engine, job)], deadline)
         if why := last_of_chain(order.starts, moved=moved, waiting=len(able)):
             vain = [told for job in left if not able and (told := engine.advice(job.reason)) is not None]
-            again = vain[0] if vain else "The same command goes on"
-            raise AccelsweepError(f"the time of this head is up, and {why}. {again}")
+            again = vain[0] if vain else "The same command resumes"
+            raise AccelsweepError(f"the time of this driver is up, and {why}. {again}")
         with contextlib.suppress(AccelsweepError):  # it finds nodes to stay away from; `start` tells of a refusal
             place.check(folder, name)
         order.write(folder.driver_file("order"))
         command = (sys.executable, "-P", "-m", "accelsweep.features.detach.job", str(folder.root))
         after = os.environ.get("SLURM_JOB_ID")
         number = _answered(lambda: place.start(folder, command, name, after=after), deadline)
-    Handed(place="slurm", name=number, host=socket.gethostname(), since=now()).write(folder.driver_file("handed"))
-    say(f"the time of this head is up: job {number} takes over, with {count_of(len(left), 'job')} of the sweep")
+    StartedDriver(place="slurm", name=number, host=socket.gethostname(), since=now()).write(
+        folder.driver_file("handed")
+    )
+    say(f"the time of this driver is up: job {number} takes over, with {count_of(len(left), 'job')} of the sweep")
     return EXIT_OK
 
 
@@ -260,7 +262,7 @@ def _answered(ask: Callable[[], _Answer], deadline: float) -> _Answer:
 
 
 def last_of_chain(starts: int, *, moved: bool, waiting: int) -> str | None:
-    """Return why no further head follows one that ended at its time limit, None where one does."""
+    """Return why no further driver follows one that ended at its time limit, None where one does."""
     if starts >= MOST_STARTS:
         return f"it was number {starts}: no further one is submitted"
     if not moved and not waiting:
@@ -268,7 +270,7 @@ def last_of_chain(starts: int, *, moved: bool, waiting: int) -> str | None:
     return None
 
 
-def _stamps(folder: SweepFolder, order: HeadOrder) -> list[tuple[str, int]]:
+def _stamps(folder: SweepFolder, order: DriverOrder) -> list[tuple[str, int]]:
     """Return what differs once a run of the sweeps has ended."""
     folders = [SweepFolder(folder.home, sweep) for sweep in order.sweeps]
     return [(str(path), path.stat().st_mtime_ns) for one in folders for path in one.latest_records()]

@@ -1,4 +1,4 @@
-"""The places that a head can be handed over to, and whether one that was handed over is there."""
+"""The places that a driver can be handed over to, and whether one that was handed over is there."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from accelsweep.schedulers.job_environment import for_jobs
 from accelsweep.schedulers.protocol import Resources, ask
 from accelsweep.schedulers.slurm import keys_for, offer, queue_limit, sbatch_options
 
-# The state of a head that was handed over: where it went, and how it ended.
+# The state of a driver that was handed over: where it went, and how it ended.
 
 PlaceKind = Literal["slurm", "systemd", "tmux"]
 
 
 class Whereabouts(NamedTuple):
-    """The holder of a detached head, in words, and whether the head has not begun there yet, for which `reason`."""
+    """The holder of a detached driver, in words, and whether the driver has not begun there yet, for which `reason`."""
 
     words: str
     waits: bool = False
     reason: str = ""
 
 
-class Handed(Document):
-    """The last head that was handed over. `name` is that of its job, unit or session, `host` where that was asked."""
+class StartedDriver(Document):
+    """The last driver that was handed over. `name` is that of its job, unit or session, `host` where that was asked."""
 
     kind: ClassVar[str] = "handed"
 
@@ -52,38 +52,38 @@ class Handed(Document):
     since: str
 
 
-class HeadEnd(Document):
-    """The exit code of a detached head."""
+class DriverExit(Document):
+    """The exit code of a detached driver."""
 
     kind: ClassVar[str] = "head_end"
 
     code: int
 
 
-def handed_head(folder: SweepFolder) -> Handed | None:
-    """Return the last head that was handed over, None where there was none."""
+def started_driver(folder: SweepFolder) -> StartedDriver | None:
+    """Return the last driver that was handed over, None where there was none."""
     with contextlib.suppress(FileNotFoundError, DamagedFile, NewerFile):
-        return Handed.read(folder.driver_file("handed"))
+        return StartedDriver.read(folder.driver_file("handed"))
     return None
 
 
-def head_log(folder: SweepFolder) -> Path:
+def driver_log(folder: SweepFolder) -> Path:
     """Return the file with the output of the last detached driver."""
     return folder.root / "logs" / "head.log"
 
 
-def end_of_head(folder: SweepFolder) -> int | None:
-    """Return the exit code of the last detached head, None where it has not ended, or was killed."""
+def driver_exit_code(folder: SweepFolder) -> int | None:
+    """Return the exit code of the last detached driver, None where it has not ended, or was killed."""
     with contextlib.suppress(FileNotFoundError, DamagedFile, NewerFile):
-        return HeadEnd.read(folder.driver_file("ended")).code
+        return DriverExit.read(folder.driver_file("ended")).code
     return None
 
 
-# The job of a head that was handed over to a cluster.
+# The job of a driver that was handed over to a cluster.
 
 
 class DetachedHead(Frozen):
-    """The job that a head gets by `--detach`: its partition, its time limit, and its memory."""
+    """The job that a driver gets by `--detach`: its partition, its time limit, and its memory."""
 
     partition: str | None = None
     minutes: AtLeast1 | None = None
@@ -96,7 +96,7 @@ class DetachOptions(BaseModel):
     head: DetachedHead | None = None
 
 
-# A head in a Slurm job of its own, which submits the jobs of the sweep.
+# A driver in a Slurm job of its own, which submits the jobs of the sweep.
 
 _LEAST_MB = 4000
 """Snakemake, the publisher and the report at once take less."""
@@ -115,20 +115,20 @@ _REASON_SECONDS = 10.0
 """Slurm tries to start a job when it is submitted, and has its reason to wait soon after."""
 
 _MOST_NODES = 8
-"""So many nodes are tried for a head that is in the way of its sweep's jobs."""
+"""So many nodes are tried for a driver that is in the way of its sweep's jobs."""
 
 
-class HeadJob:
-    """Jobs that hold a head. One whose time is up is followed by another one."""
+class DriverJob:
+    """Jobs that run a driver. One whose time is up is followed by another one."""
 
     kind: PlaceKind = "slurm"
     waits = True
     caution: str | None = None
 
     def __init__(self, slurm: Slurm | None = None, avoid: Sequence[str] = (), blocks: Sequence[str] = ()) -> None:
-        """`slurm` is how the site takes jobs, and no head holds a node to `avoid`; only `start` needs them.
+        """`slurm` is how the site takes jobs, and no driver holds a node to `avoid`; only `start` needs them.
 
-        `blocks` are sbatch's options of the sweep's jobs that take whole nodes: a head must leave them enough.
+        `blocks` are sbatch's options of the sweep's jobs that take whole nodes: a driver must leave them enough.
         """
         self._slurm, self._avoid, self._blocks = slurm or Slurm(), tuple(avoid), blocks
 
@@ -150,31 +150,31 @@ class HeadJob:
         another = "site.slurm.head.partition names a partition with other nodes"
         if len(self._avoid) > compared:
             raise InputError(
-                f"the sweep's jobs take whole nodes, and the head's job would hold {self._avoid[-1]}, which they need "
-                f"({offered.message}): {another}; or leave --detach out"
+                f"the sweep's jobs take whole nodes, and the driver's job would hold {self._avoid[-1]}, which they "
+                f"need ({offered.message}): {another}; or leave --detach out"
             )
         if compared:
             raise InputError(
-                f"Slurm refuses the head's job ({offered.message}). A fleet's head holds none of the {compared} nodes "
-                f"that it compares. If its partition has no other, {another}"
+                f"Slurm refuses the driver's job ({offered.message}). A fleet's driver holds none of the {compared} "
+                f"nodes that it compares. If its partition has no other, {another}"
             )
         raise InputError(
-            f"Slurm refuses the head's job ({offered.message}): change {self._keys(offered.message)}. "
+            f"Slurm refuses the driver's job ({offered.message}): change {self._keys(offered.message)}. "
             f"To try it by hand: {offered.command}"
         )
 
     def _in_the_way(self, node: str) -> bool:
-        """Return whether jobs of the sweep could not start at all while the head holds this node."""
+        """Return whether jobs of the sweep could not start at all while the driver holds this node."""
         away = (offer(f"{options} --exclude={node}") for options in self._blocks if node)
         return any(not offered.accepted and not offered.temporary for offered in away)
 
     def _keys(self, words: str) -> str:
-        """Return the keys that Slurm's words on the head's job are about, with their values."""
-        head, slurm, found = DetachedHead.model_validate(self._slurm.head or {}), self._slurm, []
+        """Return the keys that Slurm's words on the driver's job are about, with their values."""
+        options, slurm, found = DetachedHead.model_validate(self._slurm.head or {}), self._slurm, []
         own = {"partition": "partition", "max_minutes": "minutes", "mem_mb": "mem_mb"}
         for key in keys_for(words):
-            if key in own and (key == "mem_mb" or getattr(head, own[key]) is not None):
-                found.append((f"head.{own[key]}", getattr(head, own[key])))
+            if key in own and (key == "mem_mb" or getattr(options, own[key]) is not None):
+                found.append((f"head.{own[key]}", getattr(options, own[key])))
             else:
                 named = "cpu_partition" if key == "partition" and slurm.cpu_apart else key
                 found.append((named, getattr(slurm, named)))
@@ -194,18 +194,20 @@ class HeadJob:
         except AccelsweepError as error:
             if queue_limit(str(error)) is None:
                 raise
-            raise AccelsweepError(f"{error}. Slurm takes the head's job when another job of yours has ended") from None
+            raise AccelsweepError(
+                f"{error}. Slurm takes the driver's job when another job of yours has ended"
+            ) from None
         if after is None and (why := self._hopeless(number)) is not None:
             ask("scancel", number)
-            raise InputError(f"{why}. The head's job {number} is cancelled, and nothing else was submitted")
+            raise InputError(f"{why}. The driver's job {number} is cancelled, and nothing else was submitted")
         return number
 
     def _hopeless(self, number: str) -> str | None:
-        """Return why the head's job could never start, or never submit another one; None where it may."""
+        """Return why the driver's job could never start, or never submit another one; None where it may."""
         full = any(queue_limit(offered.message) for offered in map(offer, self._blocks[:1]))
         if full and not set(slurm.of_user()) - {number}:
             return (
-                "Slurm lets you submit the head's job and no other one beside it: leave --detach out, or take an "
+                "Slurm lets you submit the driver's job and no other one beside it: leave --detach out, or take an "
                 f"account or a QOS with room for more (site.slurm.account={self._slurm.account}, "
                 f"site.slurm.qos={self._slurm.qos})"
             )
@@ -214,7 +216,7 @@ class HeadJob:
             if slurm.never_starts(state.reason) or (
                 slurm.never_starts_alone(state.reason) and not slurm.of_user(slurm.HOLDING)
             ):
-                return f"the head's job could never start ({state.reason}): change {self._keys(state.reason)}"
+                return f"the driver's job could never start ({state.reason}): change {self._keys(state.reason)}"
             if state.reason not in ("None", "") or time.monotonic() > deadline:
                 return None
             time.sleep(_LOOK_SECONDS)
@@ -228,7 +230,7 @@ class HeadJob:
 
     @property
     def notice_seconds(self) -> int:
-        """A head is told so many seconds before its time limit; Slurm may be a minute early."""
+        """A driver gets a signal this many seconds before its time limit; Slurm may be a minute early."""
         minutes = self._minutes
         return _NOTICE_SECONDS if minutes is None else max(_SHORTEST_NOTICE, min(_NOTICE_SECONDS, 60 * minutes // 4))
 
@@ -242,20 +244,20 @@ class HeadJob:
 
     def _options(self, folder: SweepFolder, name: str, after: str | None) -> list[str]:
         """Return sbatch's options. `--signal` is the notice before the time limit; a lost node queues the job again."""
-        head, slurm = self._head, self._slurm
+        options, slurm = self._head, self._slurm
         asked: dict[str, object] = {
-            "--partition": head.partition or slurm.cpu_partition or slurm.partition,
+            "--partition": options.partition or slurm.cpu_partition or slurm.partition,
             "--account": slurm.account,
             "--qos": slurm.qos,
             "--time": self._minutes,
-            "--mem": f"{head.mem_mb or _LEAST_MB}M",
+            "--mem": f"{options.mem_mb or _LEAST_MB}M",
             "--signal": f"B:USR1@{self.notice_seconds}",
             "--exclude": ",".join(self._avoid) or None,
             "--dependency": after and f"afterany:{after}",
             "--job-name": name,
-            "--comment": f"accelsweep head {folder.name}",
+            "--comment": f"accelsweep driver {folder.name}",
             "--chdir": folder.home,
-            "--output": str(head_log(folder)).replace("%", "%%"),
+            "--output": str(driver_log(folder)).replace("%", "%%"),
         }
         fixed = ("--parsable", "--export=ALL", "--requeue", "--open-mode=append", "--nodes=1", "--ntasks=1")
         return [*fixed, *(f"{option}={value}" for option, value in asked.items() if value is not None)]
@@ -276,13 +278,13 @@ class HeadJob:
         return None
 
     def end(self, name: str, say: Callable[[str], None], *, grace_seconds: float) -> None:
-        """End the job as Ctrl-C ends a head, or before it begins; cancel it where it takes longer than that."""
+        """End the job as Ctrl-C ends a driver, or before it begins; cancel it where it takes longer than that."""
         deadline, asked = time.monotonic() + grace_seconds, ""
         while (state := self.state(name)) is not None:
             at_once = state.waits or time.monotonic() > deadline
             command = ["scancel", name] if at_once else shlex.split(self.end_with(name, waits=False))
             if asked != (asked := shlex.join(command)):
-                say(f"ending the head, {state.words}: {asked}")
+                say(f"ending the driver, {state.words}: {asked}")
                 ask(*command)
             time.sleep(_LOOK_SECONDS)
 
@@ -298,11 +300,11 @@ class HeadJob:
         return False
 
     def end_with(self, name: str, *, waits: bool = False) -> str:
-        """Return the command that is Ctrl-C for the head; a job that waits has no process to send a signal to."""
+        """Return the command that is Ctrl-C for the driver; a job that waits has no process to send a signal to."""
         return shlex.join(("scancel", name) if waits else ("scancel", "--batch", "--signal=INT", name))
 
 
-# A head in a tmux session, for a machine without a user's systemd.
+# A driver in a tmux session, for a machine without a user's systemd.
 
 _INTO_LOG = 'log=$1; shift; exec "$@" >>"$log" 2>&1'
 
@@ -315,7 +317,7 @@ class Tmux:
     caution: str | None = None
 
     def here(self) -> bool:
-        """Return whether heads can be handed over to it on this machine."""
+        """Return whether drivers can be handed over to it on this machine."""
         return shutil.which("tmux") is not None
 
     def check(self, folder: SweepFolder, name: str) -> None:
@@ -324,10 +326,10 @@ class Tmux:
     def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
         """Start `command` in a session; return the session's name."""
         session = re.sub(r"[^A-Za-z0-9_-]", "-", name)
-        shell = ("/bin/sh", "-c", _INTO_LOG, "sh", str(head_log(folder)), *command)
+        shell = ("/bin/sh", "-c", _INTO_LOG, "sh", str(driver_log(folder)), *command)
         told = _tmux(session, "-f", "/dev/null", "new-session", "-d", "-s", session, "-c", str(folder.home), *shell)
         if told.returncode != 0:
-            raise AccelsweepError(f"tmux could not start the head: {told.stderr.strip()}")
+            raise AccelsweepError(f"tmux could not start the driver: {told.stderr.strip()}")
         return session
 
     def state(self, name: str) -> Whereabouts | None:
@@ -336,7 +338,7 @@ class Tmux:
         return Whereabouts(f"tmux session {name}") if there else None
 
     def end_with(self, name: str, *, waits: bool = False) -> str:
-        """Return the command that is Ctrl-C for the head."""
+        """Return the command that is Ctrl-C for the driver."""
         del waits  # it begins at once
         return shlex.join(("tmux", "-L", name, "send-keys", "C-c"))
 
@@ -345,12 +347,12 @@ def _tmux(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(("tmux", "-L", name, *words), capture_output=True, text=True, check=False)  # noqa: S607
 
 
-# A head in a unit of the user's systemd.
+# A driver in a unit of the user's systemd.
 
 _NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _STOP_SECONDS = 150
-"""The time that a head has to put its work down, before systemd kills it."""
+"""The time that a driver has to put its work down, before systemd kills it."""
 
 
 class UserUnit:
@@ -367,7 +369,7 @@ class UserUnit:
 
     @property
     def caution(self) -> str | None:
-        """Words for the user where a logout would end the head."""
+        """Words for the user where a logout would end the driver."""
         if shutil.which("loginctl") is None:
             return None
         asked = ("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value")
@@ -380,7 +382,7 @@ class UserUnit:
     def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
         """Start `command` in a unit, with our environment; return the unit's name."""
         unit = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
-        properties = [f"Standard{stream}=append:{head_log(folder)}" for stream in ("Output", "Error")]
+        properties = [f"Standard{stream}=append:{driver_log(folder)}" for stream in ("Output", "Error")]
         properties += ["KillMode=mixed", f"TimeoutStopSec={_STOP_SECONDS}"]
         asked = [
             "systemd-run",
@@ -394,7 +396,7 @@ class UserUnit:
         asked += [f"--setenv={name}" for name in os.environ if _NAMED.fullmatch(name)]  # values stay out of `ps`
         told = subprocess.run((*asked, "--", *command), capture_output=True, text=True, check=False)
         if told.returncode != 0:
-            raise AccelsweepError(f"systemd could not start the head: {told.stderr.strip()}")
+            raise AccelsweepError(f"systemd could not start the driver: {told.stderr.strip()}")
         return unit
 
     def state(self, name: str) -> Whereabouts | None:
@@ -405,7 +407,7 @@ class UserUnit:
         return Whereabouts(f"unit {name} of your systemd") if there else None
 
     def end_with(self, name: str, *, waits: bool = False) -> str:
-        """Return the command that is Ctrl-C for the head."""
+        """Return the command that is Ctrl-C for the driver."""
         del waits  # it begins at once
         return shlex.join(("systemctl", "--user", "stop", name))
 
@@ -415,35 +417,35 @@ def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 class Place(Protocol):
-    """A holder of heads without a terminal. `waits` tells whether it may start one later; `caution` is for the user."""
+    """What runs drivers without a terminal. `waits`: it may start one later. `caution` is a message for the user."""
 
     kind: PlaceKind
     waits: bool
 
     @property
     def caution(self) -> str | None:
-        """The events that could end the head there without being asked."""
+        """The events that could end the driver there without being asked."""
 
     def check(self, folder: SweepFolder, name: str) -> None:
-        """Raise InputError where it would refuse the head of this sweep, or the head would stand in the sweep's way."""
+        """Raise InputError if it would refuse the driver of this sweep, or the driver would block the sweep's jobs."""
 
     def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
-        """Start `command` under about this `name`, its words in the head's log; return what `state` knows it by."""
+        """Start `command` under about this `name`, its words in the driver's log; return what `state` knows it by."""
 
     def state(self, name: str) -> Whereabouts | None:
-        """Return what holds the head, None where it has ended."""
+        """Return what holds the driver, None where it has ended."""
 
     def end_with(self, name: str, *, waits: bool = False) -> str:
-        """Return the shell command that is Ctrl-C for the head, or that ends it while it `waits`."""
+        """Return the shell command that is Ctrl-C for the driver, or that ends it while it `waits`."""
 
 
 def place_for(site: Site, avoid: Sequence[str] = (), blocks: Iterable[Resources] = ()) -> Place:
-    """Return where a head of this site goes: to the cluster, to the user's systemd, or to tmux. Raises InputError.
+    """Return where a driver of this site goes: to the cluster, to the user's systemd, or to tmux. Raises InputError.
 
     On the cluster it goes to none of the nodes to `avoid`, and where it leaves enough whole nodes for these `blocks`.
     """
     if site.scheduler == "slurm":
-        return HeadJob(site.slurm, avoid, whole_nodes(site, blocks))
+        return DriverJob(site.slurm, avoid, whole_nodes(site, blocks))
     for place in (UserUnit(), Tmux()):
         if place.here():
             return place
@@ -454,7 +456,7 @@ def place_for(site: Site, avoid: Sequence[str] = (), blocks: Iterable[Resources]
 
 
 def ways_to_end(place: Place, name: str, *, waits: bool) -> list[str]:
-    """Return how the user ends the head: now, and later where it has not begun."""
+    """Return how the user ends the driver: now, and later where it has not begun."""
     now = [f"end it while it waits: {place.end_with(name, waits=True)}"] if waits else []
     return [*now, f"end it{' once it runs' if waits else ''}, as Ctrl-C would: {place.end_with(name)}"]
 
@@ -466,26 +468,26 @@ def whole_nodes(site: Site, blocks: Iterable[Resources]) -> list[str]:
     return [sbatch_options(size, site.of_kind(size.node_kind).slurm) for size in sizes]
 
 
-def place_of(handed: Handed) -> Place:
-    """Return the place that a head was handed over to."""
-    places: dict[str, Place] = {"slurm": HeadJob(), "systemd": UserUnit(), "tmux": Tmux()}
+def place_of(handed: StartedDriver) -> Place:
+    """Return the place that a driver was handed over to."""
+    places: dict[str, Place] = {"slurm": DriverJob(), "systemd": UserUnit(), "tmux": Tmux()}
     return places[handed.place]
 
 
 def name_in(place: Place, folder: SweepFolder) -> str:
-    """Return a name for the head of this sweep, of this folder alone where a place has one head of a name."""
+    """Return a name for the driver of this sweep, of this folder alone where a place has one driver of a name."""
     if place.waits:
         return f"accelsweep-head-{folder.name}"
     return f"accelsweep-{folder.name}-{sha256_text(str(folder.root.resolve()))[:8]}"
 
 
-def detached(folder: SweepFolder) -> tuple[Handed, Whereabouts] | None:
-    """Return the detached head that waits or works, and what holds it; None where there is none.
+def detached(folder: SweepFolder) -> tuple[StartedDriver, Whereabouts] | None:
+    """Return the detached driver that waits or works, and what holds it; None where there is none.
 
     Raises AccelsweepError if Slurm does not answer.
     """
-    handed = handed_head(folder)
-    if handed is None or end_of_head(folder) is not None:
+    handed = started_driver(folder)
+    if handed is None or driver_exit_code(folder) is not None:
         return None
     if handed.place != "slurm" and handed.host != socket.gethostname():  # nobody can be asked but its hold
         lives = live_lock(folder.driver_file("claim")) is not None
@@ -503,7 +505,7 @@ class DetachedDriver:
 
     def state(self) -> BackgroundState | None:
         """Return its state, None where none was started."""
-        handed = handed_head(self._folder)
+        handed = started_driver(self._folder)
         if handed is None:
             return None
         try:
@@ -514,7 +516,7 @@ class DetachedDriver:
         return BackgroundState(
             **handed.body(),
             state=state,
-            code=end_of_head(self._folder),
+            code=driver_exit_code(self._folder),
             follow=f"accelsweep attach {self._folder.name}",
         )
 
@@ -536,10 +538,10 @@ class DetachedDriver:
     def end(self, say: Callable[[str], None], grace_seconds: float) -> None:
         """End its job as Ctrl-C would."""
         if job := self._job():
-            HeadJob().end(job[0], say, grace_seconds=grace_seconds)
+            DriverJob().end(job[0], say, grace_seconds=grace_seconds)
 
     def _job(self) -> tuple[str, str] | None:
-        handed = handed_head(self._folder)
+        handed = started_driver(self._folder)
         ours = handed is not None and handed.name == os.environ.get("SLURM_JOB_ID")
         if handed is None or handed.place != "slurm" or ours or shutil.which("squeue") is None:
             return None
