@@ -193,7 +193,7 @@ def test_networks_of_torchvision_and_timm_train(run, loop, network):
     assert result.metrics["parameters"].value > 500_000
 
 
-@pytest.mark.long  # test_own_models.py trains on mappings; only here two ranks train somebody's network on them
+@pytest.mark.long  # test_user_models.py trains on mappings; only here two ranks train somebody's network on them
 @TRANSFORMERS
 def test_transformers_train_through_the_supervisor_in_both_loops_and_on_two_ranks(tmp_path):
     """A BERT classifier and a GPT-2 with random weights, on mappings that hold strings too."""
