@@ -1,4 +1,4 @@
-"""Who else uses this machine now: others are named, our own processes are not."""
+"""Other load on this machine: foreign processes are named, our own are not."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def stranger():
     os.kill(number, signal.SIGKILL)
 
 
-def test_a_process_of_others_that_keeps_a_core_busy_is_named(stranger):
+def test_a_foreign_process_that_keeps_a_core_busy_is_named(stranger):
     (sentence,) = [each for each in busy_now() if "cores busy" in each]
     assert f"with id {stranger}" in sentence
 
 
-def test_what_we_started_ourselves_is_not_named():
+def test_our_own_child_processes_are_not_named():
     with subprocess.Popen([sys.executable, "-c", SPIN]) as own:
         time.sleep(0.3)
         assert f"id {own.pid}" not in " ".join(busy_now())
         own.kill()
 
 
-def test_a_machine_whose_counters_stand_still_is_not_busy(monkeypatch):
+def test_constant_counters_mean_an_idle_machine(monkeypatch):
     monkeypatch.setattr(busy_now_module, "busy_seconds", lambda *_: 7.0)
     assert busy_now(0.05) == []
 
 
-def test_processes_of_others_on_a_gpu_are_named(monkeypatch):
+def test_foreign_processes_on_a_gpu_are_named(monkeypatch):
     from accelsweep.devices.device_kind import MonitoredDevice
 
     monkeypatch.setattr(busy_now_module, "busy_seconds", lambda *_: 7.0)

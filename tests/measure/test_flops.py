@@ -85,7 +85,7 @@ def test_attention_is_two_products_forward_and_four_backward():
     assert count(Attention, 1) == 6 * product
 
 
-def test_what_checkpointing_computes_again_is_not_the_models_work():
+def test_recomputation_by_checkpointing_is_not_counted():
     def make():
         return nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5))
 
@@ -124,7 +124,7 @@ def test_convolutions_are_told_apart_by_their_groups():
     assert found.activations == 2 * 8 * 100, "per sample, whatever the batch"
 
 
-def test_views_write_nothing_and_points_are_no_activations():
+def test_views_and_pointwise_operations_are_no_activations():
     """Numbers that element-wise operations write are counted apart from those of products."""
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5), torch.nn.ReLU())
     found = traits_of(model, 2, 3, 4)
@@ -173,7 +173,7 @@ def test_utilisation_is_the_models_operations_over_the_peak_of_all_devices():
     assert "bfloat16" in found["mfu"].scope
 
 
-def test_what_is_missing_is_named_by_its_reason():
+def test_missing_values_have_a_reason():
     found = utilisation_metrics("not counted: why", Ceiling(1e12, 512), 10.0, ("Some CPU",), "float32")
     assert {found[name].reason for name in ("model_flops_per_sample", "model_flops_per_second", "mfu")} == {
         "not counted: why"
@@ -184,7 +184,7 @@ def test_what_is_missing_is_named_by_its_reason():
     assert found["mfu_of_datasheet"].reason == "no datasheet's dense peak is known for Some CPU in float32"
 
 
-def test_a_share_of_more_than_all_is_withheld():
+def test_an_mfu_above_one_is_withheld():
     found = utilisation_metrics(1e9, Ceiling(1e12, 512), 2000.0, ("Some CPU",), "float32")
     assert "disturbed" in found["mfu"].reason
 
@@ -202,7 +202,7 @@ def test_a_share_of_more_than_all_is_withheld():
         ("NVIDIA GH200 480GB", "tf32", 494.5),
     ],
 )
-def test_the_table_knows_the_boards_by_the_names_that_they_give_themselves(name, form, tera):
+def test_the_table_of_datasheets_knows_boards_by_their_reported_names(name, form, tera):
     assert datasheet_flops_per_second(name, form) == tera * 1e12
 
 

@@ -31,7 +31,7 @@ from accelsweep.plain_json import canonical_json
 from accelsweep.run_environment import MachineState, RunEnvironment
 
 
-def test_it_is_json_and_names_the_machine():
+def test_the_host_state_is_json_and_names_the_machine():
     seen = host_state()
     canonical_json(seen)
     assert seen["cores_usable"] >= 1
@@ -39,12 +39,12 @@ def test_it_is_json_and_names_the_machine():
     assert seen["cpu_model"]
 
 
-def test_the_memory_that_is_free_is_that_of_the_containers_too(monkeypatch):
+def test_available_memory_respects_the_containers_limit(monkeypatch):
     monkeypatch.setattr("accelsweep.devices.memory_limits.cgroup_free_memory", lambda: 5)
     assert host_state()["memory_available_bytes"] == 5
 
 
-def test_only_telling_variables_are_kept(monkeypatch):
+def test_only_relevant_variables_are_recorded(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("ZE_FLAT_DEVICE_HIERARCHY", "FLAT")
@@ -55,7 +55,7 @@ def test_only_telling_variables_are_kept(monkeypatch):
     assert "MY_SECRET_TOKEN" not in variables
 
 
-def test_the_governor_is_that_of_every_core_that_may_be_used(tmp_path, monkeypatch):
+def test_the_governor_is_that_of_the_allowed_cores(tmp_path, monkeypatch):
     monkeypatch.setattr(machine_state, "allowed_cores", lambda: {0, 1, 5})
     assert governor(tmp_path) is None
     for core, name in enumerate(["performance", "powersave", "ondemand"]):
@@ -65,7 +65,7 @@ def test_the_governor_is_that_of_every_core_that_may_be_used(tmp_path, monkeypat
     assert governor(tmp_path) == "performance, powersave"
 
 
-def test_a_device_that_cannot_be_asked_has_a_reason():
+def test_a_device_without_telemetry_has_a_reason():
     (device,) = environment(("GPU-00000000-0000-0000-0000-000000000000",), "cuda")["devices"]
     assert device["reason"].startswith("NVML")
 
@@ -83,7 +83,7 @@ def test_a_device_is_read_as_the_window_opens_and_as_it_closes(monkeypatch):
     }
 
 
-def test_variables_that_name_a_secret_are_not_kept_and_addresses_lose_their_login(monkeypatch):
+def test_variables_named_like_secrets_are_not_recorded_and_urls_are_masked(monkeypatch):
     hidden = ["TORCH_HUB_TOKEN", "NCCL_AUTH_KEY", "PYTORCH_SECRET_FILE", "OMP_PASSWORD", "TORCH_CREDENTIAL_PATH"]
     for name in hidden:
         monkeypatch.setenv(name, "hunter2")
@@ -198,7 +198,7 @@ def other():
         process.communicate()
 
 
-def test_two_processes_of_others_are_named_and_those_of_the_run_are_not(device, other):
+def test_foreign_processes_are_named_and_those_of_the_run_are_not(device, other):
     theirs, ours = [other(apart=True), other(apart=True)], [os.getpid(), other(apart=False)]
     device(pids=[*theirs, *ours])
     state = device_state("GPU-0", "cuda")
@@ -211,7 +211,7 @@ def test_two_processes_of_others_are_named_and_those_of_the_run_are_not(device, 
     )
 
 
-def test_ids_of_the_host_inside_a_container_name_nobody(device):
+def test_process_ids_of_the_host_are_ignored_inside_a_container(device):
     device(pids=[os.getpid(), 2**22 + 1])
     assert device_state("GPU-0", "cuda")["foreign_processes"] is None
 
@@ -232,7 +232,7 @@ def stat(tmp_path, monkeypatch):
     return write
 
 
-def test_a_core_is_known_by_its_number_although_others_are_switched_off(stat):
+def test_cores_are_identified_by_number_even_if_others_are_offline(stat):
     stat({0: 100, 4: 200, 8: 4000})
     assert processor_times().by_core == {0: 1.0, 4: 2.0, 8: 40.0}
     assert busy_seconds(processor_times(), {0, 4}) == 3.0
@@ -243,12 +243,12 @@ def test_a_process_that_may_use_all_cores_sees_the_whole_machine(stat):
     assert busy_seconds(processor_times(), {0, 1}) == 3.0
 
 
-def test_a_container_that_numbers_its_cores_anew_shows_ours(stat):
+def test_the_cores_shown_by_a_container_that_renumbers_them_are_ours(stat):
     stat({0: 100, 1: 200})
     assert busy_seconds(processor_times(), {6, 7}) == busy_seconds(processor_times(), {1, 2}) == 3.0
 
 
-def test_a_shared_machine_whose_other_cores_are_busy_is_no_doubt(monkeypatch):
+def test_load_on_other_cores_of_a_shared_machine_is_no_doubt(monkeypatch):
     """Eight cores of 128 are ours, two of them busy with us; on the rest others keep a hundred busy."""
     ours, seconds = set(range(8)), iter([0.0, 10.0])
     by_core = dict.fromkeys(range(128), 0.0)
@@ -264,7 +264,7 @@ def test_a_shared_machine_whose_other_cores_are_busy_is_no_doubt(monkeypatch):
     assert run_doubts.busy_cpu(foreign_cores([use.reading]), use.reading["ours"] / 10.0) is None
 
 
-def test_what_others_do_on_our_cores_is_doubted_also_on_a_shared_machine(monkeypatch):
+def test_foreign_load_on_our_cores_is_doubted_even_on_a_shared_machine(monkeypatch):
     monkeypatch.setattr(run_doubts, "allowed_cores", lambda: {0, 1})
     busy = busy_seconds(ProcessorTimes(20.0, {0: 10.0, 1: 10.0, 2: 0.0, 3: 0.0}), {0, 1})
     assert run_doubts.busy_cpu(foreign_cores([{"seconds": 10.0, "ours": 15.0, "busy": busy}]), 1.5).code == "busy_cpu"
@@ -295,7 +295,7 @@ def test_a_granted_gpu_changes_the_hardware_of_gpu_runs_only(monkeypatch):
     assert fingerprint({}, "cuda") != without[1]
 
 
-def test_making_it_imports_no_torch():
+def test_the_fingerprint_needs_no_torch():
     code = (
         "import sys; from accelsweep.measure.machine_state import fingerprint; fingerprint({});"
         "sys.exit('torch' in sys.modules or 'lightning' in sys.modules)"

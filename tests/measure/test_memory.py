@@ -26,7 +26,7 @@ from accelsweep.measure.window import Window, WindowRules
 from accelsweep.metrics import MEMORY_METRICS
 
 
-def test_the_fullest_device_stands_for_the_run_and_host_memory_adds_up():
+def test_device_memory_is_the_fullest_devices_and_host_memory_the_sum():
     metrics = memory_metrics([RankMemory(10, 20, 30, 5, {}), RankMemory(12, 19, 31, 6, {})])
     assert metrics["peak_memory_allocated_bytes"].value == 12
     assert metrics["peak_memory_reserved_bytes"].value == 20
@@ -35,7 +35,7 @@ def test_the_fullest_device_stands_for_the_run_and_host_memory_adds_up():
     assert metrics["host_pss_bytes"].scope == "all ranks without loader workers, when the window closed"
 
 
-def test_what_is_read_is_every_memory_metric_and_no_other():
+def test_all_memory_metrics_are_read_and_no_others():
     assert tuple(memory_metrics([RankMemory(10, 20, 30, 5, {})])) == MEMORY_METRICS
 
 
@@ -88,7 +88,7 @@ def watched(held, *, warmup=4, steps=120, multiple_of=1):
             return watch.growth(), looks
 
 
-def test_a_megabyte_more_after_each_step_is_told_with_its_bytes_and_steps():
+def test_growth_of_a_megabyte_per_step_is_reported_with_bytes_and_steps():
     grown, _ = watched(lambda step: 200 * MIB + step * MIB)
     assert grown == {"the host": (120 * MIB, 120)}
 
@@ -121,7 +121,7 @@ def rising(before, grown, steps):
     ("before", "least", "steps"),
     [(0, MIN_BYTES, 100), (10 * 2**30, 10 * 2**30 // 100 + 1, 100), (0, 50_000 * OWN_BYTES_PER_STEP, 50_000)],
 )
-def test_a_growth_too_small_to_matter_is_left_alone(before, least, steps):
+def test_small_growth_is_ignored(before, least, steps):
     """16 MiB at least, 1 % of what was held, and more than the notes that the window keeps of each step."""
     assert growth(rising(before, least, steps)) == least
     assert growth(rising(before, least - 1, steps)) is None
@@ -132,7 +132,7 @@ def readings(held, steps):
 
 
 @pytest.mark.parametrize("steps", [60, 600])
-def test_a_heap_that_fills_once_is_seldom_called_growing(steps):
+def test_a_heap_that_fills_up_is_rarely_reported_as_growing(steps):
     """What is missing falls to a third every 3 to 30 steps from the first step on, and the window opens at step 20."""
     rng, alarms = random.Random(1), 0
     for _ in range(RUNS):
@@ -143,7 +143,7 @@ def test_a_heap_that_fills_once_is_seldom_called_growing(steps):
 
 
 @pytest.mark.parametrize("steps", [60, 600])
-def test_batches_of_changing_size_that_set_records_are_seldom_called_growing(steps):
+def test_new_peaks_of_uneven_batches_are_rarely_reported_as_growing(steps):
     """The heap is as large as the largest batch so far, of skewed sizes with a mean of 100 MiB."""
     rng, alarms = random.Random(2), 0
     for _ in range(RUNS):
@@ -153,7 +153,7 @@ def test_batches_of_changing_size_that_set_records_are_seldom_called_growing(ste
 
 
 @pytest.mark.parametrize("spread", [1, 8, 64])
-def test_a_level_that_wanders_is_seldom_called_growing(spread):
+def test_a_random_walk_of_memory_is_rarely_reported_as_growing(spread):
     """A random walk, as where a collector comes now and then, and jumps of a tenth of the steps."""
     rng, alarms = random.Random(3), 0
     for _ in range(RUNS):
@@ -173,7 +173,7 @@ def test_a_leak_is_found_through_the_noise_of_the_counter():
     assert found > 0.9 * RUNS
 
 
-def test_what_this_process_keeps_for_itself_is_read_and_what_it_maps_is_not(tmp_path):
+def test_private_memory_is_read_and_mapped_files_are_not(tmp_path):
     """32 MiB of a file in memory are no growth (Linux); 32 MiB of its own, which no heap had before, are."""
     (tmp_path / "mapped").write_bytes(bytes(32 * MIB))
     read = memory_readers(torch.device("cpu"))["the host"]

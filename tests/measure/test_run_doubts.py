@@ -14,12 +14,12 @@ from accelsweep.measure.window import WindowRules
 from accelsweep.run_environment import MachineState
 
 
-def test_a_window_much_shorter_than_asked_is_doubted():
+def test_a_window_much_shorter_than_min_seconds_is_doubted():
     assert run_doubts.short_window(0.7, 1.0).code == "short_window"
     assert run_doubts.short_window(0.9, 1.0) is None
 
 
-def test_others_on_the_processor_are_doubted_only_where_they_can_have_taken_time_from_us(monkeypatch):
+def test_foreign_load_is_doubted_only_if_it_can_have_taken_time_from_us(monkeypatch):
     monkeypatch.setattr(run_doubts, "allowed_cores", lambda: set(range(4)))
     assert run_doubts.busy_cpu(1.0, 3.0).code == "busy_cpu"
     assert run_doubts.busy_cpu(1.0, 1.0) is None, "two cores were idle"
@@ -32,7 +32,7 @@ def test_foreign_cores_are_the_busy_time_of_our_cores_less_ours():
     assert foreign_cores(ranks) == (25.0 - 17.0) / 10.0
 
 
-def test_a_machine_that_shows_less_than_we_used_tells_nothing():
+def test_foreign_load_is_unknown_if_counters_show_less_than_our_own_use():
     assert foreign_cores([{"seconds": 10.0, "ours": 9.0, "busy": 0.0}]) is None
     assert foreign_cores([{}]) is None
 
@@ -44,7 +44,7 @@ def test_swapping_and_epoch_boundaries_are_doubted():
     assert run_doubts.epoch_boundary(0) is None
 
 
-def test_waiting_for_pages_from_disk_is_doubted_by_its_rate():
+def test_major_page_faults_are_doubted_by_their_rate():
     doubt = run_doubts.page_faults(40.0, 2.0)
     assert (doubt.code, "40 pages" in doubt.message, "20 a second" in doubt.message) == ("page_faults", True, True)
     assert run_doubts.page_faults(40.0, 60.0) is None
@@ -72,7 +72,7 @@ def test_a_device_at_its_power_limit_is_capped_and_neither_throttled_nor_disturb
     assert (doubt.code, doubt.disturbing) == ("power_capped", False)
 
 
-def test_a_device_that_was_throttled_as_the_window_opened_is_doubted_though_it_is_calm_at_the_end():
+def test_a_device_throttled_only_as_the_window_opened_is_doubted():
     hot = {"name": "GPU", "throttles": ["HwSlowdown"]}
     (doubt,) = run_doubts.device_doubts(devices(hot), devices({"name": "GPU", "throttles": []}))
     assert (doubt.code, "HwSlowdown" in doubt.message) == ("throttled", True)
@@ -90,7 +90,7 @@ def test_a_device_that_was_throttled_as_the_window_opened_is_doubted_though_it_i
     ],
     ids=["a tenth", "below the threshold", "never", "a clock that stands", "unknown before", "unknown after"],
 )
-def test_what_held_a_device_back_between_the_readings_is_told_by_the_drivers_counters(first, last, words):
+def test_throttling_between_the_readings_is_found_by_the_drivers_counters(first, last, words):
     calm = {"name": "GPU", "throttles": []}
     states = [devices({**calm, "held_back": {"heat": counted, "power cap": None}}) for counted in (first, last)]
     found = run_doubts.device_doubts(*states)
@@ -109,7 +109,7 @@ def test_fixed_or_unknown_clocks_are_no_doubt(name):
     assert run_doubts.governor(name) is None
 
 
-def test_what_a_device_does_not_tell_is_no_doubt():
+def test_unknown_device_states_are_no_doubt():
     assert run_doubts.device_doubts(*states(throttles=None, celsius=None, foreign_processes=None)) == []
     assert run_doubts.device_doubts(devices({"reason": "NVML: absent"}), devices({"reason": "NVML: absent"})) == []
     assert run_doubts.device_doubts(MachineState(), MachineState()) == []
@@ -149,7 +149,7 @@ def test_the_level_is_what_most_steps_take():
     assert level_shift(late) is None
 
 
-def test_a_shift_too_small_to_matter_is_left_alone():
+def test_a_small_level_shift_is_ignored():
     rng = random.Random(4)
     assert level_shift(noise(rng, 3000, spread=0.01) + noise(rng, 3000, level=1.02, spread=0.01)) is None
 
@@ -174,7 +174,7 @@ def test_a_drift_over_the_whole_window_is_seen_from_an_eighth_of_the_step_on():
     assert sum(level_shift(drifting(rng, 0.13)) is not None for _ in range(100)) >= 95
 
 
-def test_a_threshold_that_sees_a_drift_of_three_percent_would_cry_wolf(monkeypatch):
+def test_a_threshold_for_drifts_of_three_percent_would_raise_false_alarms(monkeypatch):
     """A machine whose pace wanders by 1 % is no reason to doubt a window. At 1 % it is called unsteady too often."""
     rng = random.Random(7)
     walks = [wandering(rng, 0.01) for _ in range(200)]
@@ -213,7 +213,7 @@ def test_a_window_twice_as_fast_as_its_warm_up_is_too_short():
 
 
 @pytest.mark.parametrize("cores", [2, 16, 128])
-def test_what_a_quiet_system_does_beside_us_is_seldom_called_busy(monkeypatch, cores):
+def test_background_load_of_a_quiet_system_is_rarely_doubted(monkeypatch, cores):
     """We fill every core; the system itself takes 0.5 % of them on average, counters move in steps of 10 ms a core."""
     monkeypatch.setattr(run_doubts, "allowed_cores", lambda: set(range(cores)))
     rng, alarms, seconds = random.Random(3), 0, 1.5
@@ -227,7 +227,7 @@ def test_what_a_quiet_system_does_beside_us_is_seldom_called_busy(monkeypatch, c
 
 
 @pytest.mark.parametrize("cores", [2, 16])
-def test_somebody_who_takes_a_tenth_of_a_full_machine_is_always_noticed(monkeypatch, cores):
+def test_a_tenth_of_a_full_machine_is_always_doubted(monkeypatch, cores):
     monkeypatch.setattr(run_doubts, "allowed_cores", lambda: set(range(cores)))
     reading = {"seconds": 1.5, "ours": 0.9 * cores * 1.5, "busy": cores * 1.5}
     assert run_doubts.busy_cpu(foreign_cores([reading]), 0.9 * cores).code == "busy_cpu"

@@ -83,7 +83,7 @@ def test_slow_first_steps_do_not_shorten_the_window(clock, group, log):
     assert drive(window, clock, lambda step: 3.0 if step < 5 else 0.125) == 10 + 18
 
 
-def test_one_hiccup_in_the_second_half_of_the_warm_up_does_not_shorten_the_window(clock, group, log):
+def test_an_outlier_in_the_second_half_of_the_warm_up_does_not_shorten_the_window(clock, group, log):
     rules = WindowRules(warmup_steps=10, min_steps=1, min_seconds=2.0, max_steps=1000)
     window = Window(rules, device=Host(log), group=group, clock=clock)
     assert drive(window, clock, lambda step: 9.0 if step == 8 else 0.125) == 10 + 18
@@ -133,7 +133,7 @@ def test_waiting_for_other_ranks_is_no_part_of_the_window(clock, group, log):
     assert window.result().seconds == pytest.approx(1.0)
 
 
-def test_samples_are_counted_as_they_came_not_as_they_were_planned(clock, group, log):
+def test_samples_are_counted_as_processed_and_not_as_planned(clock, group, log):
     window = Window(RULES, device=Host(log), group=group, clock=clock)
     window.begin()
     step = 0
@@ -150,7 +150,7 @@ def test_the_window_has_whole_optimiser_steps(clock, group, log):
     assert drive(window, clock, lambda step: 0.1) == 8 + 12
 
 
-def test_progress_is_told_after_every_step(clock, group, log):
+def test_progress_is_reported_after_every_step(clock, group, log):
     told = []
     window = Window(RULES, device=Host(log), group=group, clock=clock, progress=told.append)
     drive(window, clock, lambda step: 0.1)
@@ -206,7 +206,7 @@ def test_a_percentile_needs_ten_values_beyond_it(share, needed):
     assert (few.value, f"{needed - 1} queries" in few.reason, str(needed) in few.reason) == (None, True, True)
 
 
-def test_warm_up_is_no_part_of_the_quantiles():
+def test_quantiles_exclude_the_warm_up():
     metrics = rate_metrics(window([50.0, 50.0] + [0.1] * 10), seconds=[1.0], samples=[320])
     assert metrics["step_seconds_p50"].value == pytest.approx(0.1)
 
@@ -224,7 +224,7 @@ def test_losses_come_back_in_order_across_compactions():
     assert losses.values() == [float(step) for step in range(count)]
 
 
-def test_a_step_without_a_loss_stays_a_gap():
+def test_a_step_without_a_loss_is_none():
     losses = Losses()
     for loss in (torch.tensor([1.5]), None, torch.tensor(2.5)):
         losses.add(loss)
@@ -237,14 +237,14 @@ def test_bfloat16_losses_are_read_as_numbers():
     assert losses.values() == [0.5]
 
 
-def test_no_step_reads_a_loss_back():
+def test_no_step_waits_for_a_loss():
     """A loss on the meta device cannot be read, so keeping it must not try."""
     losses = Losses()
     for _ in range(COMPACT_EVERY + 1):
         losses.add(torch.empty((), device="meta"))
 
 
-def test_a_gap_makes_no_step_read_the_others_back():
+def test_a_missing_loss_does_not_make_steps_wait_for_the_device():
     losses = Losses()
     for step in range(COMPACT_EVERY + 1):
         losses.add(None if step % 3 == 0 else torch.empty((), device="meta"))

@@ -23,7 +23,9 @@ from accelsweep.worker.rank_setup import CACHE_VARIABLES, RankPlace, VersionTree
 
 
 @pytest.mark.parametrize(("stated", "planned", "threads"), [(2, 3, 2), (2, None, 2), (None, 3, 3), (None, None, 6)])
-def test_the_setting_decides_then_the_plan_and_then_the_machine(spec, monkeypatch, stated, planned, threads) -> None:
+def test_threads_are_the_settings_or_the_plans_or_a_share_of_the_machine(
+    spec, monkeypatch, stated, planned, threads
+) -> None:
     monkeypatch.setattr(linux, "allowed_cores", lambda: set(range(12)))
     monkeypatch.setattr(linux, "cpu_quota", lambda: None)
     asked = replace(spec(threads=stated), threads=planned)
@@ -35,7 +37,7 @@ def test_a_rank_has_at_least_one_thread(spec, monkeypatch) -> None:
     assert threads_of(spec(threads=None), RankPlace(rank=0, local_rank=0, size=2, local_size=2)) == 1
 
 
-def test_in_a_container_of_eight_of_64_cores_all_ranks_together_have_eight_threads(spec, monkeypatch, tmp_path) -> None:
+def test_in_a_container_with_8_of_64_cores_all_ranks_together_have_8_threads(spec, monkeypatch, tmp_path) -> None:
     """Each began 64 threads where the plan said 8, and against such a processor every GPU looks good."""
     (tmp_path / "membership").write_text("0::/box\n")
     (tmp_path / "box").mkdir()
@@ -88,7 +90,7 @@ def grow_old(folder: Path) -> None:
     os.utime(folder, (then, then))
 
 
-def test_a_run_finds_empty_caches_and_leaves_none(spec, temporary):
+def test_a_run_has_empty_compile_caches_and_removes_them(spec, temporary):
     with empty_compile_caches(spec()):
         (caches,) = temporary.iterdir()
         for name in CACHE_VARIABLES:
@@ -98,12 +100,12 @@ def test_a_run_finds_empty_caches_and_leaves_none(spec, temporary):
     assert list(temporary.iterdir()) == []
 
 
-def test_a_setting_that_names_a_cache_keeps_it(spec, temporary):
+def test_a_cache_named_by_the_setting_is_used(spec, temporary):
     with empty_compile_caches(spec(env={"TRITON_CACHE_DIR": "/somewhere"})):
         assert list(temporary.iterdir()) == []
 
 
-def test_what_a_killed_rank_left_goes_with_the_next_one(spec, temporary, holder):
+def test_the_caches_of_a_killed_rank_are_removed_by_the_next_one(spec, temporary, holder):
     (caches,) = temporary.iterdir()
     (caches / "kernel").touch()
     grow_old(caches)
@@ -115,7 +117,7 @@ def test_what_a_killed_rank_left_goes_with_the_next_one(spec, temporary, holder)
         assert not caches.exists()
 
 
-def test_what_may_be_in_the_making_or_is_not_ours_is_left_alone(temporary, monkeypatch):
+def test_recent_folders_and_those_of_others_are_not_removed(temporary, monkeypatch):
     young, foreign, link = temporary / "accelsweep-compile-1", temporary / "torchinductor_me", temporary / "real"
     for folder in (young, foreign, link):
         folder.mkdir()
@@ -155,7 +157,7 @@ def version_tree(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> VersionTree
     return found
 
 
-def test_the_tree_comes_before_an_editable_installation_which_is_taken_off_the_path(version_tree: VersionTree) -> None:
+def test_a_versions_tree_replaces_an_editable_installation_on_the_path(version_tree: VersionTree) -> None:
     version_tree.prepend_to_path()
     assert importlib.import_module("of_versions").STATE == "then"
     version_tree.check_modules()
@@ -163,7 +165,7 @@ def test_the_tree_comes_before_an_editable_installation_which_is_taken_off_the_p
         importlib.import_module("only_now")
 
 
-def test_a_module_from_the_repository_is_refused_with_both_paths(version_tree: VersionTree, checkout: Path) -> None:
+def test_a_module_from_the_checkout_is_refused_with_both_paths(version_tree: VersionTree, checkout: Path) -> None:
     importlib.import_module("of_versions")
     with pytest.raises(AccelsweepError) as refused:
         version_tree.check_modules()
@@ -171,7 +173,7 @@ def test_a_module_from_the_repository_is_refused_with_both_paths(version_tree: V
     assert str(version_tree.tree) in str(refused.value)
 
 
-def test_a_measured_package_that_pip_installed_is_refused_and_others_are_not(
+def test_an_installed_copy_of_a_versioned_package_is_refused_and_other_packages_are_not(
     version_tree: VersionTree, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = checkout / ".venv/lib/site-packages"

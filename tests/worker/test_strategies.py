@@ -26,7 +26,7 @@ BY_CLASS = {
 
 
 @pytest.mark.real
-def test_two_ranks_keep_half_of_a_module_each_and_validate_what_they_trained(spec, tmp_path) -> None:
+def test_two_ranks_shard_a_module_and_validate_it(spec, tmp_path) -> None:
     """The strategy is given by its class: the ranks must have found each other before Lightning looks at it."""
     made = spec(
         devices=2,
@@ -46,7 +46,7 @@ def test_two_ranks_keep_half_of_a_module_each_and_validate_what_they_trained(spe
     assert first.breakdown.verdict.startswith(("compute-bound or communication-bound", "overhead-bound"))
 
 
-def test_one_rank_by_the_name_keeps_the_whole_module(run) -> None:
+def test_fsdp_on_one_rank_keeps_all_parameters(run) -> None:
     result = run(model=MLP, data=DIGITS, trainer={"strategy": "fsdp"}, measure={**TRAINED, "probe_steps": None})
     assert result.outcome is Outcome.measured, result.traceback
     assert result.effective.strategy == "fsdp"
@@ -95,7 +95,7 @@ OPPOSED = "import os; return self.weight.sum() * (1 if os.environ['RANK'] == '0'
 
 
 @pytest.mark.real
-def test_ranks_side_by_side_exchange_no_gradients_and_measure_together(spec, own_module, tmp_path) -> None:
+def test_side_by_side_ranks_exchange_no_gradients_but_share_a_window(spec, own_module, tmp_path) -> None:
     """Under DDP the mean of both gradients would make rank 0's loss grow from 1."""
     measure = {**MEASURE, "probe_steps": 4}
     made = spec(devices=2, model=own_module(OPPOSED), trainer={"strategy": "side_by_side"}, measure=measure)
