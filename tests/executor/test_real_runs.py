@@ -83,7 +83,7 @@ def test_the_largest_batch_within_a_memory_limit_matches_the_arithmetic(tmp_path
         assert record.effective.batch_size == frontier.largest
 
 
-@pytest.mark.long  # two searches of up to ten trials; tests/worker/test_fully_sharded.py finds most faults sooner
+@pytest.mark.long  # two searches of up to ten trials; tests/worker/test_strategies.py finds most faults sooner
 def test_a_model_sharded_over_two_processes_leaves_room_for_a_larger_batch(tmp_path: Path) -> None:
     """The model takes 30 MB, and training it three times that: a limit of 150 MB leaves little for a batch."""
     home = tmp_path / "home"

@@ -1,4 +1,4 @@
-"""The probe pass: whose time is whose, exactly, with a clock moved by hand."""
+"""The probe pass: which phase time belongs to, with a fake clock."""
 
 from dataclasses import replace
 
@@ -103,7 +103,7 @@ def test_one_rank_needs_one_half_and_settling_steps_do_not_count(clock):
     assert found.step_seconds == pytest.approx(5.0)
 
 
-def test_what_becomes_shorter_without_the_exchange_is_communication(clock):
+def test_time_saved_without_the_exchange_is_communication(clock):
     timer, exchanging = PhaseTimer(CpuDevice(), clock), [True]
 
     def stop():
@@ -119,7 +119,7 @@ def test_what_becomes_shorter_without_the_exchange_is_communication(clock):
     assert found.verdict == "communication-bound and compute-bound"
 
 
-def test_a_strategy_that_always_exchanges_leaves_communication_open_with_a_reason(clock):
+def test_communication_is_unknown_if_the_strategy_always_exchanges(clock):
     timer = PhaseTimer(CpuDevice(), clock)
     listener = ProbePass(timer, 5, lambda: False)
     assert drive(clock, listener, timer, lambda: 10) == SETTLING_STEPS + 5
@@ -131,11 +131,11 @@ def test_a_strategy_that_always_exchanges_leaves_communication_open_with_a_reaso
     assert "strategy" in metrics["communication_share"].reason
 
 
-def test_a_half_without_exchange_that_is_no_faster_costs_nothing():
+def test_communication_is_zero_if_training_without_exchange_is_no_faster():
     assert seconds_by_part([half(backward=1.0), half(backward=1.5)]) == half(backward=1.0).seconds
 
 
-def test_a_pass_in_which_all_processes_stood_still_tells_nothing_and_says_so():
+def test_a_pass_in_which_all_processes_were_idle_is_withheld():
     still, busy = RankStalls(30.0, 1, idle=True), RankStalls(30.0, 1, idle=False)
     calm = half(forward=1.0)
     stopped, worked = (replace(calm, stalls=stalls, total_seconds=31.0) for stalls in (still, busy))

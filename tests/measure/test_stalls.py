@@ -1,4 +1,4 @@
-"""Stalls: what they are, how long they last, and whether our own processes worked meanwhile."""
+"""Stalls: which steps count, and whether our own processes were working meanwhile."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_work_that_waits_for_the_device_after_the_last_step_can_stall_too():
     assert found(STEADY, tail=0.01) == []
 
 
-def test_every_stall_counts_that_alone_could_change_a_verdict():
+def test_a_stall_that_could_change_a_verdict_counts():
     assert found(with_stalls((10, 3.0), (700, 2.0))) == [(10, 3.0), (700, 2.0)]
     assert found(with_stalls((10, 0.1))) == [], "a hiccup of a fifteenth of a short window is noise"
     short = [0.002] * 50
@@ -65,7 +65,7 @@ def test_a_restart_of_the_data_has_a_usual_length_of_its_own():
     assert found(stalled, restarts=[0, 100, 200, 300, 400]) == [(200, 30.0)]
 
 
-def test_a_window_of_two_steps_does_not_tell_which_of_them_is_usual():
+def test_a_window_of_two_steps_has_no_stalls():
     assert found([1.0, 30.0]) == []
     assert found([1.0, 30.0, 1.0]) == [(1, 29.0)]
 
@@ -96,9 +96,7 @@ def machine(monkeypatch, clock):
     ids=["waits", "computes", "its loader computes", "looks now and then"],
 )
 @pytest.mark.parametrize("step_seconds", [0.0005, 0.05], ids=["steps shorter than looks", "longer ones"])
-def test_the_cores_of_a_stall_are_those_beyond_what_the_same_processes_use_otherwise(
-    machine, step_seconds, cores, used
-):
+def test_the_cores_of_a_stall_are_those_beyond_the_usual_use(machine, step_seconds, cores, used):
     """The steps around it keep two cores busy, which is not the stall's use."""
     work = CpuTimer()
     work.start()
@@ -112,7 +110,7 @@ def test_the_cores_of_a_stall_are_those_beyond_what_the_same_processes_use_other
     assert work.summarise([Stall(100, 101, 3.0)]).idle == (used < IDLE_CORES)
 
 
-def test_a_stall_after_the_last_step_is_looked_at_too(machine):
+def test_the_cores_of_a_stall_after_the_last_step_are_known(machine):
     work = CpuTimer()
     work.start()
     for step in range(20):
@@ -155,7 +153,7 @@ def stall():
     return go
 
 
-def test_children_that_come_and_go_leave_it_open(stall):
+def test_the_cores_of_a_stall_are_unknown_if_children_start_or_end(stall):
     children = []
     try:
         assert stall(lambda: children.append(subprocess.Popen(["sleep", "60"]))) is None
@@ -164,7 +162,7 @@ def test_children_that_come_and_go_leave_it_open(stall):
         children[0].wait()
 
 
-def test_a_device_that_fell_behind_alone_says_nothing_about_this_host():
+def test_the_cores_of_a_stall_are_unknown_if_only_the_device_was_slow():
     work = CpuTimer()
     work.start()
     for step in range(20):
@@ -177,7 +175,7 @@ def test_a_device_that_fell_behind_alone_says_nothing_about_this_host():
 STILL, BUSY = RankStalls(30.0, 1, idle=True), RankStalls(30.0, 1, idle=False)
 
 
-def test_all_ranks_that_stood_still_are_disturbed_with_seconds_share_and_the_rate_without():
+def test_a_stall_in_which_all_ranks_were_idle_disturbs_the_run():
     doubt = run_doubts.stalled([STILL, STILL], 31.5, "the rate is 2,315 samples/s", "the window")
     assert (doubt.code, doubt.disturbing) == ("processes_stopped", True)
     assert "30 s (95% of the window)" in doubt.message
@@ -195,13 +193,13 @@ def test_all_ranks_that_stood_still_are_disturbed_with_seconds_share_and_the_rat
     ],
     ids=["computed", "one rank computed", "one rank alone", "others hardly waited", "several"],
 )
-def test_a_stall_whose_cause_may_be_the_run_itself_is_doubted_and_not_disturbed(ranks, words):
+def test_a_stall_that_the_run_may_have_caused_is_only_doubted(ranks, words):
     doubt = run_doubts.stalled(ranks, 31.5, "the rate is 2,315 samples/s", "the window")
     assert (doubt.code, doubt.disturbing) == ("stall", False)
     assert words in doubt.message
 
 
-def test_stalls_that_recur_are_not_taken_for_a_halt(machine):
+def test_recurrent_stalls_do_not_count_as_idle(machine):
     work = CpuTimer()
     work.start()
     for step in range(5):
@@ -230,7 +228,7 @@ def test_no_stall_is_no_doubt():
     ],
     ids=["slept", "paused, no other clock", "slept, the wall clock not yet right", "set back", "slewed"],
 )
-def test_time_that_durations_do_not_hold_shows_between_the_clocks(passed, gap):
+def test_a_clock_gap_is_the_time_missing_from_durations(passed, gap):
     assert clock_gap(passed) == pytest.approx(gap, abs=0.001)
     doubt = run_doubts.clock_gap(clock_gap(passed))
     assert (doubt.code if doubt else None) == ("clock_gap" if gap else None)

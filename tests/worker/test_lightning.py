@@ -1,4 +1,4 @@
-"""How long training is to a module that asks, and what else a Trainer of a run answers."""
+"""The length of training that modules see, and other properties of a run's Trainer."""
 
 from __future__ import annotations
 
@@ -69,23 +69,23 @@ def told(result):
     ],
     ids=str,
 )
-def test_a_module_is_told_the_larger_of_what_was_asked_for_and_what_the_planned_steps_need(asking, trainer, expected):
+def test_a_module_sees_the_configs_length_or_more_if_the_phase_needs_it(asking, trainer, expected):
     """44 steps of 5 an epoch; three of them accumulated, 48 of them, with two optimiser steps an epoch."""
     assert told(asking(TOLD, trainer)) == expected
 
 
-def test_the_run_ends_by_its_steps_whatever_was_asked_for(asking):
+def test_the_run_ends_by_its_steps_whatever_max_epochs_says(asking):
     for trainer in ({"max_epochs": 1}, {"max_steps": 3}):
         assert asking(TOLD, trainer).metrics["window_steps"].value == 40
 
 
-def test_the_quality_phase_tells_its_own_length(asking):
+def test_the_quality_phase_has_a_length_of_its_own(asking):
     """168 samples are four passes over 40 rows, and one batch more."""
     measure = {"quality_samples": 168, "quality_metric": "val_accuracy"}
     assert told(asking(TOLD, measure=measure)) == (5, 25, 25)
 
 
-def test_training_to_a_target_is_as_long_as_its_samples_or_as_the_epochs_that_were_asked_for(asking):
+def test_training_to_a_target_is_as_long_as_max_samples_or_max_epochs(asking):
     aim = {"quality_metric": "val_accuracy", "target": 2.0, "max_samples": 200}
     chased = {"measure": aim, "task": "time_to_accuracy"}
     result = asking(TOLD, **chased)
@@ -151,7 +151,7 @@ AVERAGING = """
 """
 
 
-def test_weights_are_averaged_over_the_share_of_the_epochs_that_was_asked_for(asking):
+def test_weights_are_averaged_over_the_configured_share_of_epochs(asking):
     """SWA lets Lightning train an epoch longer for BatchNorm, which must end no run before its steps."""
     result = asking(AVERAGING, measure={"quality_samples": 200, "quality_metric": "val_accuracy"})
     assert (result.outcome, result.reason) == ("measured", None)
@@ -181,7 +181,7 @@ FOLDERS = """
 """
 
 
-def test_a_hook_that_writes_beside_its_logs_writes_into_a_scratch_folder_of_the_run(asking, tmp_path, capfd, last_line):
+def test_a_hook_that_writes_next_to_its_logs_writes_into_the_scratch_folder(asking, tmp_path, capfd, last_line):
     result = asking(FOLDERS)
     assert (result.outcome, result.reason) == ("measured", None)
     place = capfd.readouterr().out.partition("PLACE ")[2].splitlines()[0]
@@ -225,7 +225,7 @@ class Looking(Module):
         ("raw", "endless", "val_dataloader of Streamed", "measure.quality_samples=null"),
     ],
 )
-def test_validation_data_without_an_end_is_named_with_the_key_before_the_time_is_up(
+def test_endless_validation_data_is_an_error_before_the_time_limit(
     spec, tmp_path, loop, loaders, named, key, last_line
 ):
     from one_rank import place_of_a_rank
@@ -247,7 +247,7 @@ def test_validation_data_without_an_end_is_named_with_the_key_before_the_time_is
     assert key in said
 
 
-def test_as_many_batches_of_endless_validation_data_as_were_asked_for_make_a_quality(run, tmp_path):
+def test_limit_val_batches_bounds_endless_validation_data(run, tmp_path):
     (tmp_path / "own_limited.py").write_text(PRELUDE + VALIDATION.format(loaders="endless"))
     own = {"model": {"_target_": "own_limited.Looking"}, "data": {"_target_": "own_limited.Streamed"}}
     measure = {**MEASURE, "quality_samples": 16, "quality_metric": "val_accuracy"}

@@ -1,4 +1,4 @@
-"""The tests of this room in a process of its own, where nothing was trained before the simulated device is there."""
+"""Run this folder's tests in a process of its own, where nothing was trained before the device is simulated."""
 
 from __future__ import annotations
 

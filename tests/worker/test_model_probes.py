@@ -1,8 +1,4 @@
-"""Workloads of known truth through a whole rank: record, breakdown, doubts and verdict say what is true.
-
-A rank alone is measured by a clock that ticks when it is read, so that its shares do not depend on the machine. Two
-ranks have a real clock: there others may make a wait longer, never shorter, and a disturbed run must say so itself.
-"""
+"""Breakdowns, utilisation and matmul shares of steps whose costs are known."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ra
 
 from accelsweep.measure.breakdown import probe_steps
 from accelsweep.results import PARTS, Outcome
+from accelsweep.worker.model_probes import MATMUL_OPERATORS
 
 pytestmark = pytest.mark.heavy
 
@@ -26,7 +23,7 @@ def share(result, part):
 
 
 @BOTH_LOOPS
-def test_a_known_data_wait_is_found_as_that_share_and_as_the_bottleneck(run, ticking, loop):
+def test_a_known_data_wait_is_measured_as_its_share_and_is_the_bottleneck(run, ticking, loop):
     """6 ms of waiting for data and 2 ms of step: three quarters."""
     result = run(loop=loop, measure=PROBED, data={**TIMED_DATA, "wait_seconds": 0.006})
     assert share(result, "data_wait") == pytest.approx(0.75, abs=TOLERANCE)
@@ -45,7 +42,7 @@ def test_a_step_that_only_computes_is_compute_bound(run, ticking, loop):
 
 
 @BOTH_LOOPS
-def test_a_slow_optimiser_is_the_optimisers_share_and_nobody_elses(run, ticking, tmp_path, loop):
+def test_a_slow_optimiser_shows_in_optimizer_share_only(run, ticking, tmp_path, loop):
     """6 ms in the optimiser's step, whose closure holds the other phases in Lightning's loop, and 2 ms of forward."""
     (tmp_path / f"slow_{loop}.py").write_text(
         "import torch\n"
@@ -141,7 +138,7 @@ GUESSED = """with torch.no_grad():
         "no gradient at all",
     ],
 )
-def test_the_parts_of_a_step_that_a_module_optimises_by_hand_are_told_apart_or_have_a_reason(
+def test_the_parts_of_a_manually_optimised_step_have_a_share_or_a_reason(
     run, ticking, tmp_path, body, lightnings, parts
 ):
     name = f"by_hand_{abs(hash((body, lightnings)))}"
@@ -161,7 +158,7 @@ def test_the_parts_of_a_step_that_a_module_optimises_by_hand_are_told_apart_or_h
 
 
 @BOTH_LOOPS
-def test_a_real_model_has_every_part_of_a_step_and_a_utilisation(run, loop):
+def test_a_real_model_has_a_share_for_every_part_and_an_mfu(run, loop):
     result = run(loop=loop, measure=PROBED, model=MLP, data=DIGITS)
     assert all(share(result, part) > 0 for part in PARTS if part != "communication")
     # A batch goes through 64 x 16, 16 x 16 and 16 x 10, twice and three times (the first needs no input gradient).
@@ -173,7 +170,7 @@ def test_a_real_model_has_every_part_of_a_step_and_a_utilisation(run, loop):
 
 
 @BOTH_LOOPS
-def test_the_probe_pass_leaves_the_window_alone(run, loop):
+def test_the_probe_pass_does_not_change_the_window(run, loop):
     """Same steps, same losses to the last bit, with and without it."""
 
     def losses(measure):
@@ -191,14 +188,14 @@ def test_a_pass_over_long_steps_is_short_and_has_whole_optimiser_steps():
     assert probe_steps(20, seconds=5.0, step_seconds=60.0, multiple_of=4) == 4
 
 
-def test_a_pass_that_nobody_asked_for_is_a_reason(run):
+def test_a_disabled_probe_pass_has_a_reason(run):
     result = run()
     assert result.breakdown is None
     assert "measure.probe_steps" in result.metrics["data_wait_share"].reason
 
 
 @BOTH_LOOPS
-def test_a_fake_loader_takes_away_what_the_input_costs(run, ticking, loop):
+def test_a_fake_loader_removes_the_cost_of_the_input_pipeline(run, ticking, loop):
     measure = {**PROBED, "fake_loader": True}
     result = run(loop=loop, measure=measure, data={**TIMED_DATA, "wait_seconds": 0.006})
     assert result.outcome is Outcome.measured, result.traceback
@@ -207,7 +204,7 @@ def test_a_fake_loader_takes_away_what_the_input_costs(run, ticking, loop):
     assert result.metrics["step_seconds"].value < 0.006
 
 
-def test_a_step_that_alternates_is_steady_and_its_mean_is_the_truth(run, ticking):
+def test_alternating_steps_are_steady_and_their_mean_is_exact(run, ticking):
     """2 and 4 ms in turns: nothing to doubt, and the rate is that of the mean, 3 ms, which no median would give."""
     model = {**TIMED, "slow_every": 2, "slow_factor": 2.0}
     result = run(model=model, measure={**MEASURE, "min_steps": 120, "max_steps": 120})
@@ -215,7 +212,7 @@ def test_a_step_that_alternates_is_steady_and_its_mean_is_the_truth(run, ticking
     assert "unsteady_window" not in [doubt.code for doubt in result.doubts]
 
 
-def test_a_module_that_cannot_live_on_the_meta_device_is_not_counted_with_the_reason(run, own_module):
+def test_a_module_that_fails_on_the_meta_device_is_not_counted_and_has_a_reason(run, own_module):
     body = "return self.weight.sum() * float(batch.sum().item())"
     result = run(measure=PROBED, model=own_module(body))
     assert result.outcome is Outcome.measured, result.traceback
@@ -226,7 +223,7 @@ def test_a_module_that_cannot_live_on_the_meta_device_is_not_counted_with_the_re
 @pytest.mark.timing
 @pytest.mark.real
 @BOTH_LOOPS
-def test_a_stall_in_one_rank_is_the_other_ranks_waiting(spec, tmp_path, loop):
+def test_a_stall_in_one_rank_is_communication_in_the_other(spec, tmp_path, loop):
     """Rank 1 spins 30 ms, rank 0 for 10 ms: 20 ms forward on average, and 10 ms of waiting beside other costs."""
     model = {**TIMED, "seconds": 0.01, "stalled_rank": 1, "stall_seconds": 0.02}
     first, second = run_ranks(spec(devices=2, loop=loop, measure=PROBED, model=model), tmp_path)
@@ -243,13 +240,13 @@ def test_a_stall_in_one_rank_is_the_other_ranks_waiting(spec, tmp_path, loop):
 
 @pytest.mark.real
 @pytest.mark.parametrize("loop", ["raw", pytest.param("lightning", marks=pytest.mark.long)])  # both loops count alike
-def test_two_ranks_of_a_real_model_have_a_communication_of_their_own(spec, tmp_path, loop):
+def test_two_ranks_of_a_real_model_have_a_communication_share(spec, tmp_path, loop):
     first, _ = run_ranks(spec(devices=2, loop=loop, measure=PROBED, model=MLP, data=DIGITS), tmp_path)
     assert 0 < first.breakdown.shares["communication"] < 1
     assert sum(first.breakdown.shares.values()) == pytest.approx(1.0)
 
 
-def test_a_training_step_that_takes_no_number_of_its_batch_is_counted(run, tmp_path):
+def test_a_training_step_without_batch_idx_is_counted(run, tmp_path):
     (tmp_path / "numberless.py").write_text(
         "import lightning.pytorch as pl, torch\n"
         "class Module(pl.LightningModule):\n"
@@ -261,3 +258,48 @@ def test_a_training_step_that_takes_no_number_of_its_batch_is_counted(run, tmp_p
     )
     result = run(measure=PROBED, model={"_target_": "numberless.Module"})
     assert result.metrics["model_flops_per_sample"].value == 2 * 2 * 3, "forward, and the gradient of the weights"
+
+
+PROFILED = {**MEASURE, "matmul_steps": 3, "warmup_steps": 2, "min_steps": 2, "max_steps": 2}
+VECTORS = {"_target_": "accelsweep.workloads.datasets.RandomVectors", "features": 512, "classes": 512, "samples": 512}
+WIDE = {"_target_": "accelsweep.workloads.image_models.MLP", "features": 512, "width": 1024, "classes": 512}
+
+
+@BOTH_LOOPS
+def test_a_wide_perceptron_is_mostly_matrix_products(run, loop):
+    share = run(loop=loop, model=WIDE, data=VECTORS, batch_size=128, measure=PROFILED).metrics["matmul_time_share"]
+    assert 0.5 < share.value < 1.0
+    assert share.provenance == "torch.profiler"
+
+
+def test_a_waiting_step_has_no_matmul_share(run):
+    assert run(measure=PROFILED).metrics["matmul_time_share"].value < 0.01
+
+
+def test_without_matmul_steps_there_is_no_matmul_share(run):
+    assert "matmul_time_share" not in run().metrics
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm", "aten::mkldnn_linear"),
+        *("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::convolution_backward", "aten::thnn_conv2d"),
+        *("aten::_slow_conv2d_forward", "mkldnn::_linear_pointwise", "mkldnn::_convolution_pointwise"),
+        *("aten::_cudnn_rnn", "aten::mkldnn_rnn_layer", "aten::_scaled_dot_product_flash_attention"),
+    ],
+)
+def test_all_of_torchs_matmul_operators_count(name):
+    assert MATMUL_OPERATORS.fullmatch(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("aten::add_", "aten::relu", "aten::copy_", "aten::native_batch_norm", "aten::_log_softmax", "aten::sum"),
+        *("aten::upsample_bilinear2d", "aten::addcmul_", "aten::max_pool2d_with_indices", "Optimizer.step#SGD.step"),
+        *("aten::_foreach_addcdiv_", "ProfilerStep*", "autograd::engine::evaluate_function: AddmmBackward0"),
+    ],
+)
+def test_other_operators_do_not_count_as_matmul(name):
+    assert not MATMUL_OPERATORS.fullmatch(name)

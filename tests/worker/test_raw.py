@@ -1,4 +1,4 @@
-"""What both loops make of `self.log` is the same quality."""
+"""`self.log` in the raw loop gives the same quality as in Lightning's."""
 
 from __future__ import annotations
 

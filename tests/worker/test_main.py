@@ -60,13 +60,13 @@ def spun(run, loop, seconds):
     return result.metrics["step_seconds_p50"].value
 
 
-def test_a_slow_start_stays_out_of_the_rate_and_shows_as_first_step(run, ticking):
+def test_a_slow_first_step_is_recorded_and_not_part_of_the_rate(run, ticking):
     result = run(model={**TIMED, "slow_warmup_steps": 2, "slow_factor": 50.0})
     assert result.metrics["step_seconds"].value == pytest.approx(0.002, rel=0.1)
     assert result.metrics["first_step_seconds"].value == pytest.approx(0.1, rel=0.1)
 
 
-def test_a_level_that_changes_inside_the_window_is_doubted(run, ticking):
+def test_a_level_shift_inside_the_window_is_doubted(run, ticking):
     """From 2 ms to 6 ms over the window: a drift that no fixed warm-up removes."""
     measure = {**MEASURE, "min_steps": 200, "max_steps": 200}
     result = run(model={**TIMED, "drift_per_step": 0.01}, measure=measure)
@@ -74,7 +74,7 @@ def test_a_level_that_changes_inside_the_window_is_doubted(run, ticking):
 
 
 @pytest.mark.heavy
-def test_a_module_that_keeps_something_of_every_step_is_doubted(run, own_module):
+def test_a_module_that_leaks_memory_is_doubted(run, own_module):
     """36 MiB a step, which no heap has left from before; the same code that keeps the last alone does not grow."""
     measure = {**MEASURE, "min_steps": 12, "max_steps": 12}
     for keep, doubts in (("[0:]", ["memory_grows"]), ("[-1:]", [])):
@@ -90,7 +90,7 @@ def test_a_module_that_keeps_something_of_every_step_is_doubted(run, own_module)
     ids=["a file system hangs", "a collection of garbage takes seconds"],
 )
 @BOTH_LOOPS
-def test_one_giant_step_is_doubted_and_disturbs_the_run_only_where_nobody_worked(run, own_module, loop, stall, code):
+def test_a_stall_is_doubted_and_disturbs_the_run_only_if_all_processes_were_idle(run, own_module, loop, stall, code):
     body = f"import time; self.n = getattr(self, 'n', 0) + 1; self.n == 20 and {stall}; return self.weight.sum()"
     result = run(loop=loop, model=own_module(body), measure={**MEASURE, "min_steps": 40})
     (doubt,) = (one for one in result.doubts if one.code in ("processes_stopped", "stall"))
@@ -114,7 +114,7 @@ def test_a_window_cut_off_by_max_steps_is_doubted(run):
 
 
 @BOTH_LOOPS
-def test_data_that_ends_is_begun_again_and_doubted(run, loop):
+def test_data_that_ends_is_restarted_and_doubted(run, loop):
     result = run(loop=loop, data={**TIMED_DATA, "batches": 10})
     assert result.outcome is Outcome.measured
     assert result.metrics["epoch_ends_in_window"].value >= 2
@@ -122,7 +122,7 @@ def test_data_that_ends_is_begun_again_and_doubted(run, loop):
 
 
 @BOTH_LOOPS
-def test_data_that_ends_with_the_warm_up_is_begun_again_inside_the_window(run, loop):
+def test_data_that_ends_with_the_warm_up_is_restarted_inside_the_window(run, loop):
     result = run(
         loop=loop, data={**TIMED_DATA, "batches": 44}, measure={**MEASURE, "warmup_steps": 44, "max_steps": 20}
     )
@@ -137,7 +137,7 @@ def test_running_out_of_memory_is_a_result_not_a_crash(run, own_module, loop):
 
 @BOTH_LOOPS
 @pytest.mark.parametrize("number", ["nan", "inf"])
-def test_a_loss_that_is_no_number_has_diverged_and_keeps_its_rate(run, own_module, loop, number):
+def test_a_nan_loss_has_diverged_and_keeps_its_rate(run, own_module, loop, number):
     result = run(loop=loop, model=own_module(f"return self.weight.sum() * float('{number}')"))
     assert (result.outcome, result.error_kind) == (Outcome.diverged, "diverged")
     assert result.reason == "the loss was not finite at step 0"
@@ -145,7 +145,7 @@ def test_a_loss_that_is_no_number_has_diverged_and_keeps_its_rate(run, own_modul
 
 
 @BOTH_LOOPS
-def test_an_error_of_the_users_code_is_a_result_with_their_traceback(run, own_module, loop, capfd):
+def test_an_error_in_user_code_is_a_result_with_a_traceback(run, own_module, loop, capfd):
     result = run(loop=loop, model=own_module("raise KeyError('no such label')"))
     assert (result.outcome, result.error_kind) == (Outcome.crashed, "user_exception")
     assert result.reason == "KeyError: 'no such label'"
@@ -200,9 +200,7 @@ PARSES = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argume
     ],
     ids=["parse_args", "parse_args in a function, a positional argument", "sys.exit with words", "click"],
 )
-def test_a_module_that_behaves_as_a_script_is_told_what_it_read_and_how_to_guard_it(
-    run, own_file, before, told, last_line
-):
+def test_a_module_that_runs_as_a_script_on_import_gets_a_remedy(run, own_file, before, told, last_line):
     name = own_file(before)
     result = run(model={"_target_": f"{name}.Module"})
     assert (result.outcome, result.error_kind) == (Outcome.crashed, "user_exception")
@@ -210,7 +208,7 @@ def test_a_module_that_behaves_as_a_script_is_told_what_it_read_and_how_to_guard
     last_line("`parse_args()`, `sys.exit` or click at import", result.reason)
 
 
-def test_a_module_that_reads_optional_arguments_as_it_is_imported_gets_its_defaults(run, own_file):
+def test_a_module_that_parses_optional_arguments_on_import_gets_the_defaults(run, own_file):
     name = own_file(
         PARSES.format(argument="folder", more=", nargs='?', default='here'") + "given = parser.parse_args()"
     )
@@ -224,7 +222,7 @@ def test_a_module_that_reads_optional_arguments_as_it_is_imported_gets_its_defau
     ("step", "called"),
     [("raise SystemExit(3)", "sys.exit(3)"), ("exit()", "sys.exit()"), ("quit('enough')", "sys.exit('enough')")],
 )
-def test_a_step_that_exits_is_told_with_its_hook(run, own_file, loop, step, called, last_line):
+def test_sys_exit_in_a_step_is_reported_with_its_hook(run, own_file, loop, step, called, last_line):
     name = own_file(step=step)
     result = run(loop=loop, model={"_target_": f"{name}.Module"})
     assert result.reason == (
@@ -263,7 +261,7 @@ def helper():
         ("GeneratorExit", "GeneratorExit in training_step, in helper ({name}.py, line 12)"),
     ],
 )
-def test_an_odd_exception_is_told_with_its_type_and_place(run, own_file, loop, error, told, last_line):
+def test_an_unusual_exception_is_reported_with_its_type_and_location(run, own_file, loop, error, told, last_line):
     name = own_file(ODD.format(error=error), step="helper()")
     result = run(loop=loop, model={"_target_": f"{name}.Module"})
     assert (result.outcome, result.error_kind) == (Outcome.crashed, "user_exception")
@@ -271,7 +269,7 @@ def test_an_odd_exception_is_told_with_its_type_and_place(run, own_file, loop, e
     last_line(f"an exception: {error}", result.reason)
 
 
-def test_what_lightnings_handlers_raise_does_not_hide_the_first_cause(run, own_file, last_line):
+def test_an_error_in_lightnings_exception_handler_does_not_hide_the_root_cause(run, own_file, last_line):
     """A loader whose workers find /dev/shm read-only, as multiprocessing says it, and a teardown of the user's."""
     loader = (
         "class Loader(torch.utils.data.DataLoader):\n"
@@ -298,7 +296,7 @@ def test_what_lightnings_handlers_raise_does_not_hide_the_first_cause(run, own_f
 
 
 @pytest.mark.parametrize("hook", ["teardown(self, stage)", "on_exception(self, error)"])
-def test_a_hook_that_fails_because_a_step_failed_does_not_hide_it(run, own_file, hook):
+def test_an_error_in_a_teardown_hook_does_not_hide_the_root_cause(run, own_file, hook):
     extra = f"    def {hook}:\n        self.never_made.close()\n"
     if "on_exception" in hook:
         data = f"class Data(pl.LightningDataModule):\n    batch_size = 8\n{extra}"
@@ -312,7 +310,7 @@ def test_a_hook_that_fails_because_a_step_failed_does_not_hide_it(run, own_file,
     assert result.reason == "KeyError: 'label'"
 
 
-def test_what_a_user_made_of_an_exception_stands(run, own_file):
+def test_an_exception_that_the_user_replaced_is_reported_as_replaced(run, own_file):
     """Only handlers of Lightning's are passed over: here the second exception is the one that explains."""
     before = (
         "def read():\n    try:\n        {}['x']\n    except KeyError:\n        raise ValueError('the file has no x')\n"
@@ -321,7 +319,7 @@ def test_what_a_user_made_of_an_exception_stands(run, own_file):
     assert run(model={"_target_": f"{name}.Module"}).reason == "ValueError: the file has no x"
 
 
-def test_a_signal_is_no_result_of_the_users_code(run, spec, own_module):
+def test_a_signal_is_not_a_result_of_user_code(run, spec, own_module):
     """Lightning notes SIGTERM and ends training at the next batch; who sent it records why."""
     with pytest.raises(SystemExit):
         run(model=own_module("import os, signal; os.kill(os.getpid(), signal.SIGTERM); return self.weight.sum()"))
@@ -335,14 +333,14 @@ def test_a_module_that_cannot_be_imported_is_named(run):
 
 
 @BOTH_LOOPS
-def test_half_precision_with_scaling_on_a_cpu_is_unsupported_rather_than_another_precision(run, loop):
+def test_fp16_mixed_on_a_cpu_is_unsupported_and_not_another_precision(run, loop):
     result = run(loop=loop, precision="16-mixed")
     assert result.outcome is Outcome.unsupported
     assert "bf16-mixed" in result.reason
 
 
 @BOTH_LOOPS
-def test_an_accelerator_that_is_not_there_is_a_fault_of_the_machine(run, loop):
+def test_a_missing_accelerator_is_an_error_of_the_machine(run, loop):
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")
     result = run(loop=loop, accelerator="cuda")
@@ -352,13 +350,13 @@ def test_an_accelerator_that_is_not_there_is_a_fault_of_the_machine(run, loop):
 
 @BOTH_LOOPS
 @pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-true", "bf16-mixed"])
-def test_the_precision_in_force_is_read_back(run, loop, precision):
+def test_the_effective_precision_is_read_back(run, loop, precision):
     result = run(loop=loop, precision=precision, model=MLP, data=DIGITS)
     assert result.outcome is Outcome.measured, result.traceback
     assert result.effective.precision == precision
 
 
-def test_a_batch_size_that_the_data_ignores_is_refused_with_what_to_change(run, tmp_path):
+def test_data_that_ignores_batch_size_is_refused_with_a_remedy(run, tmp_path):
     (tmp_path / "deaf_data.py").write_text(
         "from accelsweep.testing.calibration import TimedData\n"
         "class Deaf(TimedData):\n"
@@ -434,7 +432,7 @@ class Module(pl.LightningModule):
 
 @pytest.mark.parametrize("form", ["packed", "packed_with_targets", "nested", "jagged", "given", "graph", "pair"])
 @pytest.mark.parametrize("how", ["lightning", "raw", "inference"])
-def test_a_batch_that_has_no_copy_on_the_meta_device_loses_the_operations_and_never_the_run(run, tmp_path, form, how):
+def test_a_batch_without_a_meta_copy_costs_only_the_operation_count(run, tmp_path, form, how):
     """Each batch holds eight samples, and the longest sequence eight steps: neither is taken for the other."""
     name = f"own_file_{next(NUMBERS)}"
     (tmp_path / f"{name}.py").write_text(BATCHES)
@@ -450,7 +448,7 @@ def test_a_batch_that_has_no_copy_on_the_meta_device_loses_the_operations_and_ne
     assert value["parameters"] == 1
 
 
-def test_sequences_of_other_lengths_are_counted_as_samples_in_every_batch(run, tmp_path):
+def test_sequences_of_different_lengths_are_counted_as_samples(run, tmp_path):
     name = f"own_file_{next(NUMBERS)}"
     varied = (
         "\ndef varied(samples):\n"
@@ -506,9 +504,7 @@ TWO = "    def configure_optimizers(self):\n        return [torch.optim.SGD([sel
         "no optimiser",
     ],
 )
-def test_what_is_refused_inside_of_fit_is_unsupported_so_that_nobody_tries_it_again(
-    run, own_file, parts, changes, told
-):
+def test_a_refusal_inside_fit_is_unsupported_and_not_retried(run, own_file, parts, changes, told):
     changes, name = dict(changes), own_file(**parts)
     model = {"_target_": f"{name}.{changes.pop('class', 'Module')}", **changes.pop("model", {})}
     result = run(model=model, **changes)
@@ -518,7 +514,7 @@ def test_what_is_refused_inside_of_fit_is_unsupported_so_that_nobody_tries_it_ag
 
 
 @pytest.mark.real
-def test_layers_that_only_gpus_synchronise_are_unsupported_on_processors(spec, own_file, tmp_path):
+def test_sync_batchnorm_is_unsupported_on_cpus(spec, own_file, tmp_path):
     normed = (
         "    def configure_model(self):\n        self.norm = torch.nn.BatchNorm1d(1)\n"
         "    def forward(self, x):\n        return self.norm(x)\n"
@@ -529,7 +525,7 @@ def test_layers_that_only_gpus_synchronise_are_unsupported_on_processors(spec, o
         assert result.reason.endswith("(trainer.sync_batchnorm=true works on GPUs only: leave it out)")
 
 
-def test_what_a_run_decides_itself_is_refused_as_a_trainer_argument(run):
+def test_trainer_arguments_that_accelsweep_sets_are_refused(run):
     assert "measure.min_steps" in run(trainer={"min_steps": 7}).reason
     assert "did you mean 'gradient_clip_val'?" in run(trainer={"gradient_clip_value": 1.0}).reason
 
@@ -541,20 +537,20 @@ def test_other_trainer_arguments_reach_lightning(run):
     assert result.effective.window_steps % 3 == 0
 
 
-def test_a_step_without_a_loss_is_measured_all_the_same(run, own_module):
+def test_a_step_without_a_loss_is_measured(run, own_module):
     result = run(model=own_module("return self.weight.sum() if batch_idx < 5 else None"))
     assert result.outcome is Outcome.measured, result.traceback
     assert result.metrics["final_train_loss"].reason == "the training step gave no loss"
 
 
-def test_what_the_module_logs_is_kept(run, own_module):
+def test_logged_values_are_recorded(run, own_module):
     body = "self.log('norm', self.weight.detach().sum()); return self.weight.sum() * 0"
     for loop in ("lightning", "raw"):
         assert run(loop=loop, model=own_module(body)).metrics["logged.norm"].value == 1.0
 
 
 @BOTH_LOOPS
-def test_what_is_logged_while_training_counts_as_it_was_last_and_over_an_epoch_as_its_mean(run, own_module, loop):
+def test_logged_training_values_are_the_last_one_or_the_mean_over_an_epoch(run, own_module, loop):
     body = (
         "self.log('number', float(batch_idx)); self.log('odd', float(batch_idx % 2), on_epoch=True, on_step=False)"
         "; return self.weight.sum() * 0"
@@ -589,7 +585,7 @@ def test_both_loops_train_to_the_same_quality(run):
     assert found[0] == pytest.approx(found[1], abs=1e-6)
 
 
-def test_quality_that_nobody_asked_for_or_logs_has_a_reason(run):
+def test_missing_quality_has_a_reason(run):
     assert "not asked for" in run().metrics["quality"].reason
     measure = {**MEASURE, "quality_samples": 80, "quality_metric": "val_f1"}
     assert "it logs: val_accuracy" in run(measure=measure).metrics["quality"].reason
@@ -611,7 +607,7 @@ def test_two_ranks_measure_together(spec, tmp_path, loop):
 
 
 @pytest.mark.real
-def test_parameters_without_a_gradient_end_with_the_override_that_trains_them(spec, own_module, tmp_path, last_line):
+def test_unused_parameters_fail_with_the_override_that_helps(spec, own_module, tmp_path, last_line):
     extra = "    def setup(self, stage):\n        self.unused = torch.nn.Parameter(torch.ones(1))\n"
     unused = {"devices": 2, "model": own_module("return self.weight.sum()", extra)}
     first = run_ranks(spec(**unused), tmp_path)[0]
@@ -621,7 +617,7 @@ def test_parameters_without_a_gradient_end_with_the_override_that_trains_them(sp
     assert (mended.outcome, mended.reason) == (Outcome.measured, None)
 
 
-def test_a_last_batch_of_one_sample_before_batchnorm_ends_with_drop_last(run, tmp_path, last_line):
+def test_a_last_batch_of_one_sample_fails_with_drop_last_as_the_remedy(run, tmp_path, last_line):
     """33 rows in batches of 8."""
     (tmp_path / "own_norm.py").write_text(
         f"{PRELUDE}\n"
@@ -645,7 +641,7 @@ class OwnData(Data):
 
 
 @pytest.mark.real
-def test_data_that_divides_its_batch_among_ranks_is_measured_with_the_batch_of_all_of_them(spec, tmp_path, last_line):
+def test_data_that_divides_its_batch_among_ranks_needs_the_global_batch_size(spec, tmp_path, last_line):
     (tmp_path / "own_dividing.py").write_text(PRELUDE + DIVIDING)
     own = {"devices": 2, "model": {"_target_": "own_dividing.Module"}}
     first = run_ranks(spec(**own, data={"_target_": "own_dividing.OwnData"}), tmp_path)[0]
@@ -658,7 +654,7 @@ def test_data_that_divides_its_batch_among_ranks_is_measured_with_the_batch_of_a
 
 
 @pytest.mark.real
-def test_a_stall_in_one_rank_sets_the_pace_of_all(spec, tmp_path):
+def test_a_stall_in_one_rank_slows_down_all(spec, tmp_path):
     """Alone, rank 0 would take 2 ms a step."""
     model = {**TIMED, "stalled_rank": 1, "stall_seconds": 0.01}
     first = run_ranks(spec(devices=2, model=model), tmp_path)[0]
@@ -672,7 +668,7 @@ def test_the_first_step_says_whether_compile_caches_were_empty(run, monkeypatch,
 
 
 @pytest.mark.real
-def test_the_rank_that_fails_tells_why_and_its_peer_only_that_it_lost_touch(spec, own_module, tmp_path):
+def test_the_failing_rank_reports_the_cause_and_its_peer_a_collective_error(spec, own_module, tmp_path):
     body = "import os; assert os.environ['RANK'] == '0', 'rank 1 gives up'; return self.weight.sum()"
     first, second = run_ranks(spec(devices=2, model=own_module(body)), tmp_path)
     assert (second.error_kind, second.reason) == ("user_exception", "AssertionError: rank 1 gives up")
@@ -680,7 +676,7 @@ def test_the_rank_that_fails_tells_why_and_its_peer_only_that_it_lost_touch(spec
 
 
 @pytest.mark.real
-def test_a_rank_that_the_plan_does_not_know_is_an_error(spec, tmp_path):
+def test_a_world_size_that_contradicts_the_plan_is_an_error(spec, tmp_path):
     made = spec(devices=2)
     made.write()
     process = subprocess.run(

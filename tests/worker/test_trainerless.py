@@ -1,4 +1,4 @@
-"""How raw loops bring batches to the device, and what they make of a module's schedule."""
+"""What loops without a Trainer do for a module: devices, loaders, and batches on the device."""
 
 from __future__ import annotations
 
@@ -10,10 +10,49 @@ import torch
 from one_rank import DIGITS, MEASURE, MLP, TIMED
 from torch.utils.data import DataLoader, TensorDataset
 
-from accelsweep.errors import InputError
+from accelsweep.errors import InputError, MissingDevice, Unsupported
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.results import Outcome
-from accelsweep.worker.loops.trainerless import batch_mover, endless_batches, move_batch
+from accelsweep.worker.loops import make_loop
+from accelsweep.worker.loops.trainerless import batch_mover, endless_batches, move_batch, refuse_trainer_arguments
+
+
+@pytest.mark.parametrize(
+    ("trainer", "named"),
+    [
+        ({"strategy": "fsdp"}, "trainer.strategy=fsdp"),
+        ({"strategy": "ddp_find_unused_parameters_true"}, "trainer.strategy=ddp_find_unused_parameters_true"),
+        ({"use_distributed_sampler": False}, "trainer.use_distributed_sampler=False"),
+        ({"accumulate_grad_batches": 4}, "trainer.accumulate_grad_batches=4"),
+        ({"strategy": "auto", "deterministic": True, "benchmark": True}, "trainer.benchmark=True, trainer.determinis"),
+    ],
+)
+def test_trainer_arguments_without_effect_in_the_raw_loop_are_refused(spec, trainer, named) -> None:
+    """`strategy=fsdp` would otherwise be measured as DDP."""
+    with pytest.raises(Unsupported, match=f"^loop=raw has no {named}") as refused:
+        refuse_trainer_arguments(spec(trainer=trainer), "loop=raw")
+    assert "use loop=lightning, or leave it out" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        {},
+        {"strategy": "auto", "accumulate_grad_batches": 1, "deterministic": False, "benchmark": None},
+        {"strategy": "ddp", "use_distributed_sampler": True, "log_every_n_steps": 10},
+        {"strategy": None, "accumulate_grad_batches": None},
+    ],
+)
+def test_trainer_arguments_that_match_the_raw_loop_are_accepted(spec, trainer) -> None:
+    refuse_trainer_arguments(spec(trainer=trainer), "loop=raw")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("loop", ["raw", "lightning"])
+def test_a_gpu_that_torch_does_not_find_is_a_missing_device(spec, loop) -> None:
+    with pytest.raises(MissingDevice, match=r"accelerator=cuda: torch .* finds no CUDA device here: it was built"):
+        make_loop(spec(accelerator="cuda", loop=loop))
+
 
 CPU = torch.device("cpu")
 
@@ -46,14 +85,14 @@ class Telling(pl.LightningDataModule):
         return batch + 0.5
 
 
-def test_batches_go_through_the_hooks_that_somebody_overrides_in_lightnings_order():
+def test_overridden_transfer_hooks_are_called_in_lightnings_order():
     data = Telling()
     batch = batch_mover(Silent(), data, CPU, torch.bfloat16)(torch.tensor([1.0]))
     assert batch.item() == 4.5
     assert data.told == [("before", torch.bfloat16), ("transfer", "cpu"), ("after", torch.bfloat16)]
 
 
-def test_the_data_modules_hook_has_precedence_over_the_modules():
+def test_a_hook_of_the_data_module_takes_precedence():
     class Module(pl.LightningModule):
         def on_after_batch_transfer(self, batch, dataloader_idx):
             return batch - 1
@@ -66,7 +105,7 @@ def test_the_data_modules_hook_has_precedence_over_the_modules():
     assert batch_mover(Module(), Plain(), CPU, None)(torch.tensor(5)).item() == 4
 
 
-def test_without_hooks_floating_tensors_are_cast_and_others_are_not():
+def test_without_hooks_only_floating_point_tensors_are_cast():
     Pair = namedtuple("Pair", "images classes")
     batch = Pair(torch.ones(2, dtype=torch.float64), torch.ones(2, dtype=torch.int64))
     found = batch_mover(Silent(), Plain(), CPU, torch.float32)(batch)
@@ -116,13 +155,13 @@ def test_both_loops_step_a_schedule_after_every_optimiser_step(run, own_module, 
 
 
 @pytest.mark.parametrize("value", ["[optimizer], [schedule]", STEPWISE.replace('"step"', '"epoch"')])
-def test_a_schedule_by_epochs_is_lightnings_to_step(run, own_module, value):
+def test_the_raw_loop_refuses_a_schedule_by_epochs(run, own_module, value):
     result = run(loop="raw", model=own_module("return self.weight.sum()", SCHEDULED.replace("{value}", value)))
     assert result.outcome is Outcome.unsupported
     assert "use loop=lightning" in result.reason
 
 
-def test_a_loader_begins_again_and_says_where_it_ended():
+def test_an_exhausted_loader_restarts_and_reports_the_end_of_the_pass():
     ends = []
     batches = endless_batches(DataLoader(TensorDataset(torch.arange(6)), 2), ends.append, Heartbeat())
     assert [next(batches)[0].tolist() for _ in range(7)] == [[0, 1], [2, 3], [4, 5]] * 2 + [[0, 1]]

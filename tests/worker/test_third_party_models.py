@@ -1,4 +1,4 @@
-"""Modules that nobody here wrote: Lightning's demos, and networks of others with random weights. No download."""
+"""Third-party modules: Lightning's demos, and networks of other libraries with random weights. No download."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def random_set(name="RandomDataset", length=64):
 
 @BOTH_LOOPS
 @pytest.mark.parametrize("data", ["RandomDataset", "RandomIterableDataset", "RandomIterableDatasetWithLen"])
-def test_the_demo_model_trains_on_every_kind_of_set_with_its_own_optimiser(run, loop, data):
+def test_the_demo_model_trains_on_every_kind_of_dataset_with_its_own_optimiser(run, loop, data):
     result = run(loop=loop, model={"_target_": f"{BORING}.DemoModel"}, data=random_set(data), measure=QUICK)
     assert (result.outcome, result.reason) == (Outcome.measured, None)
     assert result.effective.optimizer == "Adam"
@@ -99,14 +99,14 @@ def test_boring_models_train_with_boring_data_and_with_their_own(run, name, data
     assert "it logs: nothing" in result.metrics["quality"].reason
 
 
-def test_what_a_bare_loop_cannot_do_for_boring_models_is_said(run):
+def test_the_raw_loop_refuses_boring_models_with_a_reason(run):
     for name, reason in (("BoringModel", "steps a schedule after"), ("ManualOptimBoringModel", "one optimiser")):
         result = run(loop="raw", batch_size=1, model={"_target_": f"{BORING}.{name}"}, data=MODULE_DATA, measure=QUICK)
         assert result.outcome is Outcome.unsupported
         assert reason in result.reason
 
 
-def test_boring_data_in_place_of_the_batches_that_were_asked_for_is_refused(run):
+def test_boring_data_that_ignores_batch_size_is_refused(run):
     data = {"_target_": f"{BORING}.BoringDataModule"}
     result = run(batch_size=32, model={"_target_": f"{BORING}.BoringModel"}, data=data, measure=QUICK)
     assert "the data's first batch holds 1 samples although batch_size=32" in result.reason
@@ -121,7 +121,7 @@ def wikitext(tmp_path):
 
 
 @BOTH_LOOPS
-def test_the_demo_transformer_trains_with_the_data_that_it_brings(run, loop, wikitext):
+def test_the_demo_transformer_trains_with_its_own_data(run, loop, wikitext):
     model = {"_target_": f"{DEMOS}.transformer.LightningTransformer", "vocab_size": 20}
     result = run(loop=loop, batch_size=1, model=model, data=MODULE_DATA, measure=QUICK)
     assert (result.outcome, result.reason) == (Outcome.measured, None)
@@ -193,9 +193,9 @@ def test_networks_of_torchvision_and_timm_train(run, loop, network):
     assert result.metrics["parameters"].value > 500_000
 
 
-@pytest.mark.long  # test_own_models.py trains on mappings; only here two ranks train somebody's network on them
+@pytest.mark.long  # test_user_models.py trains on mappings; only here two ranks train somebody's network on them
 @TRANSFORMERS
-def test_transformers_train_through_the_supervisor_in_both_loops_and_on_two_ranks(tmp_path):
+def test_transformers_train_through_the_executor_in_both_loops_and_on_two_ranks(tmp_path):
     """A BERT classifier and a GPT-2 with random weights, on mappings that hold strings too."""
     home = tmp_path / "home"
     settings = [

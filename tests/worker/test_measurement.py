@@ -1,4 +1,4 @@
-"""What all ranks' readings of their machines say together."""
+"""Doubts from the CPU readings of all ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def codes(cpu, local_size):
     return [doubt.code for doubt in cpu_doubts(cpu, local_size) if doubt is not None]
 
 
-def test_the_processor_time_of_other_nodes_does_not_fill_the_cores_of_this_one():
+def test_cpu_time_of_other_nodes_does_not_count_as_load_of_this_one():
     """Two ranks a node: on each, our two cores and a foreign one of four are busy."""
     assert codes([reading()] * 4, local_size=2) == []
     assert codes([reading(busy=40.0)] * 4, local_size=2) == ["busy_cpu"]
@@ -37,5 +37,5 @@ def test_the_processor_time_of_other_nodes_does_not_fill_the_cores_of_this_one()
         ({"clock_gap": 40.0}, "clock_gap"),
     ],
 )
-def test_a_node_that_waits_for_its_disk_is_doubted_whichever_it_is(counter, code):
+def test_swap_page_faults_and_clock_gaps_of_any_node_are_doubted(counter, code):
     assert codes([reading(), reading(), reading(), reading(**counter)], local_size=2) == [code]

@@ -1,4 +1,4 @@
-"""The largest batch on a device with a budget of bytes, against the arithmetic of that budget."""
+"""The largest batch on a device with a memory budget, against the arithmetic."""
 
 from __future__ import annotations
 

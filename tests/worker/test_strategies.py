@@ -1,11 +1,11 @@
-"""`trainer.strategy=fsdp`: several ranks that share a module out, on a CPU's processes."""
+"""`trainer.strategy=fsdp` on a CPU's processes, and ranks that train side by side without exchanging gradients."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from one_rank import DIGITS, MLP, run_ranks
+from one_rank import DIGITS, MEASURE, MLP, run_ranks
 
 from accelsweep.results import Outcome
 
@@ -26,7 +26,7 @@ BY_CLASS = {
 
 
 @pytest.mark.real
-def test_two_ranks_keep_half_of_a_module_each_and_validate_what_they_trained(spec, tmp_path) -> None:
+def test_two_ranks_shard_a_module_and_validate_it(spec, tmp_path) -> None:
     """The strategy is given by its class: the ranks must have found each other before Lightning looks at it."""
     made = spec(
         devices=2,
@@ -46,7 +46,7 @@ def test_two_ranks_keep_half_of_a_module_each_and_validate_what_they_trained(spe
     assert first.breakdown.verdict.startswith(("compute-bound or communication-bound", "overhead-bound"))
 
 
-def test_one_rank_by_the_name_keeps_the_whole_module(run) -> None:
+def test_fsdp_on_one_rank_keeps_all_parameters(run) -> None:
     result = run(model=MLP, data=DIGITS, trainer={"strategy": "fsdp"}, measure={**TRAINED, "probe_steps": None})
     assert result.outcome is Outcome.measured, result.traceback
     assert result.effective.strategy == "fsdp"
@@ -88,3 +88,20 @@ def test_sharding_changes_neither_the_loss_nor_the_quality(spec, tmp_path, chang
         found.append([first.metrics[name].value for name in ("final_train_loss", "quality")])
     tolerance = 1e-3 if "precision" in changes else 1e-6
     assert found[1] == pytest.approx(found[0], rel=tolerance)
+
+
+OPPOSED = "import os; return self.weight.sum() * (1 if os.environ['RANK'] == '0' else -10)"
+"""What rank 0 makes smaller, rank 1 makes larger, and ten times as strongly."""
+
+
+@pytest.mark.real
+def test_side_by_side_ranks_exchange_no_gradients_but_share_a_window(spec, own_module, tmp_path) -> None:
+    """Under DDP the mean of both gradients would make rank 0's loss grow from 1."""
+    measure = {**MEASURE, "probe_steps": 4}
+    made = spec(devices=2, model=own_module(OPPOSED), trainer={"strategy": "side_by_side"}, measure=measure)
+    first, second = run_ranks(made, tmp_path)
+    assert (first.outcome, second.outcome) == (Outcome.measured, Outcome.measured), first.traceback
+    assert (first.effective.strategy, first.effective.world_size) == ("side_by_side", 2)
+    assert first.metrics["window_samples"].value == 2 * 8 * first.metrics["window_steps"].value
+    assert first.metrics["final_train_loss"].value < 1.0
+    assert first.metrics["communication_share"].value is not None, "told apart, although it is nothing"

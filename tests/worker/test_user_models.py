@@ -1,4 +1,4 @@
-"""Whatever a module or data of a user's own lacks or does: it works, or a sentence says what to change."""
+"""What user code may lack or do: it works, or the reason says what to change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUICK = {
 
 @BOTH_LOOPS
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
-def test_own_code(case, loop, run, tmp_path):
+def test_user_code_works_or_fails_with_a_remedy(case, loop, run, tmp_path):
     name = f"own_code_{next(NUMBERS)}"
     given = "Own" if "class Own(" in case.code else "Module"
     data = "OwnData" if "class OwnData(" in case.code else "Data"
@@ -51,14 +51,14 @@ def test_own_code(case, loop, run, tmp_path):
         assert case.quality in (quality.reason or "no reason")
 
 
-def test_the_document_holds_these_cases():
+def test_the_documentation_lists_these_cases():
     """Where this fails: python tests/fakes/own_models.py."""
     _, _, rest = DOCUMENT.read_text().partition(BEGIN)
     assert rest.partition(END)[0].strip() == table().strip()
 
 
 @BOTH_LOOPS
-def test_numbers_wider_than_the_precision_says_are_never_recorded_as_that_precision(run, loop, tmp_path):
+def test_parameters_of_another_dtype_are_never_recorded_as_the_configs_precision(run, loop, tmp_path):
     """torch.set_default_dtype in the user's code. The raw loop casts module and inputs, so its record is true."""
     (tmp_path / "own_wide.py").write_text(f"import torch\ntorch.set_default_dtype(torch.float64)\n{PRELUDE}")
     try:
@@ -83,7 +83,7 @@ class Rows(TensorDataset):
 """
 
 
-def test_the_command_that_answers_a_plain_network_plans_what_then_trains(run, tmp_path):
+def test_the_command_suggested_for_a_plain_network_trains_it(run, tmp_path):
     from accelsweep.planning.plan import make_plan
 
     (tmp_path / "own_rows.py").write_text(ROWS)

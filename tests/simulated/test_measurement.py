@@ -1,4 +1,4 @@
-"""The measuring code on a device that works behind the host's back, against what the device was told to do."""
+"""Measurements on an asynchronous device, against what the device was programmed to do."""
 
 from __future__ import annotations
 

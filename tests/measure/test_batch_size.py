@@ -1,4 +1,4 @@
-"""Counting what was really processed."""
+"""The number of samples that a batch may hold, by its structure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def boxes(*counts):
         (object(), set()),
     ],
 )
-def test_a_batch_holds_what_all_its_columns_share_or_is_a_list_of_samples_that_are_alike(batch, counts):
+def test_a_batch_holds_what_its_columns_share_or_is_a_list_of_similar_samples(batch, counts):
     assert set(possible_sizes(batch)) == counts
 
 
@@ -46,7 +46,7 @@ def test_one_part_is_a_sample_only_where_a_loader_makes_batches_of_one():
     assert set(possible_sizes(images(1), lone=True)) == {3, 1}
 
 
-def test_every_place_with_a_length_is_told_from_the_outside_in():
+def test_all_lengths_are_listed_outermost_first():
     batch = (tuple(images(2)), {"targets": torch.zeros(7, 6)})
     assert list(lengths(batch)) == [((), 2), ((0,), 2), ((0, 0), 3), ((0, 1), 3), ((1, "targets"), 7)]
     assert length_at(batch, (1, "targets")) == 7

@@ -1,4 +1,4 @@
-"""What a job tells of its node."""
+"""The check of a compute node from within a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def told(folder: Path, *arguments: str) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.heavy
-def test_a_job_tells_of_python_torch_and_folders_and_misses_a_gpu_that_it_should_hold(tmp_path: Path) -> None:
+def test_a_node_check_covers_python_torch_folders_and_a_missing_gpu(tmp_path: Path) -> None:
     found = told(tmp_path, "--gpu")
     assert list(found) == ["Python", "torch", "TMPDIR", "working directory", "HOME"]
     assert found["Python"]["ok"]
@@ -35,7 +35,7 @@ def test_a_job_tells_of_python_torch_and_folders_and_misses_a_gpu_that_it_should
     assert found["torch"]["ok"] is torch.accelerator.is_available()
 
 
-def test_the_cores_that_a_job_tells_of_are_those_that_its_container_grants(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_check_reports_the_cores_granted_by_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.setattr("accelsweep.devices.linux.cpu_quota", lambda: 1.5)
     (found,) = (check["found"] for check in findings() if check["what"].startswith("torch on "))
