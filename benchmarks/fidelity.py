@@ -100,9 +100,9 @@ def probe_cost(rounds: int = 30, steps: int = 5000) -> list[float]:
 
     from accelsweep.devices.cpu import CpuDevice
     from accelsweep.heartbeat import StepCount
-    from accelsweep.measure.window import Alone, Window, WindowRules
-    from accelsweep.worker.loops.loop import loss_in
-    from accelsweep.worker.loops.sample_count import SampleCount
+    from accelsweep.measure.window import SingleProcess, Window, WindowRules
+    from accelsweep.worker.loops.loop import extract_loss
+    from accelsweep.worker.loops.sample_count import SampleCounter
 
     batch, output = (torch.zeros(32, 1, 8, 8), torch.zeros(32, dtype=torch.long)), {"loss": torch.zeros(())}
     rules = WindowRules(warmup_steps=2, min_steps=10 * steps, min_seconds=0.0, max_steps=10 * steps)
@@ -110,12 +110,12 @@ def probe_cost(rounds: int = 30, steps: int = 5000) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(rounds):
             progress = StepCount(Path(folder) / "progress")
-            window = Window(rules, device=CpuDevice(), group=Alone(), progress=progress)
-            count = SampleCount(32)
+            window = Window(rules, device=CpuDevice(), group=SingleProcess(), progress=progress)
+            counter = SampleCounter(32)
             window.begin()
             begin = time.perf_counter()
             for _step in range(steps):
-                window.step_done(count.of(batch, None, None), loss_in(output).detach())
+                window.step_done(counter.count(batch, None, None), extract_loss(output).detach())
             costs.append((time.perf_counter() - begin) / steps * 1e6)
     return costs
 

@@ -17,7 +17,7 @@ def test_nothing_is_suggested_when_nothing_is_close():
 
 
 @pytest.mark.parametrize("name", ["sweeps", "sweeps/tiny", "a b/it's"])
-def test_a_file_in_the_place_of_a_folder_is_named_with_a_command_that_moves_it_away(tmp_path, name):
+def test_a_file_in_place_of_a_folder_is_named_with_a_command_that_moves_it_away(tmp_path, name):
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.touch()

@@ -1,14 +1,17 @@
-"""Files are replaced atomically, set aside instead of overwritten, and readable by whom the umask allows."""
+"""Files are replaced atomically, set aside instead of overwritten, and respect the umask; log tails mask secrets."""
+
+from __future__ import annotations
 
 import hashlib
 import os
 import shutil
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from accelsweep.files import exclusive_lock, open_temporary, set_aside, sha256_file, write_bytes_atomically
+from accelsweep.files import exclusive_lock, open_temporary, set_aside, sha256_file, tail_lines, write_bytes_atomically
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_temporary_file(tmp_path, monkeypatch):
@@ -75,3 +78,32 @@ def test_an_exclusive_lock_is_per_purpose_and_path_and_released_at_the_end(tmp_p
         pass
     with exclusive_lock("versions", tmp_path):
         assert len(list((tmp_path / "leases").iterdir())) == 2
+
+
+def test_tail_lines_returns_the_last_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("one\ntwo\n\nthree\n")
+    assert tail_lines(log) == ["one", "two", "", "three"]
+    assert tail_lines(log, 2) == ["", "three"]
+
+
+def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * 10**6 + b"\nlast\n")
+    assert tail_lines(log, max_bytes=8) == ["xx", "last"]
+
+
+def test_an_open_file_is_read_regardless_of_its_position(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"one\ntwo\n")
+    with (tmp_path / "log").open("rb") as file:
+        file.read()
+        assert tail_lines(file) == ["one", "two"]
+
+
+def test_invalid_bytes_and_secrets_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"\xff\xfe to mysql://me:hush@host\n")
+    assert tail_lines(tmp_path / "log") == ["\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} to mysql://***@host"]
+
+
+def test_an_unreadable_log_has_no_lines(tmp_path: Path) -> None:
+    assert tail_lines(tmp_path / "none") == tail_lines(tmp_path) == []

@@ -39,7 +39,7 @@ def test_a_machine_without_git_has_a_reason_instead(tmp_path: Path, monkeypatch:
     assert git_state(tmp_path) == {"commit": None, "dirty": None, "reason": "git is not installed"}
 
 
-def test_a_hook_of_another_repository_does_not_change_whose_commit_is_recorded(tmp_path: Path, monkeypatch) -> None:
+def test_a_git_hook_does_not_change_the_recorded_commit(tmp_path: Path, monkeypatch) -> None:
     for name in ("ours", "theirs"):
         folder = tmp_path / name
         folder.mkdir()

@@ -138,7 +138,7 @@ def by_a_later_version(path, version="99.0", **changes):
     ("changes", "unknown"),
     [({"weather": "fine"}, "its 'weather'"), ({"numbers": ["one"]}, "its 'numbers.0'")],
 )
-def test_an_intact_document_of_a_later_version_is_refused_by_that_version_and_not_damaged(tmp_path, changes, unknown):
+def test_an_intact_document_of_a_later_version_is_refused_and_not_set_aside(tmp_path, changes, unknown):
     path = by_a_later_version(written(tmp_path), **changes)
     before = path.read_bytes()
     with pytest.raises(NewerFile, match=r"install accelsweep 99\.0") as caught:
@@ -148,7 +148,7 @@ def test_an_intact_document_of_a_later_version_is_refused_by_that_version_and_no
     assert path.read_bytes() == before
 
 
-def test_a_later_format_is_refused_by_its_version(tmp_path):
+def test_a_later_format_is_refused_with_its_version(tmp_path):
     class Older(Note):
         format: ClassVar[int] = 0
 
@@ -156,7 +156,7 @@ def test_a_later_format_is_refused_by_its_version(tmp_path):
         Older.read(by_a_later_version(written(tmp_path)))
 
 
-def test_an_unknown_key_without_a_later_version_is_ascribed_to_another_version(tmp_path):
+def test_an_unknown_key_is_attributed_to_another_version(tmp_path):
     with pytest.raises(NewerFile, match="another version of accelsweep wrote it"):
         Note.read(by_a_later_version(written(tmp_path), __version__, weather="fine"))
 

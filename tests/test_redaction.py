@@ -107,7 +107,7 @@ def test_secret_variables_of_a_run_are_masked_in_its_config_axes_and_overrides()
         ("no address", None),
     ],
 )
-def test_the_credentials_of_a_url_end_at_its_last_at_sign(url, credentials):
+def test_credentials_of_a_url_end_at_its_last_at_sign(url, credentials):
     assert credentials_of(url) == credentials
 
 
@@ -124,5 +124,5 @@ def test_a_name_with_a_secret_word_is_secret(name):
     "name",
     ["TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS", "TORCH_KEYED_CACHE", "HF_HOME", "PWD", "MONKEY_BARS", "NCCL_DEBUG"],
 )
-def test_a_word_that_only_starts_like_a_secret_one_is_not(name):
+def test_a_word_that_merely_starts_like_a_secret_one_is_not(name):
     assert not is_secret_name(name)

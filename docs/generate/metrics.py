@@ -21,7 +21,7 @@ the task. Only `task=inference` with `measure.scenario=server` is called `servin
 
 def page() -> str:
     """Return the page, in Markdown."""
-    rows = [[code(name), cell(meaning.unit), cell(meaning.tells)] for name, meaning in metrics().items()]
+    rows = [[code(name), cell(meaning.unit), cell(meaning.description)] for name, meaning in metrics().items()]
     rates = [[code(task), ", ".join(map(code, rates))] for task, rates in rates_by_task().items()]
     tasks = f"\n## Rates\n\n{RATES}\n\n"
     return HEAD + table(["metric", "unit", "meaning"], rows) + tasks + table(["work", "rates"], rates)

@@ -1,7 +1,7 @@
-"""Every metric that a record may hold: its unit and its meaning. The documentation's table is made from `metrics()`.
+"""All metrics that a record may hold, with unit and description. The documentation's table is generated from them.
 
-A record's own `unit`, `scope` and `provenance` say how one number came about. `logged.NAME` is not listed: these are
-the values that the user's module logs.
+The `unit`, `scope` and `provenance` in a record say how a number was obtained. Values logged by the user's module
+(`logged.NAME`) are not listed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from accelsweep.plain_json import NO_OTHER_FIELDS
 
 @dataclass(frozen=True, slots=True)  # there are very many
 class Metric:
-    """One measured number with its unit, or the reason why there is none. Never 0 for "unknown".
+    """A measured number with its unit, or the reason why it is unknown. Never 0 for "unknown".
 
-    `scope` names the part that the number covers (`GPU board`, `CPU package`, `process group`), `provenance` its source
+    `scope` names what the number covers (`GPU board`, `CPU package`, `process group`), and `provenance` its source
     (`counter`, `integrated`, `modelled`, `clock`, `device events`).
     """
 
@@ -32,117 +32,109 @@ class Metric:
     provenance: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a metric with neither a value nor a reason, or with both."""
+        """Require either a value or a reason."""
         if (self.value is None) == (self.reason is None):
             raise ValueError("a metric has either a value or the reason why it has none")
 
 
-class Meaning(NamedTuple):
-    """A metric's unit, and one sentence about it. The unit `per config` is the name in `measure.quality_metric`.
+class MetricInfo(NamedTuple):
+    """A metric's unit and a one-sentence description. The unit `per config` stands for `measure.quality_metric`.
 
-    With a `title` the report lists it among the readings of a setting, and says why if no setting has it.
+    A metric with a `title` is listed in the report's table of readings of each setting.
     """
 
     unit: str
-    tells: str
+    description: str
     title: str | None = None
 
 
 _PER_CONFIG = "per config"
 
-_CORE: dict[str, Meaning] = {
+_CORE: dict[str, MetricInfo] = {
     # the timed window
-    "samples_per_second": Meaning("1/s", "The rate: samples of all ranks over the seconds of the slowest rank."),
-    "step_seconds": Meaning("s", "Mean time of a step in the window, on the slowest rank."),
-    "step_seconds_p50": Meaning("s", "Median time of a step in the window, on rank 0."),
-    "step_seconds_p99": Meaning("s", "99th percentile of the steps' times; withheld below 1000 steps."),
-    "samples_per_second_without_stalls": Meaning(
-        "1/s", "The rate that the window has without its stalls; absent where it has none."
-    ),
-    "stall_seconds": Meaning(
-        "s", "Time that steps far longer than the others took beyond a usual step, on the worst rank; 0 without any."
-    ),
-    "window_seconds": Meaning("s", "Length of the window, on the slowest rank."),
-    "window_steps": Meaning("steps", "Steps of the window, on one rank."),
-    "window_samples": Meaning("samples", "Samples of the window, on all ranks."),
-    "rank_skew_seconds": Meaning("s", "Seconds of the slowest rank less those of the fastest; absent on one rank."),
-    "epoch_ends_in_window": Meaning("epochs", "Passes over the data that ended inside the window."),
-    "epoch_samples": Meaning("samples", "Samples that one pass over the training data gives, on all ranks."),
-    "foreign_cpu_cores": Meaning("cores", "CPU cores that other processes kept busy during the window."),
+    "samples_per_second": MetricInfo("1/s", "The rate: samples of all ranks over the seconds of the slowest rank."),
+    "step_seconds": MetricInfo("s", "Mean step time in the window, on the slowest rank."),
+    "step_seconds_p50": MetricInfo("s", "Median step time in the window, on rank 0."),
+    "step_seconds_p99": MetricInfo("s", "99th percentile of the step times; withheld below 1000 steps."),
+    "samples_per_second_without_stalls": MetricInfo("1/s", "The rate without stalls; absent if there were none."),
+    "stall_seconds": MetricInfo("s", "Time that stalled steps took beyond the usual, on the worst rank; 0 if none."),
+    "window_seconds": MetricInfo("s", "Length of the window, on the slowest rank."),
+    "window_steps": MetricInfo("steps", "Steps in the window, on one rank."),
+    "window_samples": MetricInfo("samples", "Samples in the window, on all ranks."),
+    "rank_skew_seconds": MetricInfo("s", "Time by which the slowest rank exceeds the fastest; absent on one rank."),
+    "epoch_ends_in_window": MetricInfo("epochs", "Passes over the data that ended inside the window."),
+    "epoch_samples": MetricInfo("samples", "Samples in one pass over the training data, on all ranks."),
+    "foreign_cpu_cores": MetricInfo("cores", "CPU cores kept busy by other processes during the window."),
     # cold costs
-    "load_seconds": Meaning("s", "Time to build module, data and device; imports are excluded."),
-    "first_step_seconds": Meaning("s", "Time of the first step, compilation included; it is not in the rate."),
+    "load_seconds": MetricInfo("s", "Time to build module, data and device, without imports."),
+    "first_step_seconds": MetricInfo("s", "Time of the first step, compilation included; not part of the rate."),
     # training
-    "final_train_loss": Meaning("loss", "Training loss of the window's last step, on rank 0."),
-    "learning_rate": Meaning("1", "Learning rate in force at the end of the window, first parameter group."),
-    "loss_scale": Meaning("1", "Loss scale after the window, in 16-mixed only."),
-    "skipped_steps": Meaning("steps", "Optimiser steps that the loss scale skipped, in 16-mixed only."),
+    "final_train_loss": MetricInfo("loss", "Training loss of the window's last step, on rank 0."),
+    "learning_rate": MetricInfo("1", "Learning rate of the first parameter group at the end of the window."),
+    "loss_scale": MetricInfo("1", "Loss scale after the window, in 16-mixed only."),
+    "skipped_steps": MetricInfo("steps", "Optimiser steps skipped by the loss scaler, in 16-mixed only."),
     # quality and time to accuracy
-    "quality": Meaning(_PER_CONFIG, "`measure.quality_metric` on the validation set, after a fixed number of samples."),
-    "quality_seconds": Meaning("s", "Time of the quality phase, or of all validations of a time to accuracy."),
-    "best_quality": Meaning(_PER_CONFIG, "Best value of all validations on the way to the target."),
-    "time_to_target_seconds": Meaning("s", "Training time until the target was reached; validation is excluded."),
-    "time_to_target_wall_seconds": Meaning("s", "The same time with the validations in it."),
-    "results_per_hour": Meaning("results/h", "3600 over `time_to_target_seconds`."),
-    "samples_to_target": Meaning("samples", "Training samples until the target was reached, on all ranks."),
-    "validations": Meaning("validations", "Validations on the way to the target."),
+    "quality": MetricInfo(_PER_CONFIG, "`measure.quality_metric` in validation, after a fixed number of samples."),
+    "quality_seconds": MetricInfo("s", "Time of the quality phase, or of all validations in a time to accuracy."),
+    "best_quality": MetricInfo(_PER_CONFIG, "Best value of all validations on the way to the target."),
+    "time_to_target_seconds": MetricInfo("s", "Training time until the target was reached, without validation."),
+    "time_to_target_wall_seconds": MetricInfo("s", "Time until the target was reached, validation included."),
+    "results_per_hour": MetricInfo("results/h", "3600 over `time_to_target_seconds`."),
+    "samples_to_target": MetricInfo("samples", "Training samples until the target was reached, on all ranks."),
+    "validations": MetricInfo("validations", "Validations on the way to the target."),
     # inference
-    "query_seconds_p50": Meaning("s", "Median time of a query, from 20 queries on.", "Median latency"),
-    "query_seconds_p90": Meaning("s", "90th percentile of the queries' times; from 100 queries on.", "p90 latency"),
-    "query_seconds_p99": Meaning("s", "99th percentile of the queries' times; from 1000 queries on.", "p99 latency"),
+    "query_seconds_p50": MetricInfo("s", "Median latency of a query, from 20 queries on.", "Median latency"),
+    "query_seconds_p90": MetricInfo("s", "90th percentile of the latencies, from 100 queries on.", "p90 latency"),
+    "query_seconds_p99": MetricInfo("s", "99th percentile of the latencies, from 1000 queries on.", "p99 latency"),
     # the memory frontier
-    "largest_batch": Meaning("samples", "Largest batch of a rank whose training fits into the memory, by tries."),
-    "too_large_batch": Meaning("samples", "Smallest batch tried that does not fit; absent where none was too large."),
-    "bytes_per_sample": Meaning(
-        "B", "What each further sample of a batch takes, from a line through the tries' peaks."
+    "largest_batch": MetricInfo("samples", "Largest batch per rank whose training fits into memory, found by trial."),
+    "too_large_batch": MetricInfo("samples", "Smallest batch tried that does not fit; absent if all did."),
+    "bytes_per_sample": MetricInfo("B", "Memory per additional sample, from a line through the peaks of the trials."),
+    "fixed_bytes": MetricInfo("B", "Memory of an empty batch: parameters, gradients and optimiser state."),
+    "memory_limit_bytes": MetricInfo(
+        "B", "Memory a rank may use, without `measure.headroom`; its scope names the limit."
     ),
-    "fixed_bytes": Meaning("B", "What a batch of none would take: parameters, gradients, the optimiser's state."),
-    "memory_limit_bytes": Meaning(
-        "B", "What a rank could take, `measure.headroom` left free; its scope names the limit."
-    ),
-    "peak_rank_bytes": Meaning("B", "Peak of the fullest rank with the largest batch that fits."),
+    "peak_rank_bytes": MetricInfo("B", "Peak of the fullest rank with the largest batch that fits."),
     # memory and energy
-    "peak_memory_reserved_bytes": Meaning("B", "Peak of the memory that torch reserved on the fullest device."),
-    "peak_memory_allocated_bytes": Meaning("B", "Peak of torch's allocator on the fullest device."),
-    "device_memory_used_bytes": Meaning("B", "Memory in use on the fullest device, other processes included."),
-    "rank_parameter_bytes": Meaning(
-        "B", "Parameters that the fullest rank keeps between steps; under FSDP its shard of them."
-    ),
-    "host_pss_bytes": Meaning("B", "Proportional set size of all ranks when the window closed; no peak."),
-    "energy_joules": Meaning("J", "Energy of the window by a counter; its scope says of which parts."),
-    "host_energy_joules": Meaning("J", "Energy of the CPU packages during a GPU's window, by RAPL."),
+    "peak_memory_reserved_bytes": MetricInfo("B", "Peak of the memory reserved by torch on the fullest device."),
+    "peak_memory_allocated_bytes": MetricInfo("B", "Peak of the memory allocated by torch on the fullest device."),
+    "device_memory_used_bytes": MetricInfo("B", "Memory in use on the fullest device, other processes included."),
+    "rank_parameter_bytes": MetricInfo("B", "Parameters on the fullest rank between steps; under FSDP its shard."),
+    "host_pss_bytes": MetricInfo("B", "Proportional set size of all ranks when the window closed; not a peak."),
+    "energy_joules": MetricInfo("J", "Energy of the window by a counter; its scope says of which parts."),
+    "host_energy_joules": MetricInfo("J", "Energy of the CPU packages during a GPU's window, by RAPL."),
     # operations
-    "parameters": Meaning("parameters", "Parameters of the model, counted."),
-    "model_flops_per_sample": Meaning("FLOP", "Operations of one sample's training step, or answer; counted."),
-    "model_flops_per_second": Meaning("FLOP/s", "Those operations times the rate."),
-    "matmul_ceiling_flops_per_second": Meaning(
-        "FLOP/s", "Fastest matrix product measured on this device, in this format."
+    "parameters": MetricInfo("parameters", "Trainable parameters of the model."),
+    "model_flops_per_sample": MetricInfo("FLOP", "Operations per sample of a training step or an answer, counted."),
+    "model_flops_per_second": MetricInfo("FLOP/s", "`model_flops_per_sample` times the rate."),
+    "matmul_ceiling_flops_per_second": MetricInfo(
+        "FLOP/s", "Fastest matrix product measured on this device, in this number format."
     ),
-    "mfu": Meaning("1", "`model_flops_per_second` over the measured ceiling of all devices."),
-    "mfu_of_datasheet": Meaning("1", "`model_flops_per_second` over the datasheet's dense peak of all devices."),
-    "matmul_time_share": Meaning(
-        "1", "Share of a step's time in matrix products, convolutions and recurrent layers; from a profiled pass."
+    "mfu": MetricInfo("1", "`model_flops_per_second` over the measured ceiling of all devices."),
+    "mfu_of_datasheet": MetricInfo("1", "`model_flops_per_second` over the datasheet's dense peak of all devices."),
+    "matmul_time_share": MetricInfo(
+        "1", "Share of a step in matrix products, convolutions and recurrent layers, from a profiled pass."
     ),
     # the probe pass
-    "data_wait_share": Meaning("1", "Share of a step that waits for data."),
-    "host_to_device_share": Meaning("1", "Share of a step that copies the batch to the device."),
-    "forward_share": Meaning("1", "Share of a step in the forward pass."),
-    "backward_share": Meaning("1", "Share of a step in the backward pass."),
-    "optimizer_share": Meaning("1", "Share of a step in the optimiser."),
-    "communication_share": Meaning("1", "Share of a step that the exchange of gradients makes longer."),
-    "overhead_share": Meaning("1", "Share of a step in the loop itself, between the other parts."),
-    "device_behind_share": Meaning("1", "Share of steps at whose end the device was still behind the host."),
+    "data_wait_share": MetricInfo("1", "Share of a step spent waiting for data."),
+    "host_to_device_share": MetricInfo("1", "Share of a step spent copying the batch to the device."),
+    "forward_share": MetricInfo("1", "Share of a step in the forward pass."),
+    "backward_share": MetricInfo("1", "Share of a step in the backward pass."),
+    "optimizer_share": MetricInfo("1", "Share of a step in the optimiser."),
+    "communication_share": MetricInfo("1", "Share of a step added by the exchange of gradients."),
+    "overhead_share": MetricInfo("1", "Share of a step in the loop itself, between the other parts."),
+    "device_behind_share": MetricInfo("1", "Share of steps at whose end the device was still behind the host."),
 }
-"""Name -> meaning, in the order of the documentation's table; those of features follow."""
+"""In the order of the documentation's table, followed by the metrics of features."""
 
 
 @cache
-def metrics() -> Mapping[str, Meaning]:
-    """Return all metrics by name: the core's, then those of features, which may also describe one of the core's."""
-    found = dict(_CORE)
+def metrics() -> Mapping[str, MetricInfo]:
+    """Return all metrics by name. A feature may also replace the description of a core metric."""
+    merged = dict(_CORE)
     for described in registry.loaded("metrics"):
-        found |= described
-    return found
+        merged |= described
+    return merged
 
 
 def rate_unit(rate: str) -> str:
@@ -151,13 +143,13 @@ def rate_unit(rate: str) -> str:
 
 
 NOT_REACHED = "the run ended before this was measured"
-"""The reason of a metric that belongs to a later phase of a run, until that phase is over."""
+"""The reason of a metric of a later phase, until that phase is over."""
 
 
 def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, Metric]:
-    """Return the metrics with these names, each without a value for the reason `NOT_REACHED`.
+    """Return these metrics without values, for the reason `NOT_REACHED`.
 
-    `quality` is the unit of those whose unit the config decides.
+    `quality` is the unit of those whose unit is per config.
     """
     units = {name: (_CORE.get(name) or metrics()[name]).unit for name in names}
     return {
@@ -167,7 +159,7 @@ def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, M
 
 
 UNTIMED = frozenset({"quality", "samples_to_target"})
-"""Metrics that other work on the machine cannot change: the seed decides them, and no clock."""
+"""Metrics that depend on the seed and not on time, so that other load on the machine cannot change them."""
 
 MEMORY_METRICS = (
     "peak_memory_reserved_bytes",
@@ -178,4 +170,4 @@ MEMORY_METRICS = (
 """Memory metrics in order of preference. A setting uses its first; a comparison the first that all settings have."""
 
 MLPERF_LOG_MARK = ":::MLLOG "
-"""The beginning of each line of a log that MLPerf's own code wrote; the rest is JSON."""
+"""The prefix of a line of JSON in a log written by MLPerf's code."""

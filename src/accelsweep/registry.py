@@ -192,7 +192,7 @@ class Feature:
 
     `name` is the name of its folder. `requires` names the features that it imports.
     `answers` are the models of what its commands print with `--json`, for the reference.
-    `metrics` is a mapping of the names of metrics to `metrics.Meaning`.
+    `metrics` is a mapping of the names of metrics to `metrics.MetricInfo`.
     `setting_doubts` is a function of a setting's runs (`analysis.run_results.SettingRuns`) that yields doubts.
     `generated_data` are dotted names of data modules without `prepare_data`, for whose sake torch is not imported.
     `plan_part` is a subclass of `records.plan.PlanPart`, and `plan_blocks` a function (`DesignInput`, that part,

@@ -252,12 +252,12 @@ A loss of NaN is not among them: it is another answer to the same question.
 
 @dataclass(frozen=True)
 class RankResult:
-    """The result of a run on one rank.
+    """The result of one rank of a run.
 
-    `metrics` and `effective` of rank 0 are the run's: values of all ranks (rate, skew, memory) are gathered first.
-    Other ranks report their own. As in a record, every outcome but `measured` has a `reason`. `traceback` shows the
-    user's code without the harness's frames. `rate_stands` says that the window's metrics hold although something
-    failed later; `place` is where in the user's code that was. `extra` is the result of a task that does not measure.
+    `metrics` and `effective` of rank 0 are the run's: values of all ranks (rate, skew, memory) were gathered before.
+    `reason` is None if and only if `outcome` is `measured`. `traceback` shows the user's code, without our own frames
+    if there are others. `window_is_valid` says that the window's results hold although something failed later, at
+    `user_location` in the user's code. `extra` is the result of what ran in place of a measurement.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -267,8 +267,8 @@ class RankResult:
     reason: str | None
     error_kind: ErrorKind
     traceback: str | None = None
-    rate_stands: bool = False
-    place: str | None = None
+    window_is_valid: bool = False
+    user_location: str | None = None
     effective: Effective | None = None
     metrics: dict[str, Metric] = field(default_factory=dict)
     environment: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""The surroundings of a run as its record holds them, read by attribute.
+"""Typed views of a run's environment as its record holds it: machine, devices, checkout and kind of hardware.
 
-A record keeps the plain data that was read on its machine, and is written back as it was. So these are views of it.
-A value that is missing, or null, is the one that stands for "not known". Keys that no view names are passed over.
+A record keeps what was read on its machine as plain data, and is written back unchanged. In these views a missing or
+null value has the default that means "unknown", and unexpected keys are ignored.
 """
 
 from __future__ import annotations
@@ -12,35 +12,33 @@ from typing import Any, NamedTuple
 
 from accelsweep.plain_json import canonical_json
 
-_NONE_TOLD: Mapping[str, Any] = {}
+_EMPTY: Mapping[str, Any] = {}
 
 
 class DeviceState(NamedTuple):
-    """A device at one moment, in the words of `devices.device_kind.STATE_KEYS`.
+    """A device at one moment, with the keys of `devices.device_kind.STATE_KEYS`.
 
-    `throttles` are the driver's words for what slowed the device down then. `held_back` has for each such reason the
-    seconds that it lasted so far, and the counter's own clock in seconds. `foreign_processes` are the ids of processes
-    of others.
+    `throttles` are the driver's reasons for throttling at that moment. `held_back` has, for each reason, the seconds
+    it has lasted so far and the counter's own clock in seconds. `foreign_processes` are process ids.
     """
 
     name: str | None = None
     celsius: float | None = None
     throttles: Sequence[str] = ()
-    held_back: Mapping[str, Sequence[float] | None] = _NONE_TOLD
+    held_back: Mapping[str, Sequence[float] | None] = _EMPTY
     foreign_processes: Sequence[int] = ()
 
     @classmethod
-    def of(cls, written: Mapping[str, Any]) -> DeviceState:
+    def of(cls, state: Mapping[str, Any]) -> DeviceState:
         """Return the view of a state as a record or a driver gives it."""
-        return cls(**_known(written, cls._fields))
+        return cls(**_known(state, cls._fields))
 
 
-class Moment(NamedTuple):
-    """The machine at one moment: what stays the same while a run lasts, and what may change.
+class MachineState(NamedTuple):
+    """The machine at one moment.
 
-    `machine` is its identity and `host` its name. `cores_usable` are threads that we may use, and `memory_bytes` is the
-    memory that we may use. Early records have the whole machine's. `variables` are those of the process' environment
-    that can change a measurement.
+    `machine` is its identity and `host` its name. `cores_usable` and `memory_bytes` are what the run may use.
+    `variables` are the environment variables that can change a measurement.
     """
 
     machine: str | None = None
@@ -51,86 +49,82 @@ class Moment(NamedTuple):
     memory_bytes: int | None = None
     governor: str | None = None
     cpu_celsius: float | None = None
-    variables: Mapping[str, str] = _NONE_TOLD
+    variables: Mapping[str, str] = _EMPTY
     devices: Sequence[DeviceState] = ()
 
     @classmethod
-    def of(cls, written: Mapping[str, Any]) -> Moment:
-        """Return the view of a moment as a record holds it."""
-        known: dict[str, Any] = {
-            key: tuple(map(DeviceState.of, told)) if key == "devices" else told
-            for key, told in _known(written, cls._fields).items()
-        }
+    def of(cls, state: Mapping[str, Any]) -> MachineState:
+        """Return the view of a state as a record holds it."""
+        known = _known(state, cls._fields)
+        if "devices" in known:
+            known["devices"] = tuple(map(DeviceState.of, known["devices"]))
         return cls(**known)
 
 
 class Checkout(NamedTuple):
-    """The repository around a run: its `commit`, and whether files were changed since (`dirty`)."""
+    """The git checkout that a run was started from: its `commit`, and whether it had local changes (`dirty`)."""
 
     commit: str | None = None
     dirty: bool | None = None
 
     @classmethod
-    def of(cls, written: Mapping[str, Any]) -> Checkout:
+    def of(cls, git: Mapping[str, Any]) -> Checkout:
         """Return the view of a record's `git`."""
-        return cls(**_known(written, cls._fields))
+        return cls(**_known(git, cls._fields))
 
     @property
     def short(self) -> str | None:
-        """The commit's first ten digits, as people know it."""
+        """The first ten digits of the commit."""
         return self.commit[:10] if self.commit else None
 
 
-def _known(written: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    return {field: told for field in fields if (told := written.get(field)) is not None}
+def _known(values: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    return {field: value for field in fields if (value := values.get(field)) is not None}
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """The `environment` of a record: `before` and `after` the run, and as its window `opened` and `closed`.
+class RunEnvironment:
+    """A record's `environment`: the state `before` and `after` the run, and as the window `opened` and `closed`.
 
-    A device of its own is asked at the last two moments only, at work. A moment that was not recorded tells nothing.
+    At the ends of the window only devices with telemetry are read.
     """
 
     environment: Mapping[str, Mapping[str, Any]]
 
     @property
-    def before(self) -> Moment:
+    def before(self) -> MachineState:
         """The machine and its devices right before the run."""
         return self._at("before")
 
     @property
-    def after(self) -> Moment:
+    def after(self) -> MachineState:
         """The machine and its devices right after the run."""
         return self._at("after")
 
     @property
-    def closed(self) -> Moment:
+    def closed(self) -> MachineState:
         """The devices at the end of the window."""
         return self._at("closed")
 
     @property
-    def around_the_window(self) -> tuple[Moment, Moment]:
-        """The devices as the window opened and closed; before and after the run where none was asked then."""
+    def around_the_window(self) -> tuple[MachineState, MachineState]:
+        """The devices at both ends of the window, or else before and after the run."""
         opened = self._at("opened") if "opened" in self.environment else self.before
         return opened, self.closed if "closed" in self.environment else self.after
 
-    def on(self, machine: str) -> dict[str, Mapping[str, Any]]:
-        """Return what was written, with another identity of the machine."""
+    def with_machine(self, machine: str) -> dict[str, Mapping[str, Any]]:
+        """Return the environment with another identity of the machine."""
         return {**self.environment, "before": {**self.environment.get("before", {}), "machine": machine}}
 
-    def _at(self, moment: str) -> Moment:
-        return Moment.of(self.environment.get(moment, {}))
-
-
-# Kinds of hardware: machines that are equal in all facts of a fingerprint.
+    def _at(self, moment: str) -> MachineState:
+        return MachineState.of(self.environment.get(moment, {}))
 
 
 @dataclass(frozen=True)
 class HardwareKind:
-    """One kind of hardware, by the facts of its fingerprint (`host`, `device`, `driver`); it has no facts if unknown.
+    """A kind of hardware: machines that agree in all facts of a fingerprint (`host`, `device`, `driver`).
 
-    Kinds are hashable, compare by their facts, and sort by `key`.
+    Without facts it is unknown. Kinds are hashable, compare by their facts, and sort by `key`.
     """
 
     facts: tuple[tuple[str, str], ...] = ()
@@ -145,7 +139,7 @@ class HardwareKind:
 
     @property
     def details(self) -> dict[str, str]:
-        """The facts by their names."""
+        """The facts by name."""
         return dict(self.facts)
 
     @property
@@ -165,25 +159,25 @@ class HardwareKind:
 
     @property
     def key(self) -> str:
-        """The facts as canonical JSON, by which kinds are sorted."""
+        """The facts as canonical JSON."""
         return canonical_json(self.details)
 
     @property
     def name(self) -> str:
-        """Device and host in words; the other facts are left out."""
+        """Device and host as text, without other facts."""
         if self.host and self.device:
             return f"{self.device} in {self.host}"
         return self.device or self.host or "unknown hardware"
 
     @property
     def full_name(self) -> str:
-        """The name with every other fact, where the name alone stands for several kinds."""
+        """The name followed by all other facts."""
         rest = [f"{key} {value}" for key, value in self.facts if key not in ("host", "device")]
         return ", ".join([self.name, *rest])
 
 
-def names_of(kinds: Iterable[HardwareKind]) -> dict[HardwareKind, str]:
-    """Return a name for each known kind: device and host, with the driver if need be."""
+def hardware_names(kinds: Iterable[HardwareKind]) -> dict[HardwareKind, str]:
+    """Return a name for each known kind: the full one where several kinds share the short one."""
     known = sorted({kind for kind in kinds if kind}, key=lambda kind: kind.key)
     short = [kind.name for kind in known]
     return {kind: kind.name if short.count(kind.name) == 1 else kind.full_name for kind in known}

@@ -83,7 +83,7 @@ def test_the_largest_batch_within_a_memory_limit_matches_the_arithmetic(tmp_path
         assert record.effective.batch_size == frontier.largest
 
 
-@pytest.mark.long  # two searches of up to ten trials; tests/worker/test_fully_sharded.py finds most faults sooner
+@pytest.mark.long  # two searches of up to ten trials; tests/worker/test_strategies.py finds most faults sooner
 def test_a_model_sharded_over_two_processes_leaves_room_for_a_larger_batch(tmp_path: Path) -> None:
     """The model takes 30 MB, and training it three times that: a limit of 150 MB leaves little for a batch."""
     home = tmp_path / "home"
@@ -198,7 +198,7 @@ def test_a_run_that_fails_after_its_window_is_measured(tmp_path: Path, last_line
         assert not list(folder.run(record.run).rglob("*.window.json"))
         last_line("a failure after the window", str(record.metrics["quality"].reason))
     assert "measured after" in output
-    assert "; what follows the window is not known: TypeError: Got unsupported ScalarType BFloat16" in output
+    assert "; it failed after the window: TypeError: Got unsupported ScalarType BFloat16" in output
     assert records[-1].metrics["time_to_target_seconds"].reason == records[-1].metrics["quality"].reason
     killed = [record for record in records if record.config.model.get("how") in ("dies", "lasts")]
     for record in records:

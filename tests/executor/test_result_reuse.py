@@ -134,7 +134,7 @@ def test_a_damaged_block_is_set_aside_with_the_remedy(finished: TinyBlock) -> No
     finished.block_file.write_bytes(finished.block_file.read_bytes()[:-9])
     (damaged,) = audit(finished.folder).damaged
     assert damaged.path == finished.block_file
-    assert "the same `accelsweep run` writes it again" in str(damaged)
+    assert "running the same `accelsweep run` rewrites it" in str(damaged)
     assert not finished.block_file.exists()
 
 

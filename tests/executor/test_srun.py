@@ -1,4 +1,4 @@
-"""An executor in a container has srun started by the proxy proxy.
+"""An executor in a container has srun started by the proxy.
 
 The container and srun are ordinary processes here; tests/slurm has real ones.
 """

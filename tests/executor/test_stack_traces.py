@@ -49,7 +49,7 @@ HANGING = ("/usr/lib/python3.11/socket.py:718 readinto", "/home/me/io.py:3 read"
     ("lines", "steps", "expected"),
     [
         (
-            [*stack("rank 0", *FETCHING, f"{OURS}/worker/loops/raw_parts.py:66 endless", *ENTRY), *WORKER, *WORKER],
+            [*stack("rank 0", *FETCHING, f"{OURS}/worker/loops/trainerless.py:66 endless", *ENTRY), *WORKER, *WORKER],
             0,
             "it was waiting for the first training batch of 2 workers, which were in __getitem__ (own.py, line 12)",
         ),

@@ -61,7 +61,7 @@ def make_spec(
         axes=axes or {},
         world_size=config.world_size,
         attempt_folder=str(folder),
-        ceilings=str(ceilings) if ceilings else None,
+        ceiling_cache=str(ceilings) if ceilings else None,
     )
 
 

@@ -30,7 +30,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
 from accelsweep.results import Outcome, RankResult
-from accelsweep.worker.rank_setup import show_stacks_when_asked
+from accelsweep.worker.rank_setup import dump_stacks_on_signal
 from accelsweep.worker.run_spec import RunSpec
 
 HERE = Path(__file__).resolve()
@@ -198,7 +198,7 @@ def stubborn(spec: RunSpec, rank: int) -> None:
 
 def stall(spec: RunSpec, rank: int) -> None:
     """Do one step, print a line, and hang in a read, as from a dead file server; a child process hangs too."""
-    show_stacks_when_asked()
+    dump_stacks_on_signal()
     Heartbeat(spec.heartbeat(rank)).step()
     echo("the last line before the stall")
     if rank == 0 and os.fork() == 0:

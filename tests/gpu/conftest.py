@@ -1,4 +1,4 @@
-"""The acceptance of benchmarks/gpu is a folder of scripts that import one another; tests import them the same way."""
+"""Put benchmarks/gpu, a folder of scripts that import one another, on the import path."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The acceptance itself: what applies to a device is judged, what does not says why, and evidence is left."""
+"""The acceptance of a device: what applies is checked, what does not has a reason, and evidence is written."""
 
 from __future__ import annotations
 

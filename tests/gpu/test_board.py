@@ -1,4 +1,4 @@
-"""The board is clean when no process of ours and no memory of ours is left, judged by a driver that is played here."""
+"""A board is clean if no process and no memory of ours is left, with a fake driver."""
 
 from __future__ import annotations
 

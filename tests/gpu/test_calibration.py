@@ -1,4 +1,4 @@
-"""How a record is judged by what the driver counted meanwhile, and steps by a host's clock that may be read late."""
+"""Judging a record by the driver's counters, and step times by a host clock that may be read late."""
 
 from __future__ import annotations
 

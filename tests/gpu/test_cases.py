@@ -1,4 +1,4 @@
-"""Every workload at full size is a sweep that can be planned for a machine with one GPU, although this one has none."""
+"""Every full-size workload can be planned for a machine with one GPU, even on a machine without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How checks end: nothing that was not shown to hold is accepted, and nothing is left out without a word."""
+"""Checks accept only what was shown to hold, and leave nothing out silently."""
 
 from __future__ import annotations
 

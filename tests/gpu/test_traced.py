@@ -1,4 +1,4 @@
-"""The model that watches its own steps writes what it saw, and trains as the one that it is made from."""
+"""The model that traces its own steps writes the trace, and trains like the model it wraps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine lacks is found by walking the requirements, past what it has."""
+"""The packages missing on a machine are found by walking the requirements."""
 
 from __future__ import annotations
 

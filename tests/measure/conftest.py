@@ -1,4 +1,4 @@
-"""The fakes of tests/fakes/hand_clock.py as fixtures of this room."""
+"""The fakes of tests/fakes/hand_clock.py as fixtures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probe pass: whose time is whose, exactly, with a clock moved by hand."""
+"""The probe pass: which phase time belongs to, with a fake clock."""
 
 from dataclasses import replace
 
@@ -7,20 +7,20 @@ import pytest
 from accelsweep.devices.cpu import CpuDevice
 from accelsweep.measure.breakdown import (
     SETTLING_STEPS,
-    Half,
+    PassHalf,
     PhaseTimer,
     ProbePass,
+    breakdown_metrics,
     breakdown_of,
-    seconds_of,
-    share_metrics,
-    standstill,
+    idle_reason,
+    seconds_by_part,
 )
 from accelsweep.measure.stalls import RankStalls
 from accelsweep.results import PARTS
 
 
 def half(behind=None, **seconds):
-    return Half({part: seconds.get(part, 0.0) for part in PARTS}, behind)
+    return PassHalf({part: seconds.get(part, 0.0) for part in PARTS}, behind)
 
 
 def test_every_second_belongs_to_the_innermost_open_phase_and_the_rest_is_overhead(clock):
@@ -103,7 +103,7 @@ def test_one_rank_needs_one_half_and_settling_steps_do_not_count(clock):
     assert found.step_seconds == pytest.approx(5.0)
 
 
-def test_what_becomes_shorter_without_the_exchange_is_communication(clock):
+def test_time_saved_without_the_exchange_is_communication(clock):
     timer, exchanging = PhaseTimer(CpuDevice(), clock), [True]
 
     def stop():
@@ -119,31 +119,31 @@ def test_what_becomes_shorter_without_the_exchange_is_communication(clock):
     assert found.verdict == "communication-bound and compute-bound"
 
 
-def test_a_strategy_that_always_exchanges_leaves_communication_open_with_a_reason(clock):
+def test_communication_is_unknown_if_the_strategy_always_exchanges(clock):
     timer = PhaseTimer(CpuDevice(), clock)
     listener = ProbePass(timer, 5, lambda: False)
     assert drive(clock, listener, timer, lambda: 10) == SETTLING_STEPS + 5
     found = breakdown_of([listener.halves] * 2, 5)
     assert "communication" not in found.shares
     assert sum(found.shares.values()) == pytest.approx(1.0)
-    metrics = share_metrics(found)
+    metrics = breakdown_metrics(found)
     assert metrics["communication_share"].value is None
     assert "strategy" in metrics["communication_share"].reason
 
 
-def test_a_half_without_exchange_that_is_no_faster_costs_nothing():
-    assert seconds_of([half(backward=1.0), half(backward=1.5)]) == half(backward=1.0).seconds
+def test_communication_is_zero_if_training_without_exchange_is_no_faster():
+    assert seconds_by_part([half(backward=1.0), half(backward=1.5)]) == half(backward=1.0).seconds
 
 
-def test_a_pass_in_which_all_processes_stood_still_tells_nothing_and_says_so():
-    still, busy = RankStalls(30.0, 1, still=True), RankStalls(30.0, 1, still=False)
+def test_a_pass_in_which_all_processes_were_idle_is_withheld():
+    still, busy = RankStalls(30.0, 1, idle=True), RankStalls(30.0, 1, idle=False)
     calm = half(forward=1.0)
-    stopped, worked = (replace(calm, stalls=stalls, whole_seconds=31.0) for stalls in (still, busy))
-    assert standstill([[calm, stopped], [calm, stopped]]) == (
-        "withheld: all processes stood still for 30 s of the 31 s of the probe pass"
+    stopped, worked = (replace(calm, stalls=stalls, total_seconds=31.0) for stalls in (still, busy))
+    assert idle_reason([[calm, stopped], [calm, stopped]]) == (
+        "withheld: all processes were idle for 30 s of the 31 s of the probe pass"
     )
     for ranks in ([[calm, calm]], [[worked]], [[stopped], [worked]], [[stopped], [calm]]):
-        assert standstill(ranks) is None
+        assert idle_reason(ranks) is None
 
 
 def test_ranks_count_alike():
@@ -154,6 +154,6 @@ def test_ranks_count_alike():
 
 
 def test_without_a_pass_every_share_has_the_reason():
-    metrics = share_metrics("not asked for")
+    metrics = breakdown_metrics("not asked for")
     assert {metric.reason for metric in metrics.values()} == {"not asked for"}
     assert {f"{part}_share" for part in PARTS} < set(metrics)

@@ -1,4 +1,4 @@
-"""Who else uses this machine now: others are named, our own processes are not."""
+"""Other load on this machine: foreign processes are named, our own are not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from accelsweep.measure import busy_now as module
+from accelsweep.measure import busy_now as busy_now_module
 from accelsweep.measure.busy_now import busy_now
 
 SPIN = "import time; end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
@@ -19,7 +19,7 @@ SPIN = "import time; end = time.monotonic() + 20\nwhile time.monotonic() < end: 
 @pytest.fixture(autouse=True)
 def names_all(monkeypatch):
     """Other tests beside this one may use more than it does."""
-    monkeypatch.setattr(module, "_MOST_NAMES", 1000)
+    monkeypatch.setattr(busy_now_module, "_MAX_NAMES", 1000)
 
 
 @pytest.fixture
@@ -33,30 +33,30 @@ def stranger():
     os.kill(number, signal.SIGKILL)
 
 
-def test_a_process_of_others_that_keeps_a_core_busy_is_named(stranger):
+def test_a_foreign_process_that_keeps_a_core_busy_is_named(stranger):
     (sentence,) = [each for each in busy_now() if "cores busy" in each]
     assert f"with id {stranger}" in sentence
 
 
-def test_what_we_started_ourselves_is_not_named():
+def test_our_own_child_processes_are_not_named():
     with subprocess.Popen([sys.executable, "-c", SPIN]) as own:
         time.sleep(0.3)
         assert f"id {own.pid}" not in " ".join(busy_now())
         own.kill()
 
 
-def test_a_machine_whose_counters_stand_still_is_not_busy(monkeypatch):
-    monkeypatch.setattr(module, "busy_seconds", lambda *_: 7.0)
+def test_constant_counters_mean_an_idle_machine(monkeypatch):
+    monkeypatch.setattr(busy_now_module, "busy_seconds", lambda *_: 7.0)
     assert busy_now(0.05) == []
 
 
-def test_processes_of_others_on_a_gpu_are_named(monkeypatch):
+def test_foreign_processes_on_a_gpu_are_named(monkeypatch):
     from accelsweep.devices.device_kind import MonitoredDevice
 
-    monkeypatch.setattr(module, "busy_seconds", lambda *_: 7.0)
-    monkeypatch.setattr(module, "monitored_devices", lambda: (MonitoredDevice("cuda", "GPU-1", "H200"),))
+    monkeypatch.setattr(busy_now_module, "busy_seconds", lambda *_: 7.0)
+    monkeypatch.setattr(busy_now_module, "monitored_devices", lambda: (MonitoredDevice("cuda", "GPU-1", "H200"),))
     state = {"name": "NVIDIA H200", "foreign_processes": [os.getpid(), 2**22 + 1]}
-    monkeypatch.setattr(module, "device_state", lambda *_: state)
+    monkeypatch.setattr(busy_now_module, "device_state", lambda *_: state)
     (sentence,) = busy_now(0.05)
     assert sentence.startswith("other processes compute on NVIDIA H200 now (")
     assert sentence.endswith(f"with id {os.getpid()}, id {2**22 + 1})")

@@ -1,4 +1,4 @@
-"""Energy counters: real differences or a reason, never a zero."""
+"""Energy counters: a real difference or a reason, never a zero."""
 
 from __future__ import annotations
 

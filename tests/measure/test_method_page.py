@@ -22,13 +22,13 @@ def test_every_file_that_the_page_names_exists():
         assert any(place.is_file() for place in places), f"there is no {file}"
 
 
-def test_every_point_names_who_holds_it():
+def test_every_point_of_the_page_names_its_code_and_tests():
     for point in PAGE.split("\n### ")[1:]:
         body = point.split("\n## ")[0]
         assert "::test_" in body, f"no test holds {body.splitlines()[0]!r}"
 
 
-def test_every_doubt_stands_on_the_page():
+def test_every_doubt_is_on_the_page():
     sources = (ROOT / "src" / "accelsweep").rglob("*.py")
     named = re.compile(r'code="([a-z_]+)"|"([a-z]+_differs?)"')
     codes = {one or other for source in sources for one, other in named.findall(source.read_text())}

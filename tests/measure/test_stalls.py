@@ -1,4 +1,4 @@
-"""Stalls: what they are, how long they last, and whether our own processes worked meanwhile."""
+"""Stalls: which steps count, and whether our own processes were working meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from patience import until
 
 from accelsweep.devices.clock import clock_gap
 from accelsweep.measure import run_doubts, stalls
-from accelsweep.measure.stalls import IDLE_CORES, OurWork, RankStalls, Stall, find_stalls, stood_still
+from accelsweep.measure.stalls import IDLE_CORES, CpuTimer, RankStalls, Stall, all_idle, find_stalls
 
 STEADY = [0.002] * 750
 
@@ -40,7 +40,7 @@ def test_work_that_waits_for_the_device_after_the_last_step_can_stall_too():
     assert found(STEADY, tail=0.01) == []
 
 
-def test_every_stall_counts_that_alone_could_change_a_verdict():
+def test_a_stall_that_could_change_a_verdict_counts():
     assert found(with_stalls((10, 3.0), (700, 2.0))) == [(10, 3.0), (700, 2.0)]
     assert found(with_stalls((10, 0.1))) == [], "a hiccup of a fifteenth of a short window is noise"
     short = [0.002] * 50
@@ -65,7 +65,7 @@ def test_a_restart_of_the_data_has_a_usual_length_of_its_own():
     assert found(stalled, restarts=[0, 100, 200, 300, 400]) == [(200, 30.0)]
 
 
-def test_a_window_of_two_steps_does_not_tell_which_of_them_is_usual():
+def test_a_window_of_two_steps_has_no_stalls():
     assert found([1.0, 30.0]) == []
     assert found([1.0, 30.0, 1.0]) == [(1, 29.0)]
 
@@ -85,7 +85,7 @@ def machine(monkeypatch, clock):
     made = Machine()
     monkeypatch.setattr(stalls.time, "monotonic", clock)
     monkeypatch.setattr(stalls.time, "process_time", lambda: made.used["own"])
-    monkeypatch.setattr(stalls, "_used_by", lambda process: made.used[process])
+    monkeypatch.setattr(stalls, "_cpu_seconds", lambda process: made.used[process])
     monkeypatch.setattr(stalls, "children", lambda: frozenset({4711}))
     return made
 
@@ -96,11 +96,9 @@ def machine(monkeypatch, clock):
     ids=["waits", "computes", "its loader computes", "looks now and then"],
 )
 @pytest.mark.parametrize("step_seconds", [0.0005, 0.05], ids=["steps shorter than looks", "longer ones"])
-def test_the_cores_of_a_stall_are_those_beyond_what_the_same_processes_use_otherwise(
-    machine, step_seconds, cores, used
-):
+def test_the_cores_of_a_stall_are_those_beyond_the_usual_use(machine, step_seconds, cores, used):
     """The steps around it keep two cores busy, which is not the stall's use."""
-    work = OurWork()
+    work = CpuTimer()
     work.start()
     for step in range(200):
         machine.advance(step_seconds, own=1.5, child=0.5)
@@ -108,31 +106,31 @@ def test_the_cores_of_a_stall_are_those_beyond_what_the_same_processes_use_other
             machine.advance(3.0, **cores)
         work.step_done(step + 1)
     work.stop()
-    assert work.cores(Stall(100, 101, 3.0)) == pytest.approx(used, abs=0.002)
-    assert work.during([Stall(100, 101, 3.0)]).still == (used < IDLE_CORES)
+    assert work.cores_during(Stall(100, 101, 3.0)) == pytest.approx(used, abs=0.002)
+    assert work.summarise([Stall(100, 101, 3.0)]).idle == (used < IDLE_CORES)
 
 
-def test_a_stall_after_the_last_step_is_looked_at_too(machine):
-    work = OurWork()
+def test_the_cores_of_a_stall_after_the_last_step_are_known(machine):
+    work = CpuTimer()
     work.start()
     for step in range(20):
         machine.advance(0.05)
         work.step_done(step + 1)
     machine.advance(5.0, own=0.0)
     work.stop()
-    assert work.during([Stall(20, 20, 5.0)]) == RankStalls(5.0, 1, still=True)
+    assert work.summarise([Stall(20, 20, 5.0)]) == RankStalls(5.0, 1, idle=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a clock for each process")
 def test_the_clock_of_a_child_goes_on_while_it_computes_and_stands_while_it_is_stopped():
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
         try:
-            until(lambda: stalls._used_by(child.pid) > 0.1)
+            until(lambda: stalls._cpu_seconds(child.pid) > 0.1)
             child.send_signal(signal.SIGSTOP)
             time.sleep(0.1)
-            stopped = stalls._used_by(child.pid)
+            stopped = stalls._cpu_seconds(child.pid)
             time.sleep(0.2)
-            assert stalls._used_by(child.pid) == stopped
+            assert stalls._cpu_seconds(child.pid) == stopped
         finally:
             child.kill()
 
@@ -142,7 +140,7 @@ def stall():
     """Do 20 steps of 10 ms, one of them with `act`; return the cores of the stall."""
 
     def go(act):
-        work = OurWork()
+        work = CpuTimer()
         work.start()
         for step in range(20):
             time.sleep(0.01)
@@ -150,12 +148,12 @@ def stall():
                 act()
             work.step_done(step + 1)
         work.stop()
-        return work.cores(Stall(10, 11, 0.01))
+        return work.cores_during(Stall(10, 11, 0.01))
 
     return go
 
 
-def test_children_that_come_and_go_leave_it_open(stall):
+def test_the_cores_of_a_stall_are_unknown_if_children_start_or_end(stall):
     children = []
     try:
         assert stall(lambda: children.append(subprocess.Popen(["sleep", "60"]))) is None
@@ -164,20 +162,20 @@ def test_children_that_come_and_go_leave_it_open(stall):
         children[0].wait()
 
 
-def test_a_device_that_fell_behind_alone_says_nothing_about_this_host():
-    work = OurWork()
+def test_the_cores_of_a_stall_are_unknown_if_only_the_device_was_slow():
+    work = CpuTimer()
     work.start()
     for step in range(20):
         time.sleep(0.001)
         work.step_done(step + 1)
     work.stop()
-    assert work.cores(Stall(10, 11, 5.0)) is None
+    assert work.cores_during(Stall(10, 11, 5.0)) is None
 
 
-STILL, BUSY = RankStalls(30.0, 1, still=True), RankStalls(30.0, 1, still=False)
+STILL, BUSY = RankStalls(30.0, 1, idle=True), RankStalls(30.0, 1, idle=False)
 
 
-def test_all_ranks_that_stood_still_are_disturbed_with_seconds_share_and_the_rate_without():
+def test_a_stall_in_which_all_ranks_were_idle_disturbs_the_run():
     doubt = run_doubts.stalled([STILL, STILL], 31.5, "the rate is 2,315 samples/s", "the window")
     assert (doubt.code, doubt.disturbing) == ("processes_stopped", True)
     assert "30 s (95% of the window)" in doubt.message
@@ -190,29 +188,29 @@ def test_all_ranks_that_stood_still_are_disturbed_with_seconds_share_and_the_rat
         ([BUSY], "1 step took 30 s (95% of the window) longer than a usual one;"),
         ([STILL, BUSY], "longer than a usual one;"),
         ([STILL, RankStalls()], "on 1 of 2 ranks;"),
-        ([STILL, RankStalls(2.0, 1, still=True)], "longer than a usual one;"),
-        ([RankStalls(30.0, 3, still=False)], "3 steps took 30 s"),
+        ([STILL, RankStalls(2.0, 1, idle=True)], "longer than a usual one;"),
+        ([RankStalls(30.0, 3, idle=False)], "3 steps took 30 s"),
     ],
     ids=["computed", "one rank computed", "one rank alone", "others hardly waited", "several"],
 )
-def test_a_stall_whose_cause_may_be_the_run_itself_is_doubted_and_not_disturbed(ranks, words):
+def test_a_stall_that_the_run_may_have_caused_is_only_doubted(ranks, words):
     doubt = run_doubts.stalled(ranks, 31.5, "the rate is 2,315 samples/s", "the window")
     assert (doubt.code, doubt.disturbing) == ("stall", False)
     assert words in doubt.message
 
 
-def test_stalls_that_recur_are_not_taken_for_a_halt(machine):
-    work = OurWork()
+def test_recurrent_stalls_do_not_count_as_idle(machine):
+    work = CpuTimer()
     work.start()
     for step in range(5):
         machine.advance(0.03, own=0.0)
         work.step_done(step + 1)
     work.stop()
     waits = [Stall(step, step + 1, 0.02) for step in range(5)]
-    assert work.during(waits[:3]).still
-    assert not work.during(waits[:4]).still
-    assert not work.during([]).still
-    assert not stood_still([work.during([])])
+    assert work.summarise(waits[:3]).idle
+    assert not work.summarise(waits[:4]).idle
+    assert not work.summarise([]).idle
+    assert not all_idle([work.summarise([])])
 
 
 def test_no_stall_is_no_doubt():
@@ -230,7 +228,7 @@ def test_no_stall_is_no_doubt():
     ],
     ids=["slept", "paused, no other clock", "slept, the wall clock not yet right", "set back", "slewed"],
 )
-def test_time_that_durations_do_not_hold_shows_between_the_clocks(passed, gap):
+def test_a_clock_gap_is_the_time_missing_from_durations(passed, gap):
     assert clock_gap(passed) == pytest.approx(gap, abs=0.001)
     doubt = run_doubts.clock_gap(clock_gap(passed))
     assert (doubt.code if doubt else None) == ("clock_gap" if gap else None)
@@ -239,11 +237,11 @@ def test_time_that_durations_do_not_hold_shows_between_the_clocks(passed, gap):
 
 def test_the_clock_of_another_process_is_read_and_one_that_is_gone_is_unknown():
     with subprocess.Popen(["sleep", "60"]) as child:
-        work = OurWork()
+        work = CpuTimer()
         work.start()
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
         time.sleep(0.02)
         work.step_done(1)
         work.stop()
-    assert work.cores(Stall(0, 1, 0.02)) is None
+    assert work.cores_during(Stall(0, 1, 0.02)) is None

@@ -1,11 +1,24 @@
-"""The timed window, exactly, with a clock that only the test moves."""
+"""The timed window: its length, what it times, its rates and its losses."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
+import torch
 
 from accelsweep.devices.clock import ClockMarks
-from accelsweep.measure.window import Window, WindowRules
+from accelsweep.measure.window import (
+    COMPACT_EVERY,
+    Losses,
+    RankWindow,
+    Window,
+    WindowRules,
+    first_not_finite,
+    percentile,
+    quantile,
+    rate_metrics,
+)
 
 RULES = WindowRules(warmup_steps=4, min_steps=10, min_seconds=0.0, max_steps=1000)
 
@@ -70,7 +83,7 @@ def test_slow_first_steps_do_not_shorten_the_window(clock, group, log):
     assert drive(window, clock, lambda step: 3.0 if step < 5 else 0.125) == 10 + 18
 
 
-def test_one_hiccup_in_the_second_half_of_the_warm_up_does_not_shorten_the_window(clock, group, log):
+def test_an_outlier_in_the_second_half_of_the_warm_up_does_not_shorten_the_window(clock, group, log):
     rules = WindowRules(warmup_steps=10, min_steps=1, min_seconds=2.0, max_steps=1000)
     window = Window(rules, device=Host(log), group=group, clock=clock)
     assert drive(window, clock, lambda step: 9.0 if step == 8 else 0.125) == 10 + 18
@@ -120,7 +133,7 @@ def test_waiting_for_other_ranks_is_no_part_of_the_window(clock, group, log):
     assert window.result().seconds == pytest.approx(1.0)
 
 
-def test_samples_are_counted_as_they_came_not_as_they_were_planned(clock, group, log):
+def test_samples_are_counted_as_processed_and_not_as_planned(clock, group, log):
     window = Window(RULES, device=Host(log), group=group, clock=clock)
     window.begin()
     step = 0
@@ -137,7 +150,7 @@ def test_the_window_has_whole_optimiser_steps(clock, group, log):
     assert drive(window, clock, lambda step: 0.1) == 8 + 12
 
 
-def test_progress_is_told_after_every_step(clock, group, log):
+def test_progress_is_reported_after_every_step(clock, group, log):
     told = []
     window = Window(RULES, device=Host(log), group=group, clock=clock, progress=told.append)
     drive(window, clock, lambda step: 0.1)
@@ -150,3 +163,93 @@ def test_a_window_that_never_closed_has_no_result(clock, group, log):
     window.step_done(32)
     with pytest.raises(RuntimeError, match="still open after 1 steps"):
         window.result()
+
+
+def window(step_seconds, warmup=2):
+    return RankWindow(
+        began_at=0.0,
+        warmup_steps=warmup,
+        first_step_seconds=0.7,
+        seconds=sum(step_seconds[warmup:]),
+        step_seconds=list(step_seconds),
+        step_samples=[32] * len(step_seconds),
+        losses=[None] * len(step_seconds),
+    )
+
+
+def test_the_slowest_rank_decides_and_all_ranks_samples_count():
+    metrics = rate_metrics(window([1.0] * 12), seconds=[10.0, 12.5], samples=[320, 320])
+    assert metrics["samples_per_second"].value == pytest.approx(640 / 12.5)
+    assert metrics["step_seconds"].value == pytest.approx(1.25)
+    assert metrics["rank_skew_seconds"].value == pytest.approx(2.5)
+    assert metrics["window_samples"].value == 640
+
+
+def test_one_rank_has_a_reason_instead_of_a_skew():
+    metric = rate_metrics(window([1.0] * 12), seconds=[10.0], samples=[320])["rank_skew_seconds"]
+    assert metric.value is None
+    assert "one rank" in metric.reason
+
+
+def test_a_99th_percentile_is_withheld_below_the_steps_that_support_it():
+    few = rate_metrics(window([0.1] * 1001), seconds=[99.9], samples=[1])["step_seconds_p99"]
+    enough = rate_metrics(window([0.1] * 1002), seconds=[100.0], samples=[1])["step_seconds_p99"]
+    assert few.value is None
+    assert "999 steps" in few.reason
+    assert enough.value == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("share", "needed"), [(0.5, 20), (0.9, 100), (0.99, 1000)])
+def test_a_percentile_needs_ten_values_beyond_it(share, needed):
+    assert percentile([0.2] * needed, share, "queries", "rank 0").value == pytest.approx(0.2)
+    few = percentile([0.2] * (needed - 1), share, "queries", "rank 0")
+    assert (few.value, f"{needed - 1} queries" in few.reason, str(needed) in few.reason) == (None, True, True)
+
+
+def test_quantiles_exclude_the_warm_up():
+    metrics = rate_metrics(window([50.0, 50.0] + [0.1] * 10), seconds=[1.0], samples=[320])
+    assert metrics["step_seconds_p50"].value == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 1.0), (0.5, 2.5), (1.0, 4.0), (0.25, 1.75)])
+def test_quantiles_interpolate_linearly(share, expected):
+    assert quantile([4.0, 1.0, 3.0, 2.0], share) == pytest.approx(expected)
+
+
+def test_losses_come_back_in_order_across_compactions():
+    losses = Losses()
+    count = 2 * COMPACT_EVERY + 3
+    for step in range(count):
+        losses.add(torch.tensor(float(step)))
+    assert losses.values() == [float(step) for step in range(count)]
+
+
+def test_a_step_without_a_loss_is_none():
+    losses = Losses()
+    for loss in (torch.tensor([1.5]), None, torch.tensor(2.5)):
+        losses.add(loss)
+    assert losses.values() == [1.5, None, 2.5]
+
+
+def test_bfloat16_losses_are_read_as_numbers():
+    losses = Losses()
+    losses.add(torch.tensor(0.5, dtype=torch.bfloat16))
+    assert losses.values() == [0.5]
+
+
+def test_no_step_waits_for_a_loss():
+    """A loss on the meta device cannot be read, so keeping it must not try."""
+    losses = Losses()
+    for _ in range(COMPACT_EVERY + 1):
+        losses.add(torch.empty((), device="meta"))
+
+
+def test_a_missing_loss_does_not_make_steps_wait_for_the_device():
+    losses = Losses()
+    for step in range(COMPACT_EVERY + 1):
+        losses.add(None if step % 3 == 0 else torch.empty((), device="meta"))
+
+
+def test_the_first_nan_or_infinity_is_found():
+    assert first_not_finite([1.0, None, math.inf, math.nan]) == 2
+    assert first_not_finite([1.0, None, 0.0]) is None

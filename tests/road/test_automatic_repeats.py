@@ -9,7 +9,7 @@ from accelsweep.records.plan import Manifest
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.long,  # commands/test_pilot.py decides and plans what follows; only here one command measures both
+    pytest.mark.long,  # cli/test_pilot.py decides and plans what follows; only here one command measures both
 ]
 
 AUTO = ("run", "experiment=tiny", "repeats=auto", "repeats_most=5")

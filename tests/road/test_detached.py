@@ -80,7 +80,7 @@ def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_f
     assert [path for path in folder.root.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()] == []
 
 
-@pytest.mark.long  # tests/commands/test_detached.py has the rules; only here such drivers live, and attach is their end
+@pytest.mark.long  # features/detach/test_command.py has the rules; only here such drivers live, and attach is their end
 @pytest.mark.real
 def test_attach_ends_as_ab_and_claims_end_in_a_terminal(tmp_path: Path) -> None:
     if shutil.which("tmux") is None:

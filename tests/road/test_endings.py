@@ -39,7 +39,7 @@ def test_a_disk_with_too_little_room_is_told_in_the_last_line_and_in_the_report(
         assert "measured after" in lines[-1]
 
 
-@pytest.mark.long  # state/test_stamps.py brings stamps back; only here Snakemake would mind them
+@pytest.mark.long  # records/test_file_times.py clamps stamps; only here Snakemake would mind them
 def test_a_clock_that_was_set_back_is_named_and_costs_no_result(continued: Home) -> None:
     """All that an earlier command wrote is stamped three days ahead, and one block is to be measured again."""
     later = time.time() + 3 * 86_400

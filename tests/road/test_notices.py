@@ -9,7 +9,7 @@ from home import TINY, Home
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.long,  # features/notifications/test_notify.py delivers notices, commands/test_run.py reads the option
+    pytest.mark.long,  # features/notifications/test_notify.py delivers notices, cli/test_run.py reads the option
 ]
 
 _FAILING = """

@@ -1,4 +1,4 @@
-"""A simulated device of the test's own, on a clock that only goes on by what the simulation does."""
+"""A simulated device for each test, on a clock that only the simulation advances."""
 
 from __future__ import annotations
 

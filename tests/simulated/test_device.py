@@ -1,4 +1,4 @@
-"""The simulated device itself: results of a CPU to the last digit, a host that runs ahead, and memory that ends."""
+"""The simulated device: the CPU's results to the last digit, an asynchronous host, and a memory budget."""
 
 from __future__ import annotations
 

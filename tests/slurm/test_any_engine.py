@@ -73,7 +73,7 @@ def test_what_an_engine_would_refuse_is_told_by_the_doctor_in_its_words_and_no_j
     assert home.left() == []
 
 
-@pytest.mark.long  # state/test_attempts.py continues after a killed supervisor; only here an engine kills it
+@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here an engine kills it
 def test_a_cancelled_job_is_submitted_again_and_keeps_what_it_had_measured(any_home):
     home = any_home
     head = home.start(*SLOW)
@@ -177,7 +177,7 @@ def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory(any_home):
     assert record.outcome is Outcome.out_of_memory, record.reason
 
 
-@pytest.mark.long  # state/test_attempts.py continues after a killed supervisor; only here an engine kills it
+@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here an engine kills it
 @pytest.mark.timeout(500)
 def test_a_job_that_comes_to_its_time_limit_is_submitted_again_for_the_rest(any_home):
     home = any_home

@@ -26,7 +26,7 @@ class Slow(SmallCNN):
 """
 
 
-@pytest.mark.long  # tests/commands/test_detached.py has the rules; only here a job is told that its time is up
+@pytest.mark.long  # features/detach/test_command.py has the rules; only here a job is told that its time is up
 def test_a_head_whose_time_is_up_is_followed_by_another_and_nothing_is_lost_or_doubled(home):
     """Its time is three minutes, and the block takes longer: the block's job runs on between the two heads."""
     (home.path / "slow.py").write_text(SLOW)

@@ -77,7 +77,7 @@ def test_the_worn_node_of_a_fleet_is_named_and_makes_the_exit_code_3(home):
     assert "(0 new)" in again.stdout
 
 
-@pytest.mark.long  # the head's job; tests/commands/test_detached.py detaches a fleet on one machine
+@pytest.mark.long  # the head's job; features/detach/test_command.py detaches a fleet on one machine
 @pytest.mark.usefixtures("devices")
 def test_a_fleet_whose_head_is_a_job_ends_with_the_fleets_own_words_and_code(home):
     command = (*FLEET, "--each", "2", "+site.slurm.head.minutes=30", "--detach")

@@ -1,4 +1,4 @@
-"""What tests of this room share: a single rank in this process."""
+"""Fixtures for running a single rank in this process."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from accelsweep.records.run_files import read_rank_result
 NUMBERS = itertools.count()
 
 
-LOOK_SECONDS = 1e-5
+TICK_SECONDS = 1e-5
 
 
 @pytest.fixture(scope="session")
 def ceilings(tmp_path_factory):
-    """Where a block keeps how fast this machine multiplies, after a first run in this process.
+    """Return a block's cache of matmul ceilings, filled by a first run in this process.
 
-    All that this run imported is out of the garbage collector's sight, as where a supervisor forks a rank: a rank
-    collects twice, which takes 0.4 s each time while torch and Lightning have to be looked through.
+    What that run imported is then frozen, as in a forked rank: a rank collects garbage twice, which takes 0.4 s each
+    time if torch and Lightning are traversed.
     """
     from accelsweep.worker.main import run_rank
 
@@ -42,9 +42,9 @@ def spec(tmp_path, ceilings):
 
 @pytest.fixture
 def ticking(ceilings, monkeypatch):
-    """A clock that goes on by 10 us whenever somebody looks at it: what is measured is the same on every machine."""
-    looks = itertools.count()
-    monkeypatch.setattr(time, "perf_counter", lambda: next(looks) * LOOK_SECONDS)
+    """A clock that advances by 10 us whenever it is read, so that measurements are the same on every machine."""
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks) * TICK_SECONDS)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What an exception in a rank means, in the words that libraries really use."""
+"""Classification and description of errors in a rank, with the messages that libraries really use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from hydra.utils import get_object, instantiate
 
 from accelsweep.errors import InputError, MissingDevice, Unsupported
-from accelsweep.worker.errors import OUTCOME_OF, Diverged, Raised, classify, reason_of, traceback_of
+from accelsweep.worker.errors import OUTCOMES, Diverged, ErrorOrigin, classify, reason_of, traceback_of
 
 
 def really_raised(call):
@@ -55,20 +55,20 @@ def really_raised(call):
         OSError(12, "Cannot allocate memory"),
     ],
 )
-def test_every_allocator_is_understood(error):
+def test_out_of_memory_errors_of_every_allocator_are_recognised(error):
     assert classify(error) == "out_of_memory"
 
 
-def test_the_cpu_allocator_as_it_really_speaks_is_understood():
+def test_a_real_error_of_the_cpu_allocator_is_recognised():
     assert classify(really_raised(lambda: torch.empty(1 << 60))) == "out_of_memory"
 
 
-def test_an_operation_that_a_type_lacks_is_unsupported():
+def test_an_operation_not_implemented_for_a_dtype_is_unsupported():
     error = really_raised(lambda: torch.linalg.qr(torch.zeros(2, 2, dtype=torch.bfloat16)))
     assert classify(error) == "unsupported"
 
 
-def test_a_cause_counts_more_than_what_it_was_wrapped_in():
+def test_the_cause_of_a_wrapped_error_decides():
     wrapped = RuntimeError("the loader worker failed")
     wrapped.__cause__ = MemoryError()
     assert classify(wrapped) == "out_of_memory"
@@ -82,30 +82,30 @@ def test_a_cause_counts_more_than_what_it_was_wrapped_in():
         "Rank 0 successfully reached monitoredBarrier, ProcessGroup timeout",
     ],
 )
-def test_a_peers_failure_seen_from_afar_is_collective(text):
+def test_an_error_caused_by_a_peers_failure_is_collective(text):
     assert classify(RuntimeError(text)) == "collective"
 
 
 @pytest.mark.parametrize(
     "error", [ValueError("Connection closed by peer"), RuntimeError("shape mismatch"), KeyError("x"), SystemExit(1)]
 )
-def test_everything_else_is_the_users_code(error):
+def test_everything_else_is_a_user_exception(error):
     assert classify(error) == "user_exception"
 
 
-def test_ours_speak_for_themselves_and_others_by_type_and_first_line():
+def test_the_reason_is_our_message_or_the_type_and_first_line_of_other_errors():
     assert classify(Diverged("at step 3")) == "diverged"
     assert classify(Unsupported("no such device")) == "unsupported"
     assert reason_of(Unsupported("no such device")) == "no such device"
 
 
-def test_a_device_that_was_promised_and_is_not_there_is_a_fault_that_is_tried_again():
+def test_a_missing_device_is_retried():
     error = MissingDevice("accelerator=cuda: torch finds no CUDA device here")
-    assert (classify(error), OUTCOME_OF[classify(error)].settled) == ("user_exception", False)
+    assert (classify(error), OUTCOMES[classify(error)].settled) == ("user_exception", False)
     assert reason_of(error) == str(error)
 
 
-def test_what_we_say_is_the_reason_also_where_a_library_wraps_it():
+def test_our_message_is_the_reason_even_if_a_library_wraps_the_error():
     wrapped = RuntimeError("Error in call to target 'mine.Model':\nUnsupported('no convolution')")
     wrapped.__cause__ = Unsupported("no convolution")
     assert (classify(wrapped), reason_of(wrapped)) == ("unsupported", "no convolution")
@@ -121,13 +121,13 @@ class Failing:
         raise KeyError(f"no image number {index}")
 
 
-def test_an_error_in_a_loader_worker_is_told_with_what_was_raised_there():
+def test_the_reason_of_a_loader_worker_error_is_the_original_exception():
     loader = torch.utils.data.DataLoader(Failing(), num_workers=1)
     error = really_raised(lambda: list(loader))
     assert reason_of(error) == "KeyError: 'no image number 0' (in a loader worker)"
 
 
-def test_a_class_that_the_model_does_not_have_is_told_with_its_column_and_the_number_that_is_needed():
+def test_a_class_beyond_the_models_names_the_column_and_the_number_of_classes_needed():
     logits, targets = torch.zeros(2, 3), torch.tensor([0, 7])
     error = really_raised(lambda: torch.nn.functional.cross_entropy(logits, targets))
     assert reason_of(error, "label").endswith(
@@ -136,7 +136,7 @@ def test_a_class_that_the_model_does_not_have_is_told_with_its_column_and_the_nu
     assert "(the data holds class 7: " in reason_of(error)
 
 
-def test_an_assertion_on_a_gpu_is_told_with_what_it_often_means():
+def test_a_device_side_assertion_names_its_usual_cause():
     error = RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be reported later")
     assert "a class that is not below model.classes; accelerator=cpu says which" in reason_of(error, "label")
 
@@ -156,7 +156,7 @@ def refusing(monkeypatch):
     return {"_target_": "theirs.Refusing", "width": 7}
 
 
-def test_what_a_constructor_raised_is_told_and_not_that_hydra_called_it(refusing):
+def test_the_reason_is_the_constructors_error_and_not_hydras_wrapper(refusing):
     error = really_raised(lambda: instantiate({**refusing, "_recursive_": False}))
     assert type(error).__name__ == "InstantiationException"
     assert reason_of(error) == "ValueError: 7 is no multiple of 8"
@@ -176,25 +176,25 @@ UNUSED = (
 
 
 @pytest.mark.parametrize("said", UNUSED, ids=["Lightning", "torch, loop=raw"])
-def test_parameters_that_a_loss_did_not_need_are_answered_with_the_override_to_type(said):
+def test_unused_parameters_under_ddp_name_the_override_that_helps(said):
     assert "set trainer.strategy=ddp_find_unused_parameters_true" in reason_of(RuntimeError(said))
     assert classify(RuntimeError(said)) == "user_exception"
 
 
-def test_a_normalisation_of_one_sample_is_answered_with_drop_last():
+def test_batchnorm_on_one_sample_names_drop_last():
     for layer, shape in ((torch.nn.BatchNorm1d(4), (1, 4)), (torch.nn.BatchNorm2d(4), (1, 4, 1, 1))):
         error = really_raised(lambda layer=layer, shape=shape: layer.train()(torch.zeros(shape)))
         assert "give the training DataLoader drop_last=True" in reason_of(error)
 
 
-def test_what_an_import_needed_and_did_not_find_is_told(tmp_path, monkeypatch):
+def test_the_reason_names_the_module_that_an_import_did_not_find(tmp_path, monkeypatch):
     (tmp_path / "needs_more.py").write_text("import no_such_package_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
     error = really_raised(lambda: get_object("needs_more.Net"))
     assert reason_of(error) == "ModuleNotFoundError: No module named 'no_such_package_at_all'"
 
 
-def test_a_traceback_begins_with_the_users_first_frame():
+def test_a_traceback_starts_with_the_users_first_frame():
     def theirs():
         raise KeyError("label")
 
@@ -204,14 +204,14 @@ def test_a_traceback_begins_with_the_users_first_frame():
     assert "in theirs" in "".join(lines)
 
 
-def test_the_origin_of_an_exception_is_the_innermost_line_of_the_users(tmp_path):
+def test_the_origin_of_an_exception_is_the_users_innermost_line(tmp_path):
     place = tmp_path / "mine.py"
     place.write_text("import torch\n\ndef step(rows):\n    return torch.ones(rows) @ torch.ones(3)\n")
     names = {}
     exec(compile(place.read_text(), str(place), "exec"), names)
     shapes = [traceback_of(really_raised(lambda rows=rows: names["step"](rows))) for rows in (4, 5)]
-    origins = {Raised.of(text, tmp_path) for text in shapes}
-    assert origins == {Raised("RuntimeError", str(place), 4, "step")}
+    origins = {ErrorOrigin.of(text, tmp_path) for text in shapes}
+    assert origins == {ErrorOrigin("RuntimeError", str(place), 4, "step")}
     assert shapes[0] != shapes[1], "the message tells of the shapes"
 
 
@@ -222,5 +222,5 @@ def test_the_origin_of_a_workers_exception_is_in_its_message_and_no_traceback_ha
         "ValueError: Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
         f'  File "{tmp_path}/data.py", line 9, in __getitem__\n    raise ValueError("7")\nValueError: 7\n'
     )
-    assert Raised.of(text, tmp_path) == Raised("ValueError", f"{tmp_path}/data.py", 9, "__getitem__")
-    assert Raised.of("", tmp_path) is None
+    assert ErrorOrigin.of(text, tmp_path) == ErrorOrigin("ValueError", f"{tmp_path}/data.py", 9, "__getitem__")
+    assert ErrorOrigin.of("", tmp_path) is None

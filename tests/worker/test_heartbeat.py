@@ -1,4 +1,4 @@
-"""When a rank says that a step follows: between the steps of a pass, and never before anything that has no steps."""
+"""The heartbeat: it counts steps within a pass and pauses before anything that has no steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from one_rank import BOTH_LOOPS, MEASURE, SGD
 from own_models import PRELUDE
 
 from accelsweep.heartbeat import HeartbeatReader
-from accelsweep.worker.rank_setup import AFTER_SILENCE, COLLECTIVE_TIMEOUT, collective_timeout
+from accelsweep.worker.rank_setup import COLLECTIVE_TIMEOUT, WATCHDOG_MARGIN, collective_timeout
 
 NUMBERS = itertools.count()
 BATCHES, BATCH_SIZE = 5, 8
@@ -60,7 +60,7 @@ def listened(run, tmp_path):
 
 
 @BOTH_LOOPS
-def test_steps_count_within_a_pass_and_validation_is_a_rest(loop, listened):
+def test_the_heartbeat_counts_steps_within_a_pass_and_pauses_for_validation(loop, listened):
     steps, validations = listened(loop=loop, measure=QUICK)
     assert {place for _, place in steps} == set(range(BATCHES)), "several passes"
     assert all(heard == place for heard, place in steps)
@@ -69,20 +69,20 @@ def test_steps_count_within_a_pass_and_validation_is_a_rest(loop, listened):
 
 
 @BOTH_LOOPS
-def test_on_the_way_to_a_target_each_validation_is_a_rest(loop, listened):
+def test_the_heartbeat_pauses_for_each_validation_on_the_way_to_a_target(loop, listened):
     chase = {"target": 2.0, "better": "max", "validate_every_samples": 2 * BATCH_SIZE, "max_samples": 6 * BATCH_SIZE}
     steps, validations = listened(loop=loop, task="time_to_accuracy", measure=QUICK | chase)
     assert set(validations) == {0}
     assert [heard for heard, _ in steps[-6:]] == [0, 1, 0, 1, 0, 0], "a validation every second step, a pass of five"
 
 
-def test_queries_count_like_steps(listened):
+def test_the_heartbeat_counts_queries(listened):
     steps, _ = listened(task="inference", loop="raw", measure={**QUICK, "scenario": "offline"})
     assert len(steps) > BATCHES
     assert all(heard == place for heard, place in steps)
 
 
-def test_ranks_wait_for_each_other_longer_than_the_watch_for_silence(spec):
+def test_collectives_time_out_after_the_watchdog(spec):
     assert collective_timeout(spec()) == COLLECTIVE_TIMEOUT
     patient = replace(spec(), silence_seconds=3600.0)
-    assert collective_timeout(patient).total_seconds() == 3600.0 + AFTER_SILENCE.total_seconds()
+    assert collective_timeout(patient).total_seconds() == 3600.0 + WATCHDOG_MARGIN.total_seconds()

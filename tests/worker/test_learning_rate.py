@@ -1,4 +1,4 @@
-"""The learning rate that was really in force: scaled to the global batch, warmed up step by step, in both loops."""
+"""The effective learning rate: scaled to the global batch and warmed up step by step, in both loops."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def learning_rate(result):
 
 
 @BOTH_LOOPS
-def test_the_rate_is_scaled_to_the_batch(run, loop):
+def test_the_learning_rate_is_scaled_to_the_batch(run, loop):
     assert learning_rate(run(loop=loop, measure=MEASURE, optimizer=SCALED)) == pytest.approx(0.2)
 
 
 @BOTH_LOOPS
-def test_the_rate_grows_after_every_step(run, loop):
+def test_the_learning_rate_warms_up_step_by_step(run, loop):
     warming = {**SCALED, "warmup_steps": 100}
     expected = 0.2 * (STEPS + 1) / 100
     assert learning_rate(run(loop=loop, measure=MEASURE, optimizer=warming)) == pytest.approx(expected)
 
 
-def test_accumulated_steps_count_for_the_scaling_and_warm_up_counts_optimiser_steps(run):
+def test_accumulation_counts_for_the_scaling_and_warm_up_counts_optimiser_steps(run):
     trainer = {"strategy": "auto", "accumulate_grad_batches": 2}
     warming = {**SCALED, "warmup_steps": 100}
     expected = 0.4 * (STEPS / 2 + 1) / 100
@@ -107,7 +107,7 @@ def test_the_rate_is_scaled_to_the_batch_that_optimiser_steps_hold(scaled, rows,
         (256, None, IN_TWOS, "made the learning rate for 32 samples an optimiser step, but those of Own held 64"),
     ],
 )
-def test_a_rate_that_no_one_batch_decides_is_refused(scaled, rows, accumulate, changes, reason):
+def test_scaling_without_one_global_batch_is_refused(scaled, rows, accumulate, changes, reason):
     result = scaled(rows, accumulate, changes)
     assert result.outcome is Outcome.unsupported
     assert "optimizer.lr_scaling=linear" in result.reason
@@ -123,7 +123,7 @@ def test_fused_and_foreach_train_in_both_loops(run, loop, variant):
     assert result.effective.optimizer == "AdamW"
 
 
-def test_both_at_once_are_no_setting(run):
+def test_fused_and_foreach_together_are_refused(run):
     result = run(measure=MEASURE, optimizer={**SGD, "fused": True, "foreach": True})
     assert result.outcome is Outcome.unsupported
     assert "exclude each other" in result.reason

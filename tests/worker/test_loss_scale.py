@@ -1,4 +1,4 @@
-"""What loss scaling did, with torch's own scaler on the CPU: the scale, and the steps that it skipped."""
+"""The loss scale and the skipped steps, with torch's own scaler on the CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.worker.loops.lightning import StepCallback
-from accelsweep.worker.loops.raw_parts import LossScale
+from accelsweep.worker.loops.trainerless import LossScale
 
 BIG = 2.0**16
 
@@ -40,14 +40,14 @@ def test_without_overflows_nothing_is_skipped():
     assert (metrics["skipped_steps"].value, metrics["loss_scale"].value) == (0, BIG)
 
 
-def test_a_fused_optimiser_skips_where_nobody_counts_and_says_so():
+def test_skipped_steps_of_a_fused_optimiser_are_unknown_with_a_reason():
     metrics = train([1.0, float("inf")], torch.optim.SGD, fused=True)
     assert metrics["skipped_steps"].value is None
     assert "optimizer.fused=false" in metrics["skipped_steps"].reason
     assert metrics["loss_scale"].value == BIG / 2
 
 
-def test_of_several_optimisers_no_skipped_step_is_counted():
+def test_skipped_steps_of_several_optimisers_are_unknown():
     metrics = LossScale("16-mixed", torch.amp.GradScaler("cpu", init_scale=BIG), None).metrics()
     assert (metrics["skipped_steps"].value, metrics["loss_scale"].value) == (None, BIG)
     assert "several optimisers" in metrics["skipped_steps"].reason
@@ -101,17 +101,17 @@ def trained(module, **settings):
 
 
 @pytest.mark.parametrize(("overflows", "skipped"), [((), 0), ((3,), 2)])
-def test_a_step_that_lightning_makes_early_at_the_end_of_an_epoch_is_counted_as_made(overflows, skipped):
+def test_an_early_step_at_the_end_of_an_epoch_is_not_counted_as_skipped(overflows, skipped):
     """Of four batches the first three make a step, and the fourth makes one alone."""
     assert trained(Module(overflows), accumulate_grad_batches=3)["skipped_steps"].value == skipped
 
 
 @pytest.mark.parametrize(("overflows", "skipped"), [((), 0), ((0,), 2)])
-def test_batches_after_which_a_module_makes_no_step_of_its_own_are_not_skipped(overflows, skipped):
+def test_batches_without_a_manual_step_are_not_counted_as_skipped(overflows, skipped):
     assert trained(EverySecondBatch(overflows))["skipped_steps"].value == skipped
 
 
-def test_steps_that_no_scaler_was_asked_for_have_a_reason():
+def test_steps_that_bypass_the_scaler_have_a_reason():
     skipped = trained(EverySecondBatch(wrapped=False))["skipped_steps"]
     assert (skipped.value, "step self.optimizers()" in skipped.reason) == (None, True)
 

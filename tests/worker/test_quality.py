@@ -1,4 +1,4 @@
-"""When the quality phase has trained enough, and how it cross-validates."""
+"""The quality phase: its sample budget and its cross-validation."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class InFours:
         return self.batches % 6 not in (0, 4)
 
 
-def test_an_optimiser_step_that_was_begun_is_finished():
+def test_a_sample_budget_finishes_the_current_optimiser_step():
     assert steps_until_enough(SampleBudget(100, ranks=1)) == 7
     assert steps_until_enough(SampleBudget(100, ranks=1, optimizer_steps=InFours())) == 10
 
 
-def test_the_first_loss_that_is_no_number_is_known_afterwards():
+def test_the_first_step_with_a_nan_loss_is_known_afterwards():
     budget = SampleBudget(100, ranks=1)
     for loss in (1.0, float("nan"), float("inf")):
         budget.step_done(16, torch.tensor(loss))
@@ -47,7 +47,7 @@ def test_the_first_loss_that_is_no_number_is_known_afterwards():
 
 
 @BOTH_LOOPS
-def test_a_cross_validation_in_one_run_finds_the_mean_of_its_folds_as_runs_of_their_own(run, loop):
+def test_cross_validation_in_one_run_gives_the_mean_of_separate_runs_of_its_folds(run, loop):
     measure = {**MEASURE, "quality_samples": 400, "quality_metric": "val_accuracy"}
 
     def quality(fold):

@@ -1,4 +1,4 @@
-"""How many samples a loader's batches hold: what it states, what its batches show, or what the module says."""
+"""The samples in a loader's batches: stated by the loader, shown by the batch, or counted by the module."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torch.utils.data import (
 )
 
 from accelsweep.errors import InputError
-from accelsweep.worker.loops.sample_count import SampleCount, no_batch, usual
+from accelsweep.worker.loops.sample_count import SampleCounter, no_batch_message, usual_batches_per_step
 
 MODULE = SimpleNamespace()
 NUMBERS = itertools.count()
@@ -51,11 +51,11 @@ def side_by_side(samples):
 
 
 def counted(loader, batch_size, module=MODULE):
-    count = SampleCount(batch_size)
-    return [count.of(batch, loader, module) for batch in loader]
+    count = SampleCounter(batch_size)
+    return [count.count(batch, loader, module) for batch in loader]
 
 
-def test_images_beside_mappings_of_boxes_are_counted_by_image_and_never_by_channel():
+def test_images_with_mappings_of_boxes_are_counted_by_image_and_not_by_channel():
     loader = DataLoader(detections(21), batch_size=8, collate_fn=side_by_side)
     assert counted(loader, 8) == [8, 8, 5]
     with pytest.raises(InputError, match=r"first batch holds 8 samples although batch_size=3"):
@@ -69,7 +69,7 @@ def test_a_list_of_images_is_counted_by_what_its_loader_states(channels):
     assert counted(DataLoader(images[:7], batch_size=3, collate_fn=list), 3) == [3, 3, 1]
 
 
-def test_pairs_of_two_are_counted_by_their_first_dimension_also_where_the_last_batch_is_short():
+def test_pairs_are_counted_by_their_first_dimension_even_in_a_short_last_batch():
     rows = [(torch.zeros(4), torch.zeros(4)) for _ in range(5)]
     assert counted(DataLoader(rows, batch_size=2), 2) == [2, 2, 1]
 
@@ -82,7 +82,7 @@ def test_targets_of_all_images_in_one_tensor_do_not_hide_the_images():
     assert counted(DataLoader(detections(20), batch_size=8, collate_fn=stacked), 8) == [8, 8, 4]
 
 
-def test_what_shows_nowhere_in_the_batch_is_refused_whatever_batch_size_says():
+def test_a_stated_size_that_the_batch_does_not_show_is_refused():
     loader = DataLoader(detections(16), batch_size=8, collate_fn=lambda samples: torch.stack([samples[0][0]] * 5))
     for batch_size in (5, 8):
         with pytest.raises(
@@ -91,7 +91,7 @@ def test_what_shows_nowhere_in_the_batch_is_refused_whatever_batch_size_says():
             counted(loader, batch_size)
 
 
-def test_a_loader_that_states_nothing_must_give_batches_with_one_reading():
+def test_batches_of_a_loader_without_batch_size_must_be_unambiguous():
     pair = (torch.zeros(8, 4), torch.zeros(8, 4))
     with pytest.raises(InputError, match=r"states no batch_size, and it looks like 2 or 8: define samples"):
         counted(Bare(pair), 8)
@@ -104,10 +104,10 @@ def test_a_loader_that_states_nothing_must_give_batches_with_one_reading():
 
 def test_the_first_of_several_loaders_is_counted():
     loaders = {"a": DataLoader(torch.zeros(12, 2), batch_size=8), "b": DataLoader(torch.zeros(12, 2), batch_size=4)}
-    assert SampleCount(8).of({"a": torch.zeros(8, 2), "b": torch.zeros(4, 2)}, loaders, MODULE) == 8
+    assert SampleCounter(8).count({"a": torch.zeros(8, 2), "b": torch.zeros(4, 2)}, loaders, MODULE) == 8
 
 
-def test_the_modules_own_samples_decides_and_a_method_of_that_name_with_other_arguments_does_not():
+def test_the_modules_samples_method_decides_unless_its_arguments_differ():
     class Graphs:
         def samples(self, batch):
             return batch.graphs
@@ -174,18 +174,18 @@ class Stream(IterableDataset):
         "a list of sequences",
     ],
 )
-def test_a_short_last_batch_is_counted_also_where_another_dimension_is_as_long_as_a_batch(rows, collate):
+def test_a_short_last_batch_is_counted_even_if_another_dimension_equals_the_batch_size(rows, collate):
     assert sum(counted(DataLoader(rows, batch_size=32, collate_fn=collate), 32)) == 156
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_sentences_that_are_padded_to_the_size_of_a_batch_once_are_counted_by_sentence(stream):
+def test_sentences_padded_to_the_batch_size_are_counted_by_sentence(stream):
     rows, lengths = sequences(156, 1), (32, 40, 20, 32, 28)
     loader = DataLoader(Stream(rows) if stream else rows, batch_size=32, collate_fn=padded(*lengths))
     assert counted(loader, 32) == [32, 32, 32, 32, 28]
 
 
-def test_moments_that_vary_are_not_taken_for_samples():
+def test_varying_time_steps_are_not_counted_as_samples():
     lengths = iter([32, 40, 20, 32, 32])
     loader = DataLoader(sequences(156, 1), batch_size=32, collate_fn=lambda rows: torch.zeros(next(lengths), len(rows)))
     assert counted(loader, 32) == [32, 32, 32, 32, 28]
@@ -202,7 +202,7 @@ def test_a_collate_that_drops_broken_samples_is_counted_by_the_dimension_that_al
 
 
 @pytest.mark.parametrize("shape", [(32, 28), (32, 20)])
-def test_a_stream_whose_batches_may_be_read_in_two_ways_is_refused(shape):
+def test_a_stream_of_ambiguous_batches_is_refused(shape):
     """Nobody knows how many samples a stream's last batch has: sentences of 28 words, or 28 sentences."""
     shapes = iter([(32, 32), shape])
     loader = DataLoader(Stream(range(60)), batch_size=32, collate_fn=lambda _: torch.zeros(*next(shapes)))
@@ -242,7 +242,7 @@ class Buckets:
 
 
 def a_pass(loader, batch_size, batches=None, ranks=1, data=None):
-    return SampleCount(batch_size, ranks).of_a_pass(data, loader, batches)
+    return SampleCounter(batch_size, ranks).epoch_samples(data, loader, batches)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_ranks_pass_over_their_shares_together_padding_included():
     assert a_pass(DataLoader(Sized(30), 8), 8, ranks=2) is None, "30 may be those of all ranks, or of each"
 
 
-def test_a_pass_that_a_limit_cuts_off_or_a_longer_loader_repeats_has_other_batches_than_its_loader():
+def test_a_limited_or_repeated_pass_has_other_batches_than_its_loader():
     assert a_pass(DataLoader(ROWS, 8), 8, batches=5) == 40
     short = {"labelled": DataLoader(TensorDataset(torch.zeros(40)), 8), "unlabelled": DataLoader(ROWS, 8)}
     assert a_pass(short, 8, batches=13) == 40 + 40 + 3 * 8
@@ -296,22 +296,22 @@ def test_a_pass_that_a_limit_cuts_off_or_a_longer_loader_repeats_has_other_batch
 
 
 def test_a_pass_that_ended_is_counted_and_one_that_was_cut_off_is_not():
-    count, batch = SampleCount(8), torch.zeros(8, 2)
+    count, batch = SampleCounter(8), torch.zeros(8, 2)
     loader = Bare(batch)
     for _ in range(3):
-        count.of(batch, loader, MODULE)
+        count.count(batch, loader, MODULE)
     count.pass_ended(complete=True)
-    count.of(batch, loader, MODULE)
+    count.count(batch, loader, MODULE)
     count.pass_ended(complete=False)
-    assert count.of_a_pass(None, loader) == 24
-    assert count.of_a_pass(SimpleNamespace(epoch_samples=50_000), loader) == 50_000, "what the data states counts"
+    assert count.epoch_samples(None, loader) == 24
+    assert count.epoch_samples(SimpleNamespace(epoch_samples=50_000), loader) == 50_000, "what the data states counts"
 
 
-def test_batches_that_differ_tell_nothing_about_a_pass_that_has_not_ended():
-    count = SampleCount(8)
+def test_the_samples_of_a_pass_of_uneven_batches_are_unknown_before_it_ended():
+    count = SampleCounter(8)
     for rows in (8, 3):
-        count.of(torch.zeros(rows, 2), DataLoader([torch.zeros(8, 2)] * 9, batch_size=None), MODULE)
-    assert count.of_a_pass(None, DataLoader([torch.zeros(8, 2)] * 9, batch_size=None)) is None
+        count.count(torch.zeros(rows, 2), DataLoader([torch.zeros(8, 2)] * 9, batch_size=None), MODULE)
+    assert count.epoch_samples(None, DataLoader([torch.zeros(8, 2)] * 9, batch_size=None)) is None
 
 
 @pytest.mark.parametrize(
@@ -352,24 +352,24 @@ def test_a_first_batch_of_another_size_is_refused_with_its_cause(
     batch = next(iter(loader)) if loaders is None else {key: next(iter(each)) for key, each in loaders.items()}
     batch = list(batch.values()) if isinstance(loader, list) else batch
     with pytest.raises(InputError) as told:
-        SampleCount(batch_size, ranks).of(batch, loader, MODULE)
+        SampleCounter(batch_size, ranks).count(batch, loader, MODULE)
     last_line(situation, str(told.value))
     assert words in str(told.value)
 
 
 def test_a_loader_without_a_batch_says_how_many_rows_it_has(last_line):
-    told = no_batch(DataLoader(TensorDataset(torch.zeros(5)), 8, drop_last=True))
+    told = no_batch_message(DataLoader(TensorDataset(torch.zeros(5)), 8, drop_last=True))
     last_line("5 rows with batch 8, drop_last=True", told)
     assert "the set has 5 rows, and drop_last=True drops a batch of fewer than 8: lower batch_size" in told
-    assert no_batch(Bare()) == "the training loader gave no batch: lower batch_size, or keep short batches"
+    assert no_batch_message(Bare()) == "the training loader gave no batch: lower batch_size, or keep short batches"
 
 
-def test_what_nearly_all_optimiser_steps_held_is_usual_and_a_short_last_step_of_a_long_epoch_is_ignored():
-    assert usual([Counter({4: 96, 1: 4})]) == 4
-    assert usual([Counter({4: 94, 1: 6})]) is None
-    assert usual([Counter({1: 9}), Counter({1: 9})]) == 1
-    assert usual([Counter({1: 9}), Counter({2: 4})]) is None, "two optimisers"
-    assert usual([]) is None
+def test_the_usual_optimiser_step_ignores_the_short_last_step_of_a_long_epoch():
+    assert usual_batches_per_step([Counter({4: 96, 1: 4})]) == 4
+    assert usual_batches_per_step([Counter({4: 94, 1: 6})]) is None
+    assert usual_batches_per_step([Counter({1: 9}), Counter({1: 9})]) == 1
+    assert usual_batches_per_step([Counter({1: 9}), Counter({2: 4})]) is None, "two optimisers"
+    assert usual_batches_per_step([]) is None
 
 
 # ---- optimiser steps as Lightning makes them
@@ -451,7 +451,7 @@ def doubted(result):
     ],
     ids=lambda value: value.strip()[:24] if isinstance(value, str) else "",
 )
-def test_the_samples_of_an_optimiser_step_are_those_that_it_held(trained, changes, rows, accumulate, held, said):
+def test_the_batches_of_an_optimiser_step_are_counted(trained, changes, rows, accumulate, held, said):
     manual = {
         "manual": (SGD_HERE, EVERY_SECOND.format(raw="", backward="self.manual_backward(loss)")),
         "manual, torch's own": (

@@ -1,4 +1,4 @@
-"""Each task on one rank, and on two, from its spec to its result."""
+"""Each task on one rank and on two, from its spec to its result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_target_out_of_reach_leaves_a_measured_run_without_a_time(run, loop):
 
 
 @BOTH_LOOPS
-def test_one_pass_over_the_data_lies_between_validations_where_nothing_else_is_said(run, loop):
+def test_by_default_one_pass_lies_between_validations(run, loop):
     measure = {**AIM, "target": 1.1, "max_samples": 3000, "validate_every_samples": None}
     metrics = run(task="time_to_accuracy", loop=loop, model=MLP, data=DIGITS, measure=measure).metrics
     assert metrics["epoch_samples"].value == 1432, "1797 digits less the validation set, in whole batches of 8"
@@ -52,7 +52,7 @@ def test_one_pass_over_the_data_lies_between_validations_where_nothing_else_is_s
 
 
 @BOTH_LOOPS
-def test_an_endless_stream_without_a_length_needs_to_be_told_when_to_validate(run, loop):
+def test_an_endless_stream_needs_validate_every_samples(run, loop):
     measure = {**AIM, "target": 0.5, "validate_every_samples": None}
     result = run(task="time_to_accuracy", loop=loop, measure=measure)
     assert "measure.validate_every_samples" in result.reason
@@ -98,7 +98,7 @@ def rows(tmp_path):
 
 
 @BOTH_LOOPS
-def test_data_with_rows_tells_how_many_of_them_a_pass_gives(run, rows, loop):
+def test_a_dataset_with_rows_gives_the_samples_of_a_pass(run, rows, loop):
     """Its loader drops the last four of 100."""
     assert run(loop=loop, **rows).metrics["epoch_samples"].value == 96
 
@@ -121,7 +121,7 @@ def test_samples_between_validations_are_counted_across_epochs_in_whole_optimise
 
 @pytest.mark.real
 @BOTH_LOOPS
-def test_two_ranks_chase_one_target(spec, tmp_path, loop):
+def test_two_ranks_train_to_one_target(spec, tmp_path, loop):
     made = spec(devices=2, task="time_to_accuracy", loop=loop, model=MLP, data=DIGITS, measure={**AIM, "target": 0.6})
     first, second = run_ranks(made, tmp_path)
     assert (first.outcome, second.outcome) == (Outcome.measured, Outcome.measured), first.traceback
@@ -130,7 +130,7 @@ def test_two_ranks_chase_one_target(spec, tmp_path, loop):
     assert first.metrics["samples_to_target"].value % 400 == 0
 
 
-def test_offline_inference_counts_samples_and_knows_no_latency(run):
+def test_offline_inference_has_a_rate_and_no_latencies(run):
     result = run(task="inference", model=MLP, data=DIGITS, measure={**MEASURE, "scenario": "offline"})
     assert result.outcome is Outcome.measured, result.traceback
     value = {name: metric.value for name, metric in result.metrics.items()}
@@ -141,7 +141,7 @@ def test_offline_inference_counts_samples_and_knows_no_latency(run):
     assert (result.effective.loop, result.effective.optimizer) == ("inference", "none")
 
 
-def test_a_single_stream_has_latencies_as_far_as_its_queries_support_them(run):
+def test_a_single_stream_has_the_percentiles_that_its_queries_support(run):
     measure = {**MEASURE, "min_steps": 120, "max_steps": 120, "scenario": "single_stream"}
     metrics = run(task="inference", batch_size=1, model=MLP, data=DIGITS, measure=measure).metrics
     assert 0 < metrics["query_seconds_p50"].value <= metrics["query_seconds_p90"].value
@@ -163,25 +163,25 @@ ANSWER = """
     ("precision", "autocast", "dtype"),
     [("32-true", False, "float32"), ("bf16-mixed", True, "float32"), ("bf16-true", False, "bfloat16")],
 )
-def test_the_modules_own_predict_step_answers_in_the_asked_precision(run, own_module, precision, autocast, dtype):
+def test_predict_step_runs_in_the_configs_precision(run, own_module, precision, autocast, dtype):
     model = own_module("return None", ANSWER.format(autocast=autocast, dtype=dtype))
     result = run(task="inference", precision=precision, model=model)
     assert result.outcome is Outcome.measured, result.traceback
 
 
-def test_a_predict_step_need_not_take_the_number_of_its_batch(run, own_module):
+def test_a_predict_step_without_batch_idx_works(run, own_module):
     model = own_module("return None", "    def predict_step(self, batch):\n        return batch @ self.weight[None]\n")
     result = run(task="inference", model=model)
     assert result.outcome is Outcome.measured, result.traceback
     assert result.metrics["model_flops_per_sample"].value == 2
 
 
-def test_a_module_without_an_answer_is_told_what_to_define(run, own_module):
+def test_a_module_without_predict_step_or_forward_gets_a_remedy(run, own_module):
     result = run(task="inference", model=own_module("return None"))
     assert "has neither predict_step nor forward" in result.reason
 
 
-def test_what_the_data_has_for_prediction_is_predicted(run, tmp_path):
+def test_the_data_modules_predict_dataloader_is_used(run, tmp_path):
     (tmp_path / "predict_data.py").write_text(
         "from accelsweep.testing.calibration import TimedData, _Waiting, make_loader\n"
         "class Data(TimedData):\n"
@@ -219,7 +219,7 @@ class Both(Predicting):
 
 
 @pytest.mark.parametrize("module", ["Predicting", "Both"])
-def test_what_a_module_brings_for_prediction_is_predicted(run, tmp_path, module):
+def test_the_modules_predict_dataloader_is_used(run, tmp_path, module):
     (tmp_path / "predicting.py").write_text(PREDICTING)
     data = {"_target_": "accelsweep.workloads.data_module.ModuleData"}
     result = run(task="inference", model={"_target_": f"predicting.{module}"}, data=data)
@@ -227,7 +227,7 @@ def test_what_a_module_brings_for_prediction_is_predicted(run, tmp_path, module)
     assert result.metrics["epoch_ends_in_window"].value > 0
 
 
-def test_inference_takes_no_arguments_of_the_trainer(run):
+def test_inference_refuses_trainer_arguments(run):
     result = run(task="inference", model=MLP, data=DIGITS, trainer={"gradient_clip_val": 1.0})
     assert (result.outcome, "task=inference has no trainer.gradient_clip_val=1.0: leave it out" in result.reason) == (
         Outcome.unsupported,
@@ -236,7 +236,7 @@ def test_inference_takes_no_arguments_of_the_trainer(run):
 
 
 @pytest.mark.real
-def test_each_rank_answers_with_its_own_copy_and_all_their_samples_count(spec, tmp_path):
+def test_each_rank_has_its_own_copy_and_all_samples_count(spec, tmp_path):
     first, second = run_ranks(spec(devices=2, task="inference", model=MLP, data=DIGITS), tmp_path)
     assert (first.outcome, second.outcome) == (Outcome.measured, Outcome.measured), first.traceback
     assert first.effective.strategy == "one copy per rank"

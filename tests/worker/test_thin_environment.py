@@ -1,4 +1,4 @@
-"""A run in somebody else's environment: torch, numpy and Lightning with their dependencies, and nothing of ours."""
+"""A run in an environment with torch, numpy and Lightning only, without accelsweep's other dependencies."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from accelsweep.errors import InputError, Unsupported
-from accelsweep.worker.loops.raw_parts import mover
+from accelsweep.worker.loops.trainerless import batch_mover
 from accelsweep.workloads.data_module import FiniteData
 from accelsweep.workloads.image_models import SmallCNN
 from accelsweep.workloads.training_stream import LazyRows, TensorRows
@@ -300,7 +300,7 @@ def test_images_reach_the_module_in_the_dtype_of_its_precision(precision, prepro
 def test_the_raw_loop_gets_the_same_dtype_from_preprocessing_on_the_device():
     module = SmallCNN(width=2, channels=3, classes=50).to(torch.bfloat16)
     data = InMemory(**OPTIONS, preprocess="device")
-    move = mover(module, data, CPU, torch.bfloat16)
+    move = batch_mover(module, data, CPU, torch.bfloat16)
     images, _ = move(next(iter(data.train_dataloader())))
     assert images.dtype is torch.bfloat16
     assert module.training_step((images, torch.zeros(8, dtype=torch.long)), 0).isfinite()

@@ -46,7 +46,7 @@ from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.findings import Findings, Hardware, Section, SettingFinding
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
-from accelsweep.run_environment import HardwareKind, names_of
+from accelsweep.run_environment import HardwareKind, hardware_names
 from accelsweep.signals import exit_code_of
 
 
@@ -79,7 +79,7 @@ class Analysis:
         rows = sorted_runs(runs)
         groups = group_runs(manifest, rows)
         rules = Rules.of(manifest, groups)
-        names = names_of(group.hardware for group in groups)
+        names = hardware_names(group.hardware for group in groups)
         measure = quality_measure(groups, manifest.options.analysis.quality_margin)
         comparisons = compare_with_baseline(groups, manifest, rules)
         prices = manifest.options.prices

@@ -15,7 +15,7 @@ from accelsweep.records.findings import Origin
 from accelsweep.records.plan import Manifest, PlannedSetting
 from accelsweep.results import Doubt, Effective, Outcome, Traits
 from accelsweep.run_config import SettingConfig
-from accelsweep.run_environment import Checkout, HardwareKind, Surroundings
+from accelsweep.run_environment import Checkout, HardwareKind, RunEnvironment
 from accelsweep.tasks import compared_rate
 
 
@@ -66,9 +66,9 @@ class RunRow:
         return self.metrics[metric].value
 
     @property
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> RunEnvironment:
         """`environment` with typed attributes."""
-        return Surroundings(self.environment)
+        return RunEnvironment(self.environment)
 
     @property
     def checkout(self) -> Checkout:

@@ -24,7 +24,7 @@ from accelsweep.driver.console import WIDE, Terminal
 from accelsweep.driver.snakemake_hooks import FileStamp, file_stamp
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.result_reuse import reusable_runs
-from accelsweep.measure.breakdown import SETTLING_STEPS, steps_of_pass
+from accelsweep.measure.breakdown import SETTLING_STEPS, probe_steps
 from accelsweep.measure.window import WindowRules
 from accelsweep.planning.cost_estimate import ObservedTimes, RunTime
 from accelsweep.records.file_lock import read_lock
@@ -39,7 +39,7 @@ from accelsweep.run_config import Measure, Run, SettingConfig
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import approximate_duration, escaped, format_duration
 from accelsweep.tasks import compared_rate
-from accelsweep.worker.errors import Raised
+from accelsweep.worker.errors import ErrorOrigin
 
 MIN_PACE_STEPS = 3
 
@@ -89,7 +89,7 @@ class Forecast:
         steps = {"warm-up": rules.warmup, "window": rules.window_steps([step_seconds])}
         if config.task in ("train_throughput", "time_to_accuracy") and measure.probe_steps:
             passes = 2 if config.world_size > 1 else 1
-            probed = steps_of_pass(measure.probe_steps, measure.min_seconds, step_seconds, 1)
+            probed = probe_steps(measure.probe_steps, measure.min_seconds, step_seconds, 1)
             steps["probe pass"] = passes * (SETTLING_STEPS + probed)
         if config.task == "train_throughput" and measure.quality_samples:
             steps["quality"] = math.ceil(measure.quality_samples / config.samples_per_step)
@@ -210,7 +210,7 @@ class FirstFailures:
     folder: SweepFolder
     measured: bool = False
     common_error: str | None = None
-    _errors: dict[str, Raised] = field(default_factory=dict)
+    _errors: dict[str, ErrorOrigin] = field(default_factory=dict)
 
     def add(self, record: Record, *, by_run: bool = False) -> None:
         """Add a finished run; `by_run` counts runs instead of settings."""
@@ -223,7 +223,7 @@ class FirstFailures:
                 result = read_rank_result(path)
             except (FileNotFoundError, DamagedFile):
                 continue
-            error = Raised.of(result.traceback or "", self.folder.home)
+            error = ErrorOrigin.of(result.traceback or "", self.folder.home)
             if result.error_kind == "user_exception" and error is not None:
                 self._errors.setdefault(record.run if by_run else record.setting, error)
                 if len(self._errors) == 2 and len(set(self._errors.values())) == 1:

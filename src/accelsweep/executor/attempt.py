@@ -1,4 +1,4 @@
-"""One attempt at one run: lease devices, launch, monitor, classify, record. Retries are the block's business."""
+"""One attempt at one run: lease devices, launch, monitor, classify, record. The block decides on retries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from accelsweep.worker.run_spec import RunSpec
 
 @cache
 def _job_log() -> str | None:
-    """Return the path of this job's log, which the scheduler may have to be asked for; None outside a job."""
+    """Return the path of this job's log, for which the scheduler may be queried; None outside a job."""
     job = this_job()
     return job.log() if job else None
 
@@ -179,7 +179,7 @@ class AttemptRunner:
             conclusion = conclude(spec, ending, results, self._limits)
             if conclusion is not None:
                 if (measured := results_after_window(spec, results, conclusion)) is not None:
-                    note = f"; what follows the window is not known: {conclusion.reason}"
+                    note = f"; it failed after the window: {conclusion.reason}"
                     results, conclusion = measured, Conclusion(Outcome.measured, None)
                 doubts = ending_doubts(ending, conclusion)
         if conclusion is None:
@@ -191,8 +191,8 @@ class AttemptRunner:
         self.lock.confirm()
         run_folder, config = self.run_folder(spec.run), self.block.configs[spec.run.setting]
         write_record(run_folder, spec, config, conclusion, results, provenance, wall_seconds, doubts, frontier)
-        because = f": {conclusion.reason}" if conclusion.reason else ""
-        self.say(f"{spec.run.name}: {conclusion.outcome} after {wall_seconds:.1f} s{note}{because}")
+        reason = f": {conclusion.reason}" if conclusion.reason else ""
+        self.say(f"{spec.run.name}: {conclusion.outcome} after {wall_seconds:.1f} s{note}{reason}")
         return conclusion
 
     def _provenance(self, spec: RunSpec, launcher: str) -> Provenance:
@@ -208,14 +208,14 @@ class AttemptRunner:
             spec,
             position=position,
             attempt=attempt,
-            ceilings=str(self.folder.ceilings(self.block.name)),
+            ceiling_cache=str(self.folder.ceilings(self.block.name)),
             silence_seconds=self._limits.silence_seconds,
             run_seconds=self._limits.run_seconds,
         )
 
 
 def standalone_spec(
-    folder: SweepFolder, setting: str, attempt: Path, command: str, instead: str | None = None, steps: int = 0
+    folder: SweepFolder, setting: str, attempt: Path, command: str, substitute: str | None = None, extra_steps: int = 0
 ) -> RunSpec:
     """Return the spec of the first repeat of a setting for a run outside the sweep, with its files in `attempt`.
 
@@ -226,9 +226,9 @@ def standalone_spec(
     block = block_of(folder, manifest, setting)
     config = block.configs[setting]
     if config.num_nodes > 1:
-        raise InputError(f"setting {setting!r} takes {config.num_nodes} nodes; {command} has this one alone")
+        raise InputError(f"setting {setting!r} takes {config.num_nodes} nodes; {command} runs on this one only")
     run = Run.of(setting, 0, config.seed)
-    return replace(_run_spec(folder, manifest, block, run, attempt), instead=instead, steps=steps)
+    return replace(_run_spec(folder, manifest, block, run, attempt), substitute=substitute, extra_steps=extra_steps)
 
 
 def _run_spec(folder: SweepFolder, manifest: Manifest, block: Block, run: Run, attempt_folder: Path) -> RunSpec:

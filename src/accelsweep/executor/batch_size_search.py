@@ -47,16 +47,16 @@ class Line(NamedTuple):
 def fit_line(points: Sequence[tuple[int, int]]) -> Line:
     """Return the least-squares line through (samples, bytes); its confidence interval needs three points."""
     if len({samples for samples, _ in points}) < 2:
-        why = "fewer than two batches that fit have a peak"
-        return Line(Coefficient(value=None, reason=why), Coefficient(value=None, reason=why))
+        reason = "fewer than two batches that fit have a peak"
+        return Line(Coefficient(value=None, reason=reason), Coefficient(value=None, reason=reason))
     count = len(points)
     mean_x, mean_y = (math.fsum(values) / count for values in zip(*points, strict=True))
     spread = math.fsum((x - mean_x) ** 2 for x, _ in points)
     slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread
     intercept = mean_y - slope * mean_x
     if count < 3:
-        why = "two batches give a line without an interval"
-        return Line(Coefficient(value=slope, reason=why), Coefficient(value=intercept, reason=why))
+        reason = "two batches give a line without an interval"
+        return Line(Coefficient(value=slope, reason=reason), Coefficient(value=intercept, reason=reason))
     from accelsweep.analysis.intervals import critical_t  # imports scipy
 
     residual = math.fsum((y - intercept - slope * x) ** 2 for x, y in points) / (count - 2)
@@ -139,7 +139,7 @@ class BatchSizeSearch:
         config = self._spec.config
         measure = config.measure
         free = free_memory_per_rank(config.devices, measure.rank_memory_bytes)
-        self._room = free.bytes, free.limit
+        self._host_memory = free.bytes, free.limit
         try:
             bracket = find_largest(self._fits, config.batch_size, measure.max_batch, measure.batch_resolution)
         except _EndSearch as end:
@@ -179,7 +179,7 @@ class BatchSizeSearch:
         config = changed(config, batch_size=batch, measure={**asdict(config.measure), **_TRIAL_STEPS})
         folder = self._folder / "tries" / str(batch)
         folder.mkdir(parents=True)
-        spec = replace(self._spec, config=config, attempt_folder=str(folder), room=self._room)
+        spec = replace(self._spec, config=config, attempt_folder=str(folder), host_memory=self._host_memory)
         spec.write()
         return spec
 
@@ -249,7 +249,7 @@ def _frontier_metrics(frontier: Frontier, config: SettingConfig) -> dict[str, Me
     limit = Metric(value=None, unit="B", reason="not read", scope=frontier.limit)
     if frontier.limit_bytes is not None:
         limit = Metric(value=float(frontier.limit_bytes), unit="B", scope=frontier.limit, provenance="limit")
-    fit = "a line through the tries' peaks"
+    fit = "a line through the peaks of the trials"
     return {
         "largest_batch": Metric(value=float(frontier.largest), unit="samples", scope=scope, provenance="counted"),
         "too_large_batch": too_large,
@@ -263,5 +263,5 @@ def _frontier_metrics(frontier: Frontier, config: SettingConfig) -> dict[str, Me
 def _bytes(value: float | None, reason: str | None, provenance: str) -> Metric:
     scope = "fullest rank"
     if value is None:
-        return Metric(value=None, unit="B", reason=reason or "not known", scope=scope)
+        return Metric(value=None, unit="B", reason=reason or "unknown", scope=scope)
     return Metric(value=value, unit="B", scope=scope, provenance=provenance)

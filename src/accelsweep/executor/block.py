@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +67,7 @@ def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> 
     """Give every wanted run of a block a record and write the block's done file; return the exit code.
 
     0 when that is done, 1 when the sweep's stop file or limits.block_seconds ended it early, 128 + N after signal N.
-    Finished runs are kept. Whenever it ends early, a stop reason is left beside the block (`records.stop_reasons`).
+    Finished runs are kept. Whenever it ends early, a stop reason is written next to the block (`records.stop_reasons`).
     """
     folder, signals = SweepFolder.of_block(block_file), Signals()
     with _errors_as_stop_reasons(folder, block_file.stem):
@@ -93,7 +92,7 @@ def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> 
 
 @contextlib.contextmanager
 def _errors_as_stop_reasons(folder: SweepFolder, block: str) -> Iterator[None]:
-    """Leave a stop reason for any error in the with-block, and raise it: AccelsweepError where the disk refused."""
+    """Write a stop reason for any error in the with-block, and raise it; a disk error becomes an AccelsweepError."""
     try:
         yield
     except Exception as error:
@@ -121,7 +120,7 @@ def _stopped(signals: Signals) -> str:
 
 
 class _BlockExecutor:
-    """Goes through the runs of a block that the plan still wants, in the block's order."""
+    """Measures the runs of a block that the plan still wants, in the block's order."""
 
     def __init__(self, runner: AttemptRunner) -> None:
         self._runner = runner
@@ -131,7 +130,7 @@ class _BlockExecutor:
         self._wanted = [run for run in runner.block.runs if run.name in planned.runs]
 
     def measure_all(self) -> str | None:
-        """Measure what is not reusable; return None when every wanted run has a record, else why not."""
+        """Measure what is not reusable; return why it stopped early, or None once every wanted run has a record."""
         pending = sorted((run for run in self._wanted if not self._is_reusable(run)), key=self._risk)
         self._say(f"block {self._block}: {len(self._wanted)} runs wanted, {len(pending)} to measure")
         if pending:
@@ -148,7 +147,7 @@ class _BlockExecutor:
     def _risk(self, run: Run) -> tuple[int, bool]:
         """Return the sort key of a pending run: new runs, then failed ones, then those that killed an executor.
 
-        A run that kills its executor must not keep others from their turn.
+        A run that kills its executor must not prevent the others.
         """
         run_folder = self._runner.run_folder(run)
         return len(run_folder.fatal_attempts()), run_folder.record() is not None
@@ -165,14 +164,14 @@ class _BlockExecutor:
         self._runner.lock.heartbeat()
         run_folder = self._runner.run_folder(run)
         for damaged in run_folder.recover():
-            self._say(f"{run.name}: {damaged}; it is measured again")
+            self._say(f"{run.name}: {damaged}; measuring it again")
         record = run_folder.record()
         if record is None:
             return False
         damage = steps_damage(record, self._folder.steps(run.name))
         why = str(damage) if damage is not None else self._runner.current.why_rerun(record)
         if why is not None:
-            self._say(f"{run.name}: measured again, because {why}")
+            self._say(f"{run.name}: measuring it again: {why}")
         return why is None
 
     def _measure(self, run: Run) -> bool:
@@ -186,11 +185,11 @@ class _BlockExecutor:
                 return False
             if not conclusion.retryable or retries_left == 0 or self._runner.signals.stop is not None:
                 break
-            self._say(f"{run.name}: tried again (limits.retries)")
+            self._say(f"{run.name}: retrying (limits.retries)")
         return True
 
     def _killed_executors(self, run: Run) -> Conclusion | None:
-        """Return the conclusion on a run that took executors down too often to start it again; None if it may start."""
+        """Return the conclusion on a run that has killed too many executors to be started again; otherwise None."""
         run_folder = self._runner.run_folder(run)
         attempts = run_folder.fatal_attempts()
         memory = memory_failure([run_folder.job_log(number) for number in attempts])
@@ -210,12 +209,6 @@ class _BlockExecutor:
         clamp_future_times([block_file], self._folder.root)  # else Snakemake deletes the older done file
 
 
-def _prepare(root: Path) -> None:
-    del sys.argv[1:]  # a module of the user's that parses them at import must not see ours
-    os.environ.pop("PYTHONSAFEPATH", None)  # it was meant for Snakemake, not for what the user's code starts
-    print(f"{len(prepare(planned_sweep(root)))} data modules are ready")  # noqa: T201 - the command's answer
-
-
 def main(launcher: Launcher | None = None) -> int:
     """Run the command line of an executor; return the exit code. `launcher` replaces how ranks are started."""
     parser = parser_for("executor", "Execute one block, or prepare the data of a sweep.")
@@ -225,9 +218,11 @@ def main(launcher: Launcher | None = None) -> int:
     parser.add_argument("--cancel-old", action="store_true", help="end an executor that works on this block already")
     arguments = parser.parse_args()
     if arguments.prepare:
-        return exit_code_of(lambda: _prepare(arguments.prepare))
+        return exit_code_of(
+            lambda: print(f"{len(prepare(planned_sweep(arguments.prepare)))} data modules are ready")  # noqa: T201 - the result
+        )
     when = time.strftime("%Y-%m-%d %H:%M:%S")
-    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log holds earlier commands too
+    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log has those of earlier commands, too
     launcher = launcher or Launcher()
     return exit_code_of(
         lambda: execute_block(arguments.block_file, launcher, cancel_old=arguments.cancel_old), report=say

@@ -73,7 +73,7 @@ class CodeVersions:
         version, name = self.get(config), config.version_id
         if version is None and name is not None:
             raise AccelsweepError(
-                f"the version's tree {self._folder.version(name)} is not there; the same command makes it again"
+                f"the version's tree {self._folder.version(name)} does not exist; the same command creates it again"
             )
         return version
 

@@ -174,15 +174,15 @@ def memory_failure(job_logs: Sequence[str | None]) -> MemoryLine | None:
 
 
 def ending_doubts(ending: Ending, conclusion: Conclusion) -> list[Doubt]:
-    """Return the doubts about a measured run whose processes did not end well."""
-    ended_well = all(code == 0 for code in ending.exit_codes)
-    if conclusion.outcome is not Outcome.measured or (ended_well and not ending.signalled):
+    """Return the doubts about a measured run whose processes did not exit cleanly."""
+    clean = all(code == 0 for code in ending.exit_codes)
+    if conclusion.outcome is not Outcome.measured or (clean and not ending.signalled):
         return []
     codes = ", ".join("lost" if code is None else str(code) for code in ending.exit_codes)
     return [
         Doubt(
             code="bad_teardown",
-            message=f"all results were on disk, but the processes did not end well (exit codes by rank: {codes})",
+            message=f"all results were on disk, but the processes did not exit cleanly (exit codes by rank: {codes})",
             remedy="read run.log; the results were measured before that, but the cause may disturb other runs too",
         )
     ]

@@ -21,16 +21,14 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_blocks
 from accelsweep.run_config import SettingConfig
-from accelsweep.worker.rank_setup import OwnTree
+from accelsweep.worker.rank_setup import set_up_imports
 
 GENERATED_DATA = frozenset(
     {"accelsweep.workloads.datasets.Digits"}
     | {f"accelsweep.workloads.datasets.{name}" for name in ("Mnist", "Cifar10")}
     | {f"accelsweep.workloads.datasets.Random{kind}" for kind in ("Images", "Text", "Tokens", "Vectors")}
 )
-"""Our own data modules without `prepare_data`: their sweeps begin seconds earlier, because torch is not imported.
-
-Features have further ones."""
+"""Our own data modules without `prepare_data`, for which torch need not be imported. Features add theirs."""
 
 
 def prepare(folder: SweepFolder) -> list[str]:
@@ -95,10 +93,8 @@ def _prepare_in_fork(configs: Mapping[str, SettingConfig], version: CodeVersion)
     child = os.fork()
     if child == 0:
         try:
-            if not version.needs_spawn:  # otherwise the modules of this process prepare its data
+            if not version.needs_spawn:  # otherwise the data is prepared with the modules of this process
                 os.environ.update(version.environment)
-            if (own_tree := OwnTree.of_this_run()) is not None:
-                own_tree.put_first()
             with os.fdopen(write_end, "w") as pipe:
                 pipe.write("\n".join(_prepare_here(configs)))
         finally:
@@ -113,11 +109,9 @@ def _prepare_in_fork(configs: Mapping[str, SettingConfig], version: CodeVersion)
 def _prepare_here(configs: Mapping[str, SettingConfig]) -> list[str]:
     if not configs:
         return []
-    from accelsweep.worker.rank_setup import add_working_directory_to_path
     from accelsweep.workloads.instantiate import prepare_data
 
-    if OwnTree.of_this_run() is None:
-        add_working_directory_to_path()
+    set_up_imports()
     done = []
     for digest, config in configs.items():
         try:

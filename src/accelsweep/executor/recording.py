@@ -54,8 +54,8 @@ def results_after_window(
 ) -> dict[int, RankResult] | None:
     """Return the results, as measured, of a run that failed after all ranks had closed their windows; else None.
 
-    Metrics of later phases get the failure as their reason, with the place in the user's code. Divergence is an answer
-    of its own, not a failure.
+    Metrics of later phases get the failure as their reason, with its location in the user's code. Divergence is a
+    result, not a failure.
     """
     if conclusion.outcome in (Outcome.measured, Outcome.diverged):
         return None
@@ -67,11 +67,12 @@ def results_after_window(
                 result = read_rank_result(spec.rank_window(rank))
             except (DamagedFile, FileNotFoundError):
                 return None
-        if not result.rate_stands:
+        if not result.window_is_valid:
             return None
         measured[rank] = result
-    place = next((result.place for result in measured.values() if result.error_kind == "user_exception"), None)
-    where = f", in {place}" if place and place not in str(conclusion.reason) else ""
+    failed = (result for result in measured.values() if result.error_kind == "user_exception")
+    location = next((result.user_location for result in failed), None)
+    where = f", in {location}" if location and location not in str(conclusion.reason) else ""
     reason = masked(f"after the window: {conclusion.reason}{where}")
     for rank, result in measured.items():
         metrics = {

@@ -57,7 +57,7 @@ class CurrentConditions:
         return replace(cached, links=self._links(config))
 
     def read_fingerprint(self, config: SettingConfig) -> Fingerprint:
-        """Return the fingerprint, read anew: the user may edit a source while a block runs."""
+        """Read the fingerprint again: the user may edit a source while a block runs."""
         version = self.versions.get(config)
         try:
             sources = source_digests(measured_targets(config), self._import_path(config))
@@ -70,12 +70,12 @@ class CurrentConditions:
     def why_rerun(self, record: Record) -> str | None:
         """Return why the run of `record` has to be measured again, or None if the record is reusable."""
         if not is_final(record, self._since):
-            return f"it ended as {record.outcome}, which is no answer"
+            return f"it ended as {record.outcome}, which is not final"
         then, now = record.fingerprint, self.fingerprint(record.config)
         if record.config.version is not None and self.versions.get(record.config) is None:
             now = replace(now, sources=then.sources)  # the tree was deleted; its commit cannot change
         if self._cluster is not None:
-            then, now = (self._visible_to_driver(one, record.config, self._cluster) for one in (then, now))
+            then, now = (self._visible_to_driver(node, record.config, self._cluster) for node in (then, now))
         return None if then.matches(now) else difference(then, now)
 
     def _import_path(self, config: SettingConfig) -> ImportPath:
@@ -211,7 +211,7 @@ def audit(folder: SweepFolder, *, check_conditions: bool = False) -> Audit:
 
 def needs_planning(error: DamagedFile) -> DamagedFile:
     """Return `error` with its remedy: planning again replaces a damaged plan or block."""
-    return DamagedFile(error.path, f"{error.reason}; the same `accelsweep run` writes it again")
+    return DamagedFile(error.path, f"{error.reason}; running the same `accelsweep run` rewrites it")
 
 
 class _BlockAudit:
@@ -245,7 +245,7 @@ class _BlockAudit:
         return RunState(run, record.outcome, record.reason)
 
     def done_is_outdated(self, current: CurrentConditions | None, since: str | None) -> bool:
-        """Return whether there is a done file that does not hold any more, for the command that began at `since`."""
+        """Return whether there is a done file that is outdated for the command that began at `since`."""
         try:
             done = Done.read(self._folder.done(self._name))
         except FileNotFoundError:

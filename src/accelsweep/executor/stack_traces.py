@@ -21,7 +21,7 @@ import psutil
 from accelsweep.devices import linux
 from accelsweep.executor.run_log import MAX_STACKS_BYTES, STACKS_HEADING, RunLog
 from accelsweep.files import tail_lines
-from accelsweep.worker.errors import Frame, place_in, printed_frames
+from accelsweep.worker.errors import Frame, parse_stack, user_location_in
 from accelsweep.worker.rank_setup import STACKS_SIGNAL
 
 _FIRST_OUTPUT_SECONDS = 5.0  # on a busy machine; a process that cannot print costs as much
@@ -164,7 +164,7 @@ def _main_thread(lines: Sequence[str]) -> list[Frame]:
         elif line.startswith("py-spy"):
             break
         threads[-1].append(line)
-    stacks = [printed_frames(thread)[::-1] for thread in threads if thread]
+    stacks = [parse_stack(thread)[::-1] for thread in threads if thread]
     for stack in stacks:
         starts = [number for number, frame in enumerate(stack) if frame.function in ("run_rank", "_worker_loop")]
         if starts:
@@ -176,15 +176,15 @@ def _activity(frames: Sequence[Frame], workers: Sequence[Sequence[Frame]], steps
     """Return what a rank with this stack does, to follow "it was"; empty for an empty stack."""
     if not frames:
         return ""
-    place, innermost = place_in(frames), frames[-1]
+    place, innermost = user_location_in(frames), frames[-1]
     fetching = [number for number, frame in enumerate(frames) if frame.function == "_try_get_data"]
-    if fetching and place_in(frames[fetching[-1] :]) is None:
+    if fetching and user_location_in(frames[fetching[-1] :]) is None:
         files = {Path(frame.file).stem for frame in frames}
         validates = "evaluation_loop" in files or any(frame.function == "validate" for frame in frames)
         batch = f"{'next' if steps or validates else 'first'} {'validation' if validates else 'training'} batch"
         if not workers:
             return f"waiting for the {batch} of its workers"
-        places = "; ".join(dict.fromkeys(place_in(stack) or _call(stack[-1]) for stack in workers))
+        places = "; ".join(dict.fromkeys(user_location_in(stack) or _call(stack[-1]) for stack in workers))
         which = "1 worker, which was" if len(workers) == 1 else f"{len(workers)} workers, which were"
         return f"waiting for the {batch} of {which} in {places}"
     collective = next((frame.function for frame in frames if frame.function in _COLLECTIVES), None)

@@ -1,7 +1,7 @@
-"""The number of samples in a batch, counted by looking at it: processed ones count, not those that were asked for.
+"""Find the number of samples in a batch from its structure: what was processed counts, not what was requested.
 
-A batch may be read as columns (inputs, targets), which share their first dimension, or as a list of samples. Where both
-are possible, whoever made it has to say how many samples it made.
+A batch may be columns (inputs, targets), which share their first dimension, or a list of samples. If both are possible,
+its loader has to state the batch size.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 Path = tuple[Any, ...]
-"""The place of something in a batch: keys, numbers or names, from the outside in."""
+"""The path to a part of a batch: keys, indices or names, outermost first."""
 
 
-def readings(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
-    """Return each number of samples that `batch` may hold as a whole, with the places that show it.
+def possible_sizes(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
+    """Return each number of samples that `batch` may hold, with the paths to the parts that show it.
 
-    A tensor (samples, ...) tells its first dimension. Columns tell what all of them tell. A list of parts that are
-    alike may also be one of samples; with `lone` so may a list of one. Empty where nothing tells, or columns disagree.
+    A tensor (samples, ...) shows its first dimension, and columns show what they have in common. A list of similar
+    parts may also be a list of samples; with `lone`, so may a list of one part. Empty if nothing shows it, or if
+    columns disagree.
     """
     shape = _shape(batch)
     if shape is not None:
@@ -28,19 +29,20 @@ def readings(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
         return {}
     if _is_plain(batch) and all(isinstance(part, str | int | float) for part in columns.values()):
         return {len(columns): ((),)}
-    told = {key: found for key, part in columns.items() if (found := readings(part, lone))}
-    key, first = next(iter(told.items()), (None, {}))
-    counts = [count for count in first if all(count in found for found in told.values())]
-    shared = {count: tuple((key, *path) for path in first[count]) for count in counts}
-    if _is_plain(batch) and _alike(list(columns.values())) and (len(columns) > 1 or lone):
-        # A first dimension of a sample that happens to be as long as the list is no second witness.
-        as_tensors = all(_shape(part) is not None for part in columns.values())
-        shared[len(columns)] = ((), *(shared.get(len(columns), ()) if as_tensors else ()))
-    return shared
+    sizes_by_column = {key: sizes for key, part in columns.items() if (sizes := possible_sizes(part, lone))}
+    key, first = next(iter(sizes_by_column.items()), (None, {}))
+    common = [count for count in first if all(count in sizes for sizes in sizes_by_column.values())]
+    sizes = {count: tuple((key, *path) for path in first[count]) for count in common}
+    is_list = _is_plain(batch) and len({_kind(part) for part in columns.values()}) == 1
+    if is_list and (len(columns) > 1 or lone):
+        # unless the parts are tensors, one that happens to be as long as the list is only a sample's dimension
+        are_tensors = all(_shape(part) is not None for part in columns.values())
+        sizes[len(columns)] = ((), *(sizes.get(len(columns), ()) if are_tensors else ()))
+    return sizes
 
 
-def places(batch: Any) -> Iterator[tuple[Path, int]]:
-    """Yield every place in `batch` that has a length, with it; what lies further out comes first."""
+def lengths(batch: Any) -> Iterator[tuple[Path, int]]:
+    """Yield the path and length of every part of `batch` that has a length, outermost first."""
     level: list[tuple[Path, Any]] = [((), batch)]
     while level:
         yield from ((path, count) for path, part in level if (count := _length(part)) is not None)
@@ -48,15 +50,14 @@ def places(batch: Any) -> Iterator[tuple[Path, int]]:
 
 
 def length_at(batch: Any, path: Path) -> int:
-    """Return the length of what lies at `path`. Raises LookupError where nothing with a length does."""
+    """Return the length of the part at `path`. Raises LookupError as `lengths_at` does."""
     return lengths_at(batch, path)[0]
 
 
 def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
-    """Return the size of each dimension of the tensor at `path`, or the length of the list there.
+    """Return the shape of the tensor at `path`, or the length of the list there.
 
-    Of a tensor whose samples have sizes of their own it is their number alone.
-    Raises LookupError where nothing with a length lies there.
+    For a tensor of samples of different sizes it is their number alone. Raises LookupError if there is no such part.
     """
     for key in path:
         columns = _columns(batch)
@@ -70,32 +71,32 @@ def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
     return (count,) if shape is None or None in shape else tuple(map(int, shape))
 
 
-def stated_size(loader: Any) -> int | None:
-    """Return the samples of a whole batch, as its loader, batch sampler or data set states it; None where none does."""
+def declared_batch_size(loader: Any) -> int | None:
+    """Return the batch size stated by a loader, its batch sampler or its dataset, or None."""
     sources = (loader, getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None))
-    stated = (getattr(source, "batch_size", None) for source in sources)
-    return next((size for size in stated if isinstance(size, int) and not isinstance(size, bool)), None)
+    sizes = (getattr(source, "batch_size", None) for source in sources)
+    return next((size for size in sizes if isinstance(size, int) and not isinstance(size, bool)), None)
 
 
 def sizes_in_a_pass(loader: Any, size: int) -> set[int] | None:
-    """Return the sizes that batches have in one pass: `size`, and what is left for the last one; None if unknown.
+    """Return the sizes of batches in one pass: `size`, and the remainder in the last one; None if unknown.
 
-    Only torch's own batch sampler, over a sampler with a length, is known to cut like that.
+    That is known only for torch's own BatchSampler, over a sampler with a length.
     """
     from torch.utils.data import BatchSampler
 
-    cut = getattr(loader, "batch_sampler", None)
-    if type(cut) is not BatchSampler:
+    sampler = getattr(loader, "batch_sampler", None)
+    if type(sampler) is not BatchSampler:
         return None
     try:
-        left = len(cut.sampler) % size  # type: ignore[arg-type]
+        rest = len(sampler.sampler) % size  # type: ignore[arg-type]
     except TypeError:
         return None
-    return {size} if cut.drop_last or not left else {size, left}
+    return {size} if sampler.drop_last or not rest else {size, rest}
 
 
 def _columns(batch: Any) -> dict[Any, Any]:
-    """Return the parts of a mapping, dataclass, tuple or list by key, name or number; none of anything else."""
+    """Return the parts of a mapping, dataclass, tuple or list by key, name or index; empty for anything else."""
     if isinstance(batch, Mapping):
         return dict(batch)
     if is_packed(batch):
@@ -106,17 +107,17 @@ def _columns(batch: Any) -> dict[Any, Any]:
 
 
 def is_packed(batch: Any) -> bool:
-    """Return whether `batch` is a `PackedSequence` of torch's, which is a tuple, but holds no columns."""
+    """Return whether `batch` is torch's `PackedSequence`: a tuple, but not of columns."""
     return isinstance(batch, tuple) and getattr(batch, "_fields", ())[:2] == ("data", "batch_sizes")
 
 
 def _shape(part: Any) -> tuple[Any, ...] | None:
-    """Return the shape of a tensor, an array or a packed sequence, samples first; None for anything else.
+    """Return the shape of a tensor, array or packed sequence, samples first; None for anything else.
 
-    What lies behind the samples is unknown (None) where each sample has a size of its own.
+    Other dimensions are None if each sample has a size of its own.
     """
     if is_packed(part):
-        sizes = part.batch_sizes  # of the first time step, at which every sample is there
+        sizes = part.batch_sizes  # the first time step includes all samples
         return (int(sizes[0]) if len(sizes) else 0, None)
     if getattr(part, "is_nested", False) is True:
         return (int(part.size(0)), *[None] * (part.dim() - 1))
@@ -132,16 +133,12 @@ def _length(part: Any) -> int | None:
 
 
 def _is_plain(batch: Any) -> bool:
-    """Return whether `batch` is a list or tuple whose parts have no names."""
+    """Return whether `batch` is a list or a tuple, but not a named tuple."""
     return isinstance(batch, list | tuple) and not hasattr(batch, "_fields")
 
 
-def _alike(parts: list[Any]) -> bool:
-    return len({_kind(part) for part in parts}) == 1
-
-
 def _kind(part: Any) -> tuple[Any, ...]:
-    """Return what samples of one data set have in common: type, number format, dimensions, keys, kinds of parts."""
+    """Return what samples of one dataset have in common: type, dtype, number of dimensions, keys, kinds of parts."""
     shape = _shape(part)
     if shape is not None:
         return (type(part), str(getattr(part, "dtype", None)), len(shape))

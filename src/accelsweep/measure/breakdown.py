@@ -1,13 +1,13 @@
-"""The probe pass: the time of a step by part. It is a training of its own after the window, so it cannot disturb that.
+"""The probe pass: where the time of a step goes. It is a training of its own after the window, which it cannot disturb.
 
-A loop reports when it enters and leaves a phase. Each time a mark goes into the device's queue (the clock on a CPU), so
-that the stretches between marks cover the whole time. A stretch belongs to the innermost phase that is open, and to
-`overhead` where none is. On an asynchronous device the marks follow the device's own time line. So waiting for data
-counts only while the device has nothing left to do.
+A loop reports when it enters and leaves a phase. Each time a mark is queued on the device (a CPU reads the clock), so
+that the intervals between marks cover all of the time. An interval belongs to the innermost open phase, or to
+`overhead`. On an asynchronous device the marks follow the device's own timeline, so that waiting for data counts only
+while the device is idle.
 
-The exchange of gradients overlaps with the backward pass, and its cost shows nowhere by itself. So after the first
-steps as many are trained without the exchange (`DistributedDataParallel.no_sync`). The time saved is communication,
-waiting for the slowest rank included.
+The exchange of gradients overlaps with the backward pass, so its cost cannot be timed directly. Instead, a second half
+of the pass trains without it (`DistributedDataParallel.no_sync`). The time saved is communication, including the wait
+for the slowest rank.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from accelsweep.devices.clock import Clock, Marks, TimedDevice, monotonic
-from accelsweep.measure.stalls import NO_STALLS, OurWork, RankStalls, find_stalls, stood_still
+from accelsweep.measure.stalls import NO_STALLS, CpuTimer, RankStalls, all_idle, find_stalls
 from accelsweep.metrics import Metric
 from accelsweep.results import PARTS, Breakdown, bottleneck
 
 SETTLING_STEPS = 3
-"""Steps before each half that do not count: first calls, allocations, a changed exchange."""
+"""Steps before each half that do not count, for first calls and allocations."""
 
-FEWEST_PROBED_STEPS = 3
-"""Steps of a pass whose steps are so long that more would not fit into `measure.min_seconds`."""
+MIN_PROBED_STEPS = 3
+"""The minimum number of steps, even if they take longer than `measure.min_seconds`."""
 
-UNSEEN = {
+UNSEEN_REASONS = {
     "backward": "no backward pass of torch.autograd was seen in these steps: if there was any, it is in forward_share",
     "optimizer": "no optimiser of torch.optim stepped in these steps: if another did, it is in the other shares",
 }
-"""Parts that a step of training has and that can escape our notice, with the reason why they have no share then."""
+"""Parts of every training step that may go unnoticed, and the reason they have no share then."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Half:
-    """Seconds per step by phase over some steps, and the share of steps at whose end the device was behind.
+class PassHalf:
+    """Seconds per step by phase, and the share of steps at whose end the device was still behind the host.
 
-    `stalls` are those of the steps, and `whole_seconds` the time of all of them.
+    `stalls` and `total_seconds` are those of all steps together.
     """
 
     seconds: dict[str, float]
     behind: float | None
     stalls: RankStalls = NO_STALLS
-    whole_seconds: float = 0.0
+    total_seconds: float = 0.0
 
 
 class PhaseTimer:
-    """Cuts the time into stretches, each with the phase that it belongs to."""
+    """Divides the time into intervals, each with the phase it belongs to."""
 
     def __init__(self, device: TimedDevice, clock: Clock = monotonic) -> None:
-        """Nothing is marked before `begin`."""
+        """Nothing is timed before `begin`."""
         self._device, self._clock = device, clock
         self._open: list[str] = []
         self._marks: Marks | None = None
@@ -64,7 +64,7 @@ class PhaseTimer:
         self._last_end = 0
         self._step_ends: list[int] = []
         self._behind: list[bool] = []
-        self._work = OurWork()
+        self._cpu = CpuTimer()
 
     @property
     def depth(self) -> int:
@@ -73,7 +73,7 @@ class PhaseTimer:
 
     @property
     def innermost(self) -> str | None:
-        """The phase that the present stretch belongs to; None outside of all."""
+        """The innermost open phase, or None."""
         return self._open[-1] if self._open else None
 
     def leave_to(self, depth: int) -> None:
@@ -82,17 +82,17 @@ class PhaseTimer:
             self.leave()
 
     def enter(self, phase: str) -> None:
-        """Open a phase, perhaps inside another one, whose stretch ends here."""
-        self._cut()
+        """Open a phase, possibly inside another one."""
+        self._mark()
         self._open.append(phase)
 
     def leave(self) -> None:
         """Close the innermost phase."""
-        self._cut()
+        self._mark()
         self._open.pop()
 
     def around(self, phase: str, call: Callable[..., T]) -> Callable[..., T]:
-        """Return `call` with the phase around it."""
+        """Return `call`, timed as this phase."""
 
         @functools.wraps(call)
         def timed(*arguments: Any, **options: Any) -> T:
@@ -106,64 +106,59 @@ class PhaseTimer:
 
     def fetching(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield `batches`; fetching each of them is `data_wait`."""
-        fetch = self.around("data_wait", functools.partial(next, iter(batches), _END))
-        while (batch := fetch()) is not _END:
+        end: Any = object()
+        fetch = self.around("data_wait", functools.partial(next, iter(batches), end))
+        while (batch := fetch()) is not end:
             yield batch
 
     def begin(self) -> None:
-        """Wait for the device and begin to look."""
+        """Wait for the device and start timing."""
         self._device.synchronise()
         self._phases, self._last_end, self._behind, self._step_ends = [], 0, [], []
-        self._work.start()
+        self._cpu.start()
         self._marks = self._device.marks(self._clock)
 
     def step_done(self) -> None:
-        """End a step here."""
-        self._cut()
+        """End a step."""
+        self._mark()
         if self._marks is not None:
             self._behind.append(self._marks.reached() <= self._last_end)
             self._last_end = len(self._phases)
             self._step_ends.append(self._last_end)
-            self._work.step_done(len(self._step_ends))
+            self._cpu.step_done(len(self._step_ends))
 
-    def end(self) -> Half:
-        """Wait for the device and return the times since `begin`."""
+    def end(self) -> PassHalf:
+        """Wait for the device, stop timing, and return the times since `begin`."""
         assert self._marks is not None, "begin() comes first"
         self._device.synchronise()
-        self._work.stop()
-        seconds, steps, stretches = dict.fromkeys(PARTS, 0.0), len(self._behind), self._marks.seconds()
-        for phase, stretch in zip(self._phases, stretches, strict=True):
-            seconds[phase] += stretch / steps
-        lengths = [sum(stretches[begin:end]) for begin, end in pairwise([0, *self._step_ends])]
-        stalls = self._work.during(find_stalls(lengths, sum(lengths)))
+        self._cpu.stop()
+        seconds, steps, intervals = dict.fromkeys(PARTS, 0.0), len(self._behind), self._marks.seconds()
+        for phase, interval in zip(self._phases, intervals, strict=True):
+            seconds[phase] += interval / steps
+        step_seconds = [sum(intervals[begin:end]) for begin, end in pairwise([0, *self._step_ends])]
+        stalls = self._cpu.summarise(find_stalls(step_seconds, sum(step_seconds)))
         self._marks = None
-        later = self._behind[1:]  # before the first step there is none that the device could be behind with
+        later = self._behind[1:]  # at the end of the first step there is no previous one to be behind with
         behind = sum(later) / len(later) if later and self._device.asynchronous else None
-        return Half(seconds, behind, stalls, sum(lengths))
+        return PassHalf(seconds, behind, stalls, sum(step_seconds))
 
-    def _cut(self) -> None:
+    def _mark(self) -> None:
         if self._marks is not None:
             self._marks.add()
             self._phases.append(self._open[-1] if self._open else "overhead")
 
 
-_END: Any = object()
-
-
 class ProbePass:
-    """A listener that trains some steps under a `PhaseTimer`, then as many without exchanging gradients."""
+    """A listener for some steps under a `PhaseTimer`, then as many without gradient exchange."""
 
-    def __init__(self, timer: PhaseTimer, steps: int, stop_exchange: Callable[[], bool] | None = None) -> None:
-        """`stop_exchange` makes the loop train without exchange from the next step on; False where that is impossible.
-
-        None is for a single rank, which exchanges nothing.
-        """
-        self._timer, self._steps, self._stop_exchange = timer, steps, stop_exchange
+    def __init__(self, timer: PhaseTimer, steps: int, disable_gradient_sync: Callable[[], bool] | None = None) -> None:
+        """`disable_gradient_sync` is the loop's method; None for a single rank."""
+        self._timer, self._steps, self._stop_exchange = timer, steps, disable_gradient_sync
         self._done = 0
-        self.halves: list[Half] = []
+        self.halves: list[PassHalf] = []
 
     def begin(self) -> None:
-        """Do nothing: training begins, and the first steps do not count."""
+        """Do nothing: the first steps do not count."""
 
     def step_done(self, samples: int, loss: Any) -> bool:
         """Count the step; True once both halves are over."""
@@ -179,14 +174,14 @@ class ProbePass:
         return len(self.halves) == 2 or self._stop_exchange is None or not self._stop_exchange()
 
 
-def steps_of_pass(asked: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
-    """Return `asked`, or as many steps as fit into `seconds` (at least a few), rounded up to whole optimiser steps."""
-    fitting = max(FEWEST_PROBED_STEPS, int(seconds / step_seconds))
-    return -(-min(asked, fitting) // multiple_of) * multiple_of
+def probe_steps(requested: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
+    """Return the steps of a pass: at most `requested`, as many as fit into `seconds`, and whole optimiser steps."""
+    fitting = max(MIN_PROBED_STEPS, int(seconds / step_seconds))
+    return -(-min(requested, fitting) // multiple_of) * multiple_of
 
 
-def seconds_of(halves: list[Half]) -> dict[str, float]:
-    """Return one rank's seconds per step by part, from one half, or from two of which the second had no exchange."""
+def seconds_by_part(halves: list[PassHalf]) -> dict[str, float]:
+    """Return one rank's seconds per step by part; the second half, if any, had no gradient exchange."""
     seconds = dict(halves[0].seconds)
     if len(halves) == 2:
         for phase in ("forward", "backward"):
@@ -196,25 +191,25 @@ def seconds_of(halves: list[Half]) -> dict[str, float]:
     return seconds
 
 
-def standstill(ranks: list[list[Half]]) -> str | None:
-    """Return why a pass in which all processes of all ranks stood still tells nothing; None where none did."""
+def idle_reason(ranks: list[list[PassHalf]]) -> str | None:
+    """Return why a pass with a stall in which all processes were idle is withheld; None if there was none."""
     for halves in zip(*ranks, strict=True):
-        if stood_still([half.stalls for half in halves]):
+        if all_idle([half.stalls for half in halves]):
             seconds = max(half.stalls.seconds for half in halves)
-            share = f"{seconds:.3g} s of the {max(half.whole_seconds for half in halves):.3g} s"
-            return f"withheld: all processes stood still for {share} of the probe pass"
+            total = max(half.total_seconds for half in halves)
+            return f"withheld: all processes were idle for {seconds:.3g} s of the {total:.3g} s of the probe pass"
     return None
 
 
-def breakdown_of(ranks: list[list[Half]], steps: int) -> Breakdown:
-    """Return the breakdown over all ranks (each given by its halves), which count alike."""
+def breakdown_of(ranks: list[list[PassHalf]], steps: int) -> Breakdown:
+    """Return the breakdown as the mean over all ranks, each given by its halves."""
     seconds = dict.fromkeys(PARTS, 0.0)
     for halves in ranks:
-        for part, spent in seconds_of(halves).items():
+        for part, spent in seconds_by_part(halves).items():
             seconds[part] += spent / len(ranks)
     if len(ranks) > 1 and len(ranks[0]) == 1:
         del seconds["communication"]
-    for part in UNSEEN:
+    for part in UNSEEN_REASONS:
         if not seconds[part]:
             del seconds[part]
     total = sum(seconds.values())
@@ -232,18 +227,18 @@ def breakdown_of(ranks: list[list[Half]], steps: int) -> Breakdown:
     )
 
 
-def share_metrics(found: Breakdown | str) -> dict[str, Metric]:
-    """Return `PART_share` for every part, and `device_behind_share`; without a breakdown, with this reason."""
+def breakdown_metrics(breakdown: Breakdown | str) -> dict[str, Metric]:
+    """Return `PART_share` for every part, and `device_behind_share`. Given text, it is the reason for having none."""
     scope = "probe pass, mean of all ranks"
-    if isinstance(found, str):
-        return {name: Metric(value=None, unit="1", reason=found) for name in SHARES}
-    apart = "not measured: this strategy cannot train without exchange, so that it is in the other shares"
-    why = {"communication": apart, **UNSEEN}
-    behind = found.device_behind
+    if isinstance(breakdown, str):
+        return {name: Metric(value=None, unit="1", reason=breakdown) for name in SHARES}
+    not_separable = "not measured: this strategy cannot train without exchange, so that it is in the other shares"
+    reasons = {"communication": not_separable, **UNSEEN_REASONS}
+    behind = breakdown.device_behind
     metrics = {
-        name: Metric(value=found.shares[part], unit="1", scope=scope, provenance="clock or device events")
-        if part in found.shares
-        else Metric(value=None, unit="1", reason=why[part], scope=scope)
+        name: Metric(value=breakdown.shares[part], unit="1", scope=scope, provenance="clock or device events")
+        if part in breakdown.shares
+        else Metric(value=None, unit="1", reason=reasons[part], scope=scope)
         for part, name in _NAMES.items()
     }
     metrics["device_behind_share"] = Metric(
@@ -259,37 +254,38 @@ SHARES = (*_NAMES.values(), "device_behind_share")
 
 
 @contextmanager
-def by_hand(timer: PhaseTimer) -> Iterator[None]:
-    """Time gradients that are taken, and optimisers that step, within a forward phase (manual optimisation).
+def time_manual_optimization(timer: PhaseTimer) -> Iterator[None]:
+    """Time backward passes and optimiser steps inside a forward phase (manual optimisation).
 
-    A closure that an optimiser calls is forward again. So is what `training_step` does after all of this.
+    A closure called by an optimiser is forward again, and so is the rest of `training_step`.
     """
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     depths: list[int | None] = []
 
-    def before(_: object, given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        within = timer.innermost == "forward"
-        depths.append(timer.depth if within else None)
-        if within:
+    def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        within_forward = timer.innermost == "forward"
+        depths.append(timer.depth if within_forward else None)
+        if within_forward:
             timer.enter("optimizer")
-            given = tuple(_forward(timer, one) if callable(one) else one for one in given)
-            options = {name: _forward(timer, one) if name == "closure" else one for name, one in options.items()}
-        return given, options
+            args = tuple(_forward(timer, arg) if callable(arg) else arg for arg in args)
+            if kwargs.get("closure") is not None:
+                kwargs = kwargs | {"closure": _forward(timer, kwargs["closure"])}
+        return args, kwargs
 
     def after(*_: object) -> None:
         if (depth := depths.pop()) is not None:
             timer.leave_to(depth)
 
-    passes = {name: getattr(torch.autograd, name) for name in ("backward", "grad")}
+    originals = {name: getattr(torch.autograd, name) for name in ("backward", "grad")}
     hooks = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
     try:
-        for name, call in passes.items():
+        for name, call in originals.items():
             setattr(torch.autograd, name, _backward(timer, call))
         yield
     finally:
-        for name, call in passes.items():
+        for name, call in originals.items():
             setattr(torch.autograd, name, call)
         for hook in hooks:
             hook.remove()
@@ -297,18 +293,15 @@ def by_hand(timer: PhaseTimer) -> Iterator[None]:
 
 def _backward(timer: PhaseTimer, call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
-    def timed(*given: Any, **options: Any) -> Any:
+    def timed(*args: Any, **kwargs: Any) -> Any:
         if timer.innermost != "forward":
-            return call(*given, **options)
-        return timer.around("backward", call)(*given, **options)
+            return call(*args, **kwargs)
+        return timer.around("backward", call)(*args, **kwargs)
 
     return timed
 
 
-def _forward(timer: PhaseTimer, closure: Any) -> Any:
-    if closure is None:
-        return None
-
+def _forward(timer: PhaseTimer, closure: Callable[[], Any]) -> Callable[[], Any]:
     def timed() -> Any:
         depth = timer.depth
         timer.enter("forward")

@@ -1,4 +1,4 @@
-"""Other users of this machine: asked before anything is measured. A run asks again by itself."""
+"""Find other load on this machine before anything is measured. Runs check for it again by themselves."""
 
 from __future__ import annotations
 
@@ -15,72 +15,65 @@ from accelsweep.measure.machine_state import busy_seconds, device_state
 from accelsweep.measure.run_doubts import FOREIGN
 from accelsweep.run_environment import DeviceState
 
-LOOK_SECONDS = 0.5
+SAMPLE_SECONDS = 0.5
 
-_MOST_NAMES = 3
+_MAX_NAMES = 3
 
-_LEAST_CORES = 0.05
+_MIN_CORES = 0.05
 """Processes that use less than this share of one core are not named."""
 
 
-def busy_now(seconds: float = LOOK_SECONDS) -> list[str]:
-    """Look for `seconds`; return a sentence for the processor and for each GPU that others keep busy."""
+def busy_now(seconds: float = SAMPLE_SECONDS) -> list[str]:
+    """Sample for `seconds`; return a sentence about the CPU and about each GPU that other processes keep busy."""
     return [*_processor(seconds), *_gpus()]
 
 
 @dataclass(frozen=True)
-class _Look:
-    """The counters of one moment, in seconds: the clock, the busy time of our cores, and each process' own."""
+class _Snapshot:
+    """Counters in seconds: the clock, the busy time of our cores, and the CPU time of each process."""
 
     at: float
     busy: float
     used: dict[psutil.Process, float]
 
     @classmethod
-    def now(cls, cores: set[int]) -> _Look:
+    def now(cls, cores: set[int]) -> _Snapshot:
         return cls(time.monotonic(), busy_seconds(processor_times(), cores), _seconds_by_process())
 
 
 def _processor(seconds: float) -> Iterator[str]:
     cores = allowed_cores()
-    before = _Look.now(cores)
+    before = _Snapshot.now(cores)
     time.sleep(seconds)
-    after = _Look.now(cores)
+    after = _Snapshot.now(cores)
     elapsed = after.at - before.at
     shares = {process: (now - before.used.get(process, now)) / elapsed for process, now in after.used.items()}
-    own = _ours()
-    others = (after.busy - before.busy) / elapsed - sum(shares.get(process, 0.0) for process in own)
-    if others >= FOREIGN * len(cores):
-        named = _names({process: share for process, share in shares.items() if process not in own})
-        yield f"other processes keep {others:.1f} of {len(cores)} cores busy now ({named})"
+    process = psutil.Process()
+    own = {process, *process.children(recursive=True)}
+    foreign = (after.busy - before.busy) / elapsed - sum(shares.get(process, 0.0) for process in own)
+    if foreign >= FOREIGN * len(cores):
+        others = {process: share for process, share in shares.items() if process not in own and share >= _MIN_CORES}
+        busiest = sorted(others, key=lambda process: -others[process])[:_MAX_NAMES]
+        names = ", ".join(map(_name, busiest)) or "none of those that can be seen from here"
+        yield f"other processes keep {foreign:.1f} of {len(cores)} cores busy now ({names})"
 
 
 def _seconds_by_process() -> dict[psutil.Process, float]:
-    found = {}
+    seconds = {}
     for process in psutil.process_iter():
         try:
             times = process.cpu_times()
         except psutil.Error:
             continue
-        found[process] = times.user + times.system
-    return found
-
-
-def _ours() -> set[psutil.Process]:
-    process = psutil.Process()
-    return {process, *process.children(recursive=True)}
-
-
-def _names(shares: dict[psutil.Process, float]) -> str:
-    busiest = sorted((process for process in shares if shares[process] >= _LEAST_CORES), key=lambda each: -shares[each])
-    return ", ".join(map(_name, busiest[:_MOST_NAMES])) or "none of those that can be seen from here"
+        seconds[process] = times.user + times.system
+    return seconds
 
 
 def _gpus() -> Iterator[str]:
     for gpu in monitored_devices():
         state = DeviceState.of(device_state(gpu.identity, gpu.accelerator))
         if others := state.foreign_processes:
-            names = ", ".join(_name_of(pid) for pid in others[:_MOST_NAMES])
+            names = ", ".join(_name_of(pid) for pid in others[:_MAX_NAMES])
             yield f"other processes compute on {state.name or gpu.model} now ({names})"
 
 

@@ -1,9 +1,9 @@
-"""Energy over the window, from counters only: no power model, no zero for "unknown".
+"""Energy over the window, from hardware counters only: no power model.
 
-NVML's total-energy counter covers a GPU's whole board, in millijoules, and moves about every 100 ms, so windows should
-last seconds. RAPL's counters (`/sys/class/powercap`, https://docs.kernel.org/power/powercap/powercap.html) cover a CPU
-package, in microjoules, and wrap around at `max_energy_range_uj`. The two scopes are separate metrics and are never
-added up. A zone called `psys` covers the whole platform, packages included, and is left out.
+NVML's total-energy counter covers a GPU's whole board, in millijoules. It is updated about every 100 ms, so windows
+should last seconds. RAPL's counters (`/sys/class/powercap`, https://docs.kernel.org/power/powercap/powercap.html) cover
+a CPU package, in microjoules, and wrap around at `max_energy_range_uj`. The two scopes are separate metrics and never
+added up. The zone `psys` covers the whole platform, packages included, and is ignored.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PACKAGE = "CPU packages of all nodes"
 POWERCAP = Path("/sys/class/powercap")
 
 SHORTEST_SECONDS = 1.0
-"""Ten movements of NVML's counter: in a shorter window its resolution alone is an error of more than 10 %."""
+"""Ten updates of NVML's counter: in a shorter window its resolution alone is an error of more than 10 %."""
 
 
 class GpuEnergy:
-    """Joules of one GPU board between `start` and `stop`; `joules` is None with a `reason` where it cannot be known."""
+    """Joules of one GPU board between `start` and `stop`; None with a `reason` if unknown."""
 
     def __init__(self, identity: str, accelerator: str) -> None:
-        """`identity` names the device as its kind does."""
+        """`identity` is the device's name in its driver's telemetry."""
         self._identity, self._accelerator = identity, accelerator
         self._before: float | None = None
         self.joules: float | None = None
@@ -40,15 +40,15 @@ class GpuEnergy:
 
     def start(self) -> None:
         """Read the counter before the window."""
-        self._before = self._counted()
+        self._before = self._read()
 
     def stop(self) -> None:
         """Read the counter after the window."""
-        after = self._counted()
+        after = self._read()
         if self._before is not None and after is not None:
             self.joules, self.reason = after - self._before, None
 
-    def _counted(self) -> float | None:
+    def _read(self) -> float | None:
         try:
             return telemetry_of(self._accelerator).joules(self._identity)
         except TelemetryUnavailable as error:
@@ -57,10 +57,10 @@ class GpuEnergy:
 
 
 class PackageEnergy:
-    """Joules of this host's CPU packages between `start` and `stop`; only one rank per host may report them."""
+    """Joules of this host's CPU packages between `start` and `stop`, for one rank per host only."""
 
     def __init__(self, powercap: Path = POWERCAP) -> None:
-        """`powercap` is the directory in Linux of energy counters."""
+        """`powercap` is Linux's directory of energy counters."""
         self._zones = [zone for zone in sorted(powercap.glob("intel-rapl:*")) if _is_package(zone)]
         self._before: dict[Path, int] | None = None
         self.joules: float | None = None
@@ -73,7 +73,7 @@ class PackageEnergy:
         self._before = self._microjoules()
 
     def stop(self) -> None:
-        """Read the counters after the window; a counter that went backwards has wrapped around once."""
+        """Read the counters after the window; one that went backwards has wrapped around once."""
         after = self._microjoules()
         if self._before is None or after is None:
             return
@@ -92,7 +92,7 @@ class PackageEnergy:
 
 
 def _is_package(zone: Path) -> bool:
-    """Return whether a zone is a whole package: neither a part of one (a second colon) nor the platform (`psys`)."""
+    """Return whether a zone is a CPU package, neither a subzone (with a second colon) nor the platform (`psys`)."""
     if zone.name.count(":") != 1:
         return False
     try:
@@ -101,11 +101,11 @@ def _is_package(zone: Path) -> bool:
         return False
 
 
-def summed(readings: list[tuple[float | None, str | None]], scope: str) -> Metric:
-    """Return the joules of all ranks as one metric, or the first reason why one of them has none."""
+def total_joules(readings: list[tuple[float | None, str | None]], scope: str) -> Metric:
+    """Return the total of all ranks, or the first reason why one of them has none."""
     reasons = [reason for joules, reason in readings if joules is None]
     if not readings or reasons:
-        reason = reasons[0] if reasons else "unavailable: nobody read a counter"
+        reason = reasons[0] if reasons else "unavailable: no counter was read"
         return Metric(value=None, unit="J", reason=reason, scope=scope)
     total = sum(joules for joules, _ in readings if joules is not None)
     return Metric(value=total, unit="J", scope=scope, provenance="counter")
@@ -114,36 +114,35 @@ def summed(readings: list[tuple[float | None, str | None]], scope: str) -> Metri
 def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds: float) -> dict[str, Metric]:
     """Return `energy_joules` of the accelerator itself and `host_energy_joules` of the CPU packages.
 
-    Each rank's dictionary may hold `gpu` (a rank on a device that is asked) and `package` (one rank per host): each is
-    `[joules, reason]`.
-    A GPU's energy is withheld for a window shorter than `SHORTEST_SECONDS`.
+    Each rank's dictionary may hold `gpu` (ranks on a device with telemetry) and `package` (one rank per host), both as
+    `[joules, reason]`. A GPU's energy is withheld for a window shorter than `SHORTEST_SECONDS`.
     """
     if window_seconds < SHORTEST_SECONDS:
         reason = f"withheld: the counter moves every 0.1 s and the window lasted {window_seconds:.2f} s"
-        held_back = {"gpu": [None, f"{reason}: raise measure.min_seconds"]}
-        ranks = [rank | held_back if "gpu" in rank else rank for rank in ranks]
+        withheld = {"gpu": [None, f"{reason}: raise measure.min_seconds"]}
+        ranks = [rank | withheld if "gpu" in rank else rank for rank in ranks]
     boards = [tuple(rank["gpu"]) for rank in ranks if "gpu" in rank]
-    host = summed([tuple(rank["package"]) for rank in ranks if "package" in rank], PACKAGE)
+    host = total_joules([tuple(rank["package"]) for rank in ranks if "package" in rank], PACKAGE)
     if accelerator == "cpu":
         return {"energy_joules": host}
     if kind_of(accelerator).telemetry is not None:
-        return {"energy_joules": summed(boards, BOARD), "host_energy_joules": host}
+        return {"energy_joules": total_joules(boards, BOARD), "host_energy_joules": host}
     reason = f"unavailable: no energy counter is known for accelerator={accelerator}"
     return {"energy_joules": Metric(value=None, unit="J", reason=reason), "host_energy_joules": host}
 
 
-class Meter:
-    """The energy of a device and its like on this machine, while its context is open; `found` is in joules."""
+class EnergyMeter:
+    """Measures the energy of this machine's devices inside a `with` block; `result` is in joules."""
 
     def __init__(self, accelerator: str, boards: Sequence[str], clock: Clock = monotonic) -> None:
-        """`boards` are names of devices as their kind has them; a CPU has none, and its packages are read."""
+        """`boards` are device names in the driver's telemetry; for a CPU there are none, and its packages are read."""
         self._accelerator, self._clock, self._began = accelerator, clock, 0.0
         self._boards = [GpuEnergy(board, accelerator) for board in boards]
         self._package = PackageEnergy()
         self._probes: list[GpuEnergy | PackageEnergy] = [*self._boards, self._package]
-        self.found = Metric(value=None, unit="J", reason="unavailable: the meter was not read")
+        self.result = Metric(value=None, unit="J", reason="unavailable: the meter was not read")
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> EnergyMeter:
         """Read the counters."""
         for probe in self._probes:
             probe.start()
@@ -153,10 +152,10 @@ class Meter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Read them again."""
+        """Read the counters again."""
         seconds = self._clock() - self._began
         for probe in self._probes:
             probe.stop()
         package = {"package": [self._package.joules, self._package.reason]}
         ranks: list[dict[str, Any]] = [{"gpu": [board.joules, board.reason]} for board in self._boards]
-        self.found = energy_metrics(self._accelerator, [*ranks, package], seconds)["energy_joules"]
+        self.result = energy_metrics(self._accelerator, [*ranks, package], seconds)["energy_joules"]

@@ -1,6 +1,6 @@
-"""The state of the machine right before and right after a run, and the differences that are reasons to doubt it.
+"""Read the state of the machine: devices and host around a run, CPU use during the window, and its fingerprint.
 
-Each reading is a dictionary that JSON can hold. A value that cannot be read is null, and the GPU's part says why.
+States are JSON dictionaries. A value that cannot be read is null; a device without telemetry has a `reason`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from accelsweep.devices.memory_limits import free_memory
 from accelsweep.redaction import is_secret_name, masked
 from accelsweep.results import Fingerprint
 
-# The state of a device, read through its driver: clocks, temperature, power, throttle reasons, other processes.
-
 
 def device_state(identity: str, accelerator: str) -> dict[str, Any]:
-    """Return the state of the device called `identity` by its kind, or a `reason` beside its `uuid`."""
+    """Return the device's clocks, temperature, power, throttle reasons and processes; or the `reason` if unavailable.
+
+    `identity` is the device's name in its driver's telemetry.
+    """
     try:
         return {"uuid": identity, **telemetry_of(accelerator).state(identity)}
     except TelemetryUnavailable as error:
@@ -37,33 +38,33 @@ def device_state(identity: str, accelerator: str) -> dict[str, Any]:
 
 
 class DeviceWatch:
-    """The state of a device as the window opens and as it closes: at work, unlike before and after the run.
+    """The state of a device as the window opens and closes, when it is under load, unlike before and after the run.
 
-    The driver is asked at these two moments only, outside of the timed steps. A thread that polled it would compete
-    with the loop for the interpreter. The driver's own counters (`held_back`) cover the time between.
+    The driver is only queried outside of the timed steps: a polling thread would compete with the loop for the
+    interpreter. The driver's own counters (`held_back`) cover the time in between.
     """
 
     def __init__(self, identity: str, accelerator: str) -> None:
-        """`identity` names the device as its kind does."""
+        """`identity` is the device's name in its driver's telemetry."""
         self._identity, self._accelerator = identity, accelerator
         self.states: dict[str, dict[str, Any]] = {}
 
     def start(self) -> None:
-        """Read the state after warm-up."""
+        """Read the state as the window opens."""
         self.states["opened"] = {"devices": [device_state(self._identity, self._accelerator)]}
 
     def stop(self) -> None:
-        """Read the state at the end of the work."""
+        """Read the state as the window closes."""
         self.states["closed"] = {"devices": [device_state(self._identity, self._accelerator)]}
 
 
 def environment(identities: tuple[str, ...], accelerator: str) -> dict[str, Any]:
-    """Return the present state of the host and of the devices that their kind calls `identities`."""
+    """Return the current state of the host and of the devices with these `identities`."""
     return {**host_state(), "devices": [device_state(identity, accelerator) for identity in identities]}
 
 
 def host_state() -> dict[str, Any]:
-    """Return the present state of the host alone."""
+    """Return the current state of the host alone."""
     swap = host.swap()
     return {
         **host_facts(),
@@ -78,12 +79,12 @@ def host_state() -> dict[str, Any]:
         "variables": {
             name: masked(os.environ[name])
             for name in sorted(os.environ)
-            if name.startswith(_TELLING) and not is_secret_name(name)
+            if name.startswith(_PREFIXES) and not is_secret_name(name)
         },
     }
 
 
-_TELLING = (
+_PREFIXES = (
     "OMP_",
     "MKL_",
     "KMP_",
@@ -105,15 +106,16 @@ _TELLING = (
     *(name for scheduler in registry.schedulers() for name in scheduler.variables),
     *environment_prefixes(),
 )
-"""Beginnings of the environment variables that can change a measurement; others may hold secrets and are not kept.
+"""Prefixes of environment variables that can change a measurement. Others are not recorded: they may hold secrets.
 
-Nor is one of these whose name tells of a secret, such as TORCH_HUB_TOKEN."""
+Neither are those of these whose name suggests a secret, such as TORCH_HUB_TOKEN.
+"""
 
 
 def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
-    """Return the frequency governor of the cores that we may use (`performance`, ...), or None where there is none.
+    """Return the frequency governor of the cores we may use (`performance`, ...), or None.
 
-    Several are joined by commas. `cpus` is the folder of cores.
+    Different ones are joined by commas. `cpus` is the kernel's directory of cores.
     """
     names = set()
     for core in allowed_cores():
@@ -122,14 +124,11 @@ def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
     return ", ".join(sorted(names)) or None
 
 
-# The processor time of the window, ours and that of others; whether the machine had to swap, or slept, meanwhile.
-
-
 class CpuUse:
-    """Processor seconds between `start` and `stop`: this rank's (with its loader processes) and all on its cores.
+    """CPU seconds between `start` and `stop`, of this rank (with its loader workers) and of all processes on its cores.
 
-    Its cores are those that it may run on. Other processes on the rest of a shared machine take no processor time from
-    it.
+    Its cores are those it may run on: load on the other cores of a shared machine takes no CPU time from it. Swap, page
+    faults and the time that the machine slept are read, too.
     """
 
     def __init__(self, clock: Clock = monotonic) -> None:
@@ -145,7 +144,7 @@ class CpuUse:
         self._before = self._read()
 
     def stop(self) -> None:
-        """Read all counters after the window; `reading` then holds the differences."""
+        """Read all counters after the window, and set `reading` to the differences."""
         after = self._read()
         self.reading = {name: after[name] - before for name, before in self._before.items()}
         self.reading["clock_gap"] = clock_gap(self.reading)
@@ -165,9 +164,9 @@ class CpuUse:
 
 
 def busy_seconds(times: ProcessorTimes, allowed: set[int]) -> float:
-    """Return the busy seconds of the `allowed` cores, or of the whole machine where `times` lacks some of them.
+    """Return the busy seconds of the `allowed` cores, or of all cores if `times` lacks some of them.
 
-    Containers may give new numbers to the cores that they show. Those are ours, and their sum is the answer.
+    Containers may renumber the cores they show; then all of those shown are ours.
     """
     if allowed < times.by_core.keys():
         return sum(times.by_core[core] for core in allowed)
@@ -175,10 +174,10 @@ def busy_seconds(times: ProcessorTimes, allowed: set[int]) -> float:
 
 
 def foreign_cores(readings: list[dict[str, Any]]) -> float | None:
-    """Return how many cores other processes kept busy during the window, on average; None where it is unknown.
+    """Return how many cores other processes kept busy during the window, on average; None if unknown.
 
-    `readings` are those of all ranks of one host. Where the counter of our cores shows less than we used ourselves
-    (some containers show none), there is nothing to conclude.
+    `readings` are those of all ranks of one host. It is unknown if the counters of our cores show less than our own
+    use, as in some containers.
     """
     if not readings or any(not reading for reading in readings):
         return None
@@ -190,20 +189,18 @@ def foreign_cores(readings: list[dict[str, Any]]) -> float | None:
     return max(0.0, (busy - ours) / seconds)
 
 
-# The facts that must be equal for an old record to stand for a new run. Made without torch or CUDA.
-
 PACKAGES = ("torch", "lightning")
-"""Packages whose public version is part of the fingerprint."""
+"""Packages whose version, without its local part, is in the fingerprint."""
 
 
 def fingerprint(
     sources: Mapping[str, str], accelerator: str | None = None, software: Mapping[str, str] | None = None
 ) -> Fingerprint:
-    """Return this machine's fingerprint for runs on `accelerator`; `sources` are the digests of the user's packages.
+    """Return this machine's fingerprint for runs on `accelerator`; needs neither torch nor CUDA.
 
-    For `cpu` the GPUs of the machine are left out. So the same nodes with and without a granted GPU are one hardware.
-    None takes the devices of every kind. `software` are the versions of an environment that runs are started with;
-    None or none takes those of this one.
+    For `cpu` the machine's GPUs are left out, so that a node with and without an allocated GPU is the same hardware;
+    None includes all devices. `sources` are the digests of the user's packages. `software` has the package versions of
+    the environment that runs use, if it is not this one.
     """
     versions = {package: (software or {}).get(package) or metadata.version(package) for package in PACKAGES}
     split = {package: version.partition("+") for package, version in versions.items()}

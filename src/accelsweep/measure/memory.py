@@ -1,10 +1,9 @@
-"""Memory in four different numbers, all in bytes.
+"""Memory of a run in four numbers, in bytes, and memory that grows with every step.
 
-Two are peaks of torch's allocator: the memory that it handed out, and the memory that it reserved. The third is the use
-of the whole device. It includes other processes and the driver's own context. The fourth is the host's proportional set
-size (PSS). In PSS, pages shared with a forked parent count by their share; `ru_maxrss` would start at the parent's. The
-host's number is no peak. It is that of the ranks' own processes as the window closes, without the processes that load
-data.
+Two are peaks of torch's allocator: memory allocated and memory reserved. The third is the use of the whole device,
+including other processes and the driver's context. The fourth is the host's proportional set size (PSS) of the ranks,
+without loader workers, when the window closes; it is not a peak. PSS counts pages shared with a forked parent by their
+share, while `ru_maxrss` would start at the parent's.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from accelsweep.significant_digits import count_of
 
 @dataclass(frozen=True)
 class RankMemory:
-    """One rank's memory. A missing number is None, with its reason in `reasons`."""
+    """One rank's memory; None for a missing number, with its reason in `reasons`."""
 
     allocated: int | None
     reserved: int | None
@@ -31,29 +30,24 @@ class RankMemory:
 
 
 def rank_memory(device: Any) -> RankMemory:
-    """Read the memory of this rank; `device` is a torch.device. Peaks are since the process began."""
+    """Read the memory of this rank; `device` is a torch.device. Peaks are since the process started."""
     from accelsweep.devices.kinds import kind_of
 
-    reasons: dict[str, str] = {}
-    pss = _pss(reasons)
-    seen = kind_of(device.type).memory(device)
-    return RankMemory(seen.allocated, seen.reserved, seen.device, pss, reasons | seen.reasons)
-
-
-def _pss(reasons: dict[str, str]) -> int | None:
+    pss, reasons = None, {}
     try:
-        return host.proportional_set_size()
+        pss = host.proportional_set_size()
     except OSError as error:
         reasons["pss"] = f"the system shows no proportional set size ({type(error).__name__})"
-        return None
+    memory = kind_of(device.type).memory(device)
+    return RankMemory(memory.allocated, memory.reserved, memory.device, pss, reasons | memory.reasons)
 
 
 def memory_metrics(ranks: list[RankMemory]) -> dict[str, Metric]:
-    """Return the run's memory metrics: the fullest device's numbers, and the sum of all ranks' host memory."""
-    one = "one device, the fullest"
+    """Return the numbers of the fullest device, and the sum of all ranks' host memory."""
+    scope = "one device, the fullest"
     return {
-        "peak_memory_reserved_bytes": _fullest(ranks, "reserved", one),
-        "peak_memory_allocated_bytes": _fullest(ranks, "allocated", one),
+        "peak_memory_reserved_bytes": _fullest(ranks, "reserved", scope),
+        "peak_memory_allocated_bytes": _fullest(ranks, "allocated", scope),
         "device_memory_used_bytes": _fullest(ranks, "device", "the whole device, all processes"),
         "host_pss_bytes": _host(ranks),
     }
@@ -76,13 +70,15 @@ def _host(ranks: list[RankMemory]) -> Metric:
 
 
 def parameter_bytes(module: Any) -> int:
-    """Return the bytes of `module`'s parameters that this rank keeps; `module` is a torch module, at rest.
+    """Return the bytes of a torch module's parameters on this rank, between steps.
 
-    A shard counts, and not what it is a shard of. Memory that several parameters share counts once.
+    Of a sharded parameter only the local shard counts. Shared storage counts once.
     """
-    local = [getattr(parameter, "to_local", lambda own=parameter: own)() for parameter in module.parameters()]
-    kept = [part.untyped_storage() for part in local]
-    return sum({storage._cdata: storage.nbytes() for storage in kept}.values())
+    storages = [
+        (parameter.to_local() if hasattr(parameter, "to_local") else parameter).untyped_storage()
+        for parameter in module.parameters()
+    ]
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
 def shard_metric(ranks: list[int]) -> dict[str, Metric]:
@@ -91,78 +87,76 @@ def shard_metric(ranks: list[int]) -> dict[str, Metric]:
     return {"rank_parameter_bytes": Metric(value=float(max(ranks)), unit="B", scope=scope, provenance="counted")}
 
 
-# Memory that grows with every step of the window, as where a module keeps something of each step.
-
 WINDOW_PARTS = 6
-"""Parts of the window. A window of fewer optimiser steps is not judged."""
+"""Parts of the window between which memory is sampled. A window of fewer optimiser steps is not judged."""
 
-EVEN = 0.5
-"""Each part must grow at least at this share of the whole window's pace."""
+MIN_RELATIVE_RATE = 0.5
+"""In each part memory must grow at least at this share of the average rate."""
 
-LEAST_BYTES = 16 * 2**20
+MIN_BYTES = 16 * 2**20
 
-LEAST_GROWTH_SHARE = 0.01
-"""Less growth is no doubt: an amount, and a share of what was held as the window opened."""
+MIN_GROWTH_SHARE = 0.01
+"""The minimum growth, in bytes and as a share of the memory when the window opened."""
 
-NOTES_BYTES = 4096
-"""Growth per step that may be our own: the times, losses and device events that we keep of each step."""
+OWN_BYTES_PER_STEP = 4096
+"""Growth per step that may be our own: times, losses and device events of each step."""
 
-HeldAfter = tuple[int, int]
-"""Steps since the window opened, and the bytes that were held then."""
+MemorySample = tuple[int, int]
+"""Steps since the window opened, and bytes."""
 
 
 def part_ends(steps: int, multiple_of: int) -> list[int]:
-    """Return after which steps a part of the window ends, the window's own end left out.
+    """Return the steps after which a part of the window ends, except for the last.
 
-    Parts have whole optimiser steps of `multiple_of` batches, because gradients come and go within one.
+    Parts are whole optimiser steps of `multiple_of` batches, because gradients come and go within one.
     """
-    turns = steps // multiple_of
-    return (
-        [turns * part // WINDOW_PARTS * multiple_of for part in range(1, WINDOW_PARTS)] if turns >= WINDOW_PARTS else []
-    )
+    updates = steps // multiple_of
+    if updates < WINDOW_PARTS:
+        return []
+    return [updates * part // WINDOW_PARTS * multiple_of for part in range(1, WINDOW_PARTS)]
 
 
-def growth(readings: Sequence[HeldAfter]) -> int | None:
-    """Return by how many bytes memory grew from first to last reading; None if not throughout, or too little."""
-    if len(readings) <= WINDOW_PARTS:
+def growth(samples: Sequence[MemorySample]) -> int | None:
+    """Return by how many bytes memory grew from first to last sample; None if not throughout, or too little."""
+    if len(samples) <= WINDOW_PARTS:
         return None
-    (begin, before), (end, after) = readings[0], readings[-1]
+    (begin, before), (end, after) = samples[0], samples[-1]
     steps, grown = end - begin, after - before
-    if grown < max(LEAST_BYTES, LEAST_GROWTH_SHARE * before, NOTES_BYTES * steps):
+    if grown < max(MIN_BYTES, MIN_GROWTH_SHARE * before, OWN_BYTES_PER_STEP * steps):
         return None
-    paces = [(more - less) / (later - earlier) for (earlier, less), (later, more) in pairwise(readings)]
-    return grown if min(paces) >= EVEN * grown / steps else None
+    rates = [(more - less) / (later - earlier) for (earlier, less), (later, more) in pairwise(samples)]
+    return grown if min(rates) >= MIN_RELATIVE_RATE * grown / steps else None
 
 
 class MemoryWatch:
-    """Reads a rank's memory now and then. `kinds` maps the name of each kind of memory to what reads it (bytes)."""
+    """Samples a rank's memory during the window."""
 
-    def __init__(self, kinds: Mapping[str, Callable[[], int]]) -> None:
-        """Nothing is read yet."""
-        self._kinds = kinds
-        self._readings: dict[str, list[HeldAfter]] = {name: [] for name in kinds}
+    def __init__(self, readers: Mapping[str, Callable[[], int]]) -> None:
+        """`readers` maps the name of each kind of memory to a function that reads it, in bytes."""
+        self._readers = readers
+        self._samples: dict[str, list[MemorySample]] = {name: [] for name in readers}
 
-    def look(self, step: int) -> None:
-        """Read all kinds, `step` steps after the window opened."""
-        for name, read in self._kinds.items():
-            self._readings[name].append((step, read()))
+    def sample(self, step: int) -> None:
+        """Sample all kinds of memory, `step` steps after the window opened."""
+        for name, read in self._readers.items():
+            self._samples[name].append((step, read()))
 
-    def grown(self) -> dict[str, tuple[int, int]]:
-        """Return the bytes and the steps of each kind of memory that grew throughout the window."""
-        found = {name: growth(readings) for name, readings in self._readings.items()}
-        return {name: (more, self._readings[name][-1][0]) for name, more in found.items() if more is not None}
+    def growth(self) -> dict[str, tuple[int, int]]:
+        """Return bytes and steps of each kind of memory that grew throughout the window."""
+        grown = {name: growth(samples) for name, samples in self._samples.items()}
+        return {name: (more, self._samples[name][-1][0]) for name, more in grown.items() if more is not None}
 
 
-def kinds_of(device: Any) -> dict[str, Callable[[], int]]:
-    """Return how to read the memory that a rank on `device`, a torch.device, holds for itself.
+def memory_readers(device: Any) -> dict[str, Callable[[], int]]:
+    """Return functions that read the private memory of a rank on `device`, a torch.device.
 
-    On the host, pages of files and memory shared with others grow as data is read. They are left out where the system
-    tells them (Linux). A device's is what torch's allocator has handed out, which does not wait for the device.
+    On the host, file pages and shared memory grow as data is read, so they are excluded if the system reports them
+    (Linux). On the device it is the memory allocated by torch, which can be read without waiting for the device.
     """
     from accelsweep.devices.kinds import kind_of
 
-    kinds: dict[str, Callable[[], int]] = {"the host": host.private_bytes}
+    readers: dict[str, Callable[[], int]] = {"the host": host.private_bytes}
     kind = kind_of(device.type)
     if kind.allocated_bytes(device) is not None:
-        kinds["the device"] = lambda: kind.allocated_bytes(device) or 0
-    return kinds
+        readers["the device"] = lambda: kind.allocated_bytes(device) or 0
+    return readers

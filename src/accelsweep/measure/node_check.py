@@ -1,9 +1,7 @@
-"""The surroundings that a job finds on its node: `python -m accelsweep.measure.node_check [--gpu]`.
+"""Check a compute node from within a job: `python -m accelsweep.measure.node_check [--gpu]`.
 
-The last line that it prints is JSON. With `--gpu` the job holds a GPU, and torch has to see it.
-
-A cluster's user sees only the login node. The needs of runs stand on others: Python's packages, devices that torch can
-use, folders that can be written.
+The login node says little about where runs will be: the packages installed there, the devices that torch can use, and
+the folders that can be written. With `--gpu` the job has a GPU, which torch must see. The last line printed is JSON.
 """
 
 from __future__ import annotations
@@ -28,20 +26,13 @@ Finding = dict[str, Any]
 
 
 def findings(*, holds_gpu: bool = False) -> Iterator[Finding]:
-    """Return what stands on this node, as `CheckResult` takes it; `holds_gpu` where the job asked for a GPU."""
+    """Yield checks of this node, as the arguments of a `CheckResult`; `holds_gpu` if the job has a GPU."""
     node = socket.gethostname()
     yield _finding(True, f"Python on {node}", f"{sys.version.split()[0]}, accelsweep {__version__}")
     yield _torch(node, holds_gpu=holds_gpu)
-    for name, folder in _folders().items():
-        yield _writable(f"{name} on {node}", folder)
-
-
-def _folders() -> dict[str, Path]:
-    return {
-        "TMPDIR": Path(tempfile.gettempdir()),
-        "working directory": Path.cwd(),
-        "HOME": Path(os.environ.get("HOME", "/nonexistent")),
-    }
+    yield _writable(f"TMPDIR on {node}", Path(tempfile.gettempdir()))
+    yield _writable(f"working directory on {node}", Path.cwd())
+    yield _writable(f"HOME on {node}", Path(os.environ.get("HOME", "/nonexistent")))
 
 
 def _torch(node: str, *, holds_gpu: bool) -> Finding:
@@ -50,21 +41,16 @@ def _torch(node: str, *, holds_gpu: bool) -> Finding:
         import torch
     except ImportError as error:
         return _finding(False, what, str(error), "install accelsweep where the node sees it, or name a container")
-    found = f"{importlib.metadata.version('torch')}, {_devices()}"
-    if holds_gpu and not torch.accelerator.is_available():
+    version = importlib.metadata.version("torch")
+    if torch.accelerator.is_available():
+        kind = torch.accelerator.current_accelerator()
+        name = torch.get_device_module(kind).get_device_name(0)
+        return _finding(True, what, f"{version}, {torch.accelerator.device_count()} x {name}")
+    found = f"{version}, no GPU, {usable_cores()} CPU cores"
+    if holds_gpu:
         remedy = "its driver may be too old for this torch, torch built without GPUs, or the container not given them"
         return _finding(False, what, f"{found}, although the job holds one", remedy)
     return _finding(True, what, found)
-
-
-def _devices() -> str:
-    import torch
-
-    if not torch.accelerator.is_available():
-        return f"no GPU, {usable_cores()} CPU cores"
-    kind = torch.accelerator.current_accelerator()
-    names = [torch.get_device_module(kind).get_device_name(index) for index in range(torch.accelerator.device_count())]
-    return f"{len(names)} x {names[0]}"
 
 
 def _writable(what: str, folder: Path) -> Finding:
@@ -72,9 +58,9 @@ def _writable(what: str, folder: Path) -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             free = shutil.disk_usage(folder).free
     except OSError as error:
-        strict = not what.startswith("HOME")
-        remedy = "runs need to write there" if strict else "some libraries keep caches there; nothing of ours does"
-        return _finding(False if strict else None, what, f"{folder} cannot be written: {error.strerror}", remedy)
+        required = not what.startswith("HOME")
+        remedy = "runs need to write there" if required else "some libraries keep caches there; nothing of ours does"
+        return _finding(False if required else None, what, f"{folder} cannot be written: {error.strerror}", remedy)
     return _finding(True, what, f"{folder}, {gib(free)} free")
 
 
@@ -83,11 +69,11 @@ def _finding(ok: bool | None, what: str, found: str, remedy: str | None = None) 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print what is found as JSON, in the last line of the job's log; return the exit code."""
-    parser = parser_for("measure.node_check", "Tell what a job finds on its node.")
-    parser.add_argument("--gpu", action="store_true", help="the job holds a GPU")
+    """Print the checks as JSON, in the last line of the job's log; return the exit code."""
+    parser = parser_for("measure.node_check", "Check the compute node of this job.")
+    parser.add_argument("--gpu", action="store_true", help="the job has a GPU")
     holds_gpu = parser.parse_args(arguments).gpu
-    return exit_code_of(lambda: print(json.dumps({"checks": list(findings(holds_gpu=holds_gpu))})))  # noqa: T201 - the answer
+    return exit_code_of(lambda: print(json.dumps({"checks": list(findings(holds_gpu=holds_gpu))})))  # noqa: T201  the result
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Doubts that a run finds about itself. Each has its threshold here, and states a remedy.
+"""Doubts that a run has about itself, with their thresholds and remedies.
 
 A doubt that always fires is worthless: an idle, healthy machine stays below the thresholds.
 """
@@ -13,28 +13,26 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from accelsweep.devices.linux import allowed_cores
-from accelsweep.measure.stalls import RankStalls, stood_still
+from accelsweep.measure.stalls import RankStalls, all_idle
 from accelsweep.results import Doubt
-from accelsweep.run_environment import DeviceState, Moment
+from accelsweep.run_environment import DeviceState, MachineState
 from accelsweep.significant_digits import count_of
-
-# The steadiness of a window: one change of level, tested on medians of bins.
 
 BINS = 30
 
-EDGE = 5
+MIN_LEVEL_BINS = 5
 """A level must last at least this many bins."""
 
-CRITICAL = 5.0
-"""A t that chance exceeds less than once in a thousand steady windows (simulated in the tests: 30 normal bins)."""
+CRITICAL_T = 5.0
+"""Exceeded by chance in fewer than one of a thousand steady windows (simulated in the tests with 30 normal bins)."""
 
-SMALLEST_SHIFT = 0.05
-"""A smaller relative change of level is not worth a doubt."""
+MIN_SHIFT = 0.05
+"""The smallest relative change of level that is worth a doubt."""
 
 
 @dataclass(frozen=True)
 class LevelShift:
-    """A change of the step time's level: at which share of the window, and from what to what (s)."""
+    """A change of the step time, in seconds, at a share of the window."""
 
     at: float
     before_seconds: float
@@ -42,74 +40,74 @@ class LevelShift:
 
 
 def level_shift(step_seconds: Sequence[float]) -> LevelShift | None:
-    """Return the level shift of a window's step times; None where it was steady, or under two steps a bin."""
+    """Return the level shift in a window's step times; None if they are steady, or fewer than two per bin.
+
+    The split of the bins' medians with the largest t statistic is tested.
+    """
     if len(step_seconds) < 2 * BINS:
         return None
-    levels = _bin_medians(step_seconds)
-    split = max(range(EDGE, BINS - EDGE + 1), key=lambda split: _t(levels, split))
-    if _t(levels, split) < CRITICAL:
+    edges = [round(number * len(step_seconds) / BINS) for number in range(BINS + 1)]
+    levels = [statistics.median(step_seconds[begin:end]) for begin, end in pairwise(edges)]
+    split = max(range(MIN_LEVEL_BINS, BINS - MIN_LEVEL_BINS + 1), key=lambda split: _t(levels, split))
+    if _t(levels, split) < CRITICAL_T:
         return None
     before, after = statistics.fmean(levels[:split]), statistics.fmean(levels[split:])
-    if abs(after - before) < SMALLEST_SHIFT * min(before, after):
+    if abs(after - before) < MIN_SHIFT * min(before, after):
         return None
     return LevelShift(split / BINS, before, after)
 
 
-def _bin_medians(values: Sequence[float]) -> list[float]:
-    edges = [round(number * len(values) / BINS) for number in range(BINS + 1)]
-    return [statistics.median(values[begin:end]) for begin, end in pairwise(edges)]
-
-
 def _t(levels: Sequence[float], split: int) -> float:
+    """Return the t statistic of the difference between the levels before and after `split`."""
     left, right = levels[:split], levels[split:]
-    middle_left, middle_right = statistics.fmean(left), statistics.fmean(right)
-    squares = sum((value - middle_left) ** 2 for value in left) + sum((value - middle_right) ** 2 for value in right)
-    spread = math.sqrt(squares / (len(levels) - 2) * (1 / len(left) + 1 / len(right)))
-    difference = abs(middle_left - middle_right)
-    return difference / spread if spread > 0 else (math.inf if difference > 0 else 0.0)
+    mean_left, mean_right = statistics.fmean(left), statistics.fmean(right)
+    squares = sum((value - mean_left) ** 2 for value in left) + sum((value - mean_right) ** 2 for value in right)
+    error = math.sqrt(squares / (len(levels) - 2) * (1 / len(left) + 1 / len(right)))
+    difference = abs(mean_left - mean_right)
+    return difference / error if error > 0 else (math.inf if difference > 0 else 0.0)
 
 
 SHORT = 0.8
-"""A window below this share of the requested seconds is short (warm-up only estimates the pace)."""
+"""A window below this share of the requested seconds is short (warm-up only estimates the step time)."""
 
 SATURATED = 0.85
 
 FOREIGN = 0.05
-"""Shares of the cores that we may run on: others count if they used more than FOREIGN and all filled SATURATED.
+"""Shares of the cores we may run on: foreign load is a doubt above FOREIGN, if all load together exceeds SATURATED.
 
-A quota has no effect on this. While some of these cores idle, others take no time from us.
+While some of these cores are idle, other processes take no time from us. A quota does not change that.
 """
 
 SWAPPED_BYTES = 16 * 2**20
 
 FAULTS_PER_SECOND = 10.0
-"""Pages that a rank had to read from the disk: each takes a disk's seek, so this many take a tenth of the time."""
+"""Major page faults of a rank: each takes a seek on a hard disk, so this many take a tenth of the time."""
 
 DRIFT_CELSIUS = 15
 
 HELD_BACK_SHARE = 0.01
-"""A device that the driver held back for a larger share of the window was throttled, or at its power limit."""
+"""A device throttled for a larger share of the window, for heat or at its power limit, is a doubt."""
 
 CLOCK_GAP_SECONDS = 1.0
-"""Clocks that are slewed to the right time drift apart by a ten-thousandth, and a clock that was set moves by more."""
+"""More than the drift of clocks that are slewed to the right time, by one part in ten thousand."""
 
 POWER_CAPS = ("SwPowerCap", "power cap")
-"""NVML's words for a device at its power limit: under heavy work many boards always are, and their rate is steady."""
+"""Throttle reasons of a device at its power limit, where many boards always work under load, at a steady rate."""
 
 
-def short_window(seen_seconds: float, asked: float) -> Doubt | None:
-    """Doubt a window that lasted much less than the `asked` seconds, `measure.min_seconds`."""
-    if seen_seconds >= SHORT * asked:
+def short_window(seconds: float, min_seconds: float) -> Doubt | None:
+    """Doubt a window that is much shorter than `measure.min_seconds`."""
+    if seconds >= SHORT * min_seconds:
         return None
     return Doubt(
         code="short_window",
-        message=f"the window lasted {seen_seconds:.2f} s, and {asked:g} s were asked for",
+        message=f"the window lasted {seconds:.2f} s, and {min_seconds:g} s were asked for",
         remedy="raise measure.max_steps or measure.warmup_steps",
     )
 
 
 def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
-    """Doubt a window whose step time changed its level."""
+    """Doubt a window with a level shift."""
     shift = level_shift(step_seconds)
     if shift is None:
         return None
@@ -123,44 +121,44 @@ def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
     )
 
 
-def stalled(ranks: Sequence[RankStalls], whole_seconds: float, without: str, what: str) -> Doubt | None:
-    """Doubt `what`, which lasted `whole_seconds`, for the stalls of every rank; `without` says what is true without.
+def stalled(ranks: Sequence[RankStalls], total_seconds: float, without: str, what: str) -> Doubt | None:
+    """Doubt `what`, which lasted `total_seconds`, for its stalls; `without` states the result without them.
 
-    Where all processes stood still, the cause lies outside of the run.
+    If all processes were idle, the cause is outside of the run.
     """
     seconds, count = max(rank.seconds for rank in ranks), max(rank.count for rank in ranks)
     if not count:
         return None
-    share = f"{seconds:.3g} s ({seconds / whole_seconds:.0%} of {what})"
-    if stood_still(ranks):
+    share = f"{seconds:.3g} s ({seconds / total_seconds:.0%} of {what})"
+    if all_idle(ranks):
         return Doubt(
             code="processes_stopped",
-            message=f"all processes stood still for {share} and used no processor; without that {without}",
+            message=f"all processes were idle for {share}; without that {without}",
             remedy=(
                 "measure it again; look for a suspended job, a paused container, a file system that hung (dmesg), or a "
                 "loader that waits for remote data"
             ),
         )
-    some = sum(rank.count > 0 for rank in ranks)
-    where = "" if some == len(ranks) else f" on {some} of {len(ranks)} ranks"
+    affected = sum(rank.count > 0 for rank in ranks)
+    where = "" if affected == len(ranks) else f" on {affected} of {len(ranks)} ranks"
     return Doubt(
         code="stall",
         message=f"{count_of(count, 'step')} took {share} longer than a usual one{where}; without that {without}",
         remedy=(
-            "look for a garbage collection, a wait for storage or seldom work of the module; where it recurs, raise "
+            "look for garbage collection, slow storage or rare work of the module; if it recurs, raise "
             "measure.min_seconds until the window holds many of them"
         ),
     )
 
 
 def clock_gap(seconds: float, what: str = "the window") -> Doubt | None:
-    """Doubt `what` whose durations do not hold `seconds` that passed on the wall clock."""
+    """Doubt `what` if `seconds` passed on the wall clock that its duration does not include."""
     if seconds < CLOCK_GAP_SECONDS:
         return None
     return Doubt(
         code="clock_gap",
         message=(
-            f"{seconds:.3g} s passed on the wall clock within {what} that its duration does not hold: the machine "
+            f"{seconds:.3g} s passed on the wall clock within {what} that its duration does not include: the machine "
             "slept or was paused, or its clock was set"
         ),
         remedy="measure it again, with sleep turned off and the lid open",
@@ -168,7 +166,7 @@ def clock_gap(seconds: float, what: str = "the window") -> Doubt | None:
 
 
 def busy_cpu(foreign_cores: float | None, our_cores: float) -> Doubt | None:
-    """Doubt a window in which other processes may have taken processor time from ours."""
+    """Doubt a window in which other processes may have taken CPU time from ours."""
     cores = len(allowed_cores())
     if foreign_cores is None or foreign_cores < FOREIGN * cores or foreign_cores + our_cores < SATURATED * cores:
         return None
@@ -180,7 +178,7 @@ def busy_cpu(foreign_cores: float | None, our_cores: float) -> Doubt | None:
 
 
 def swapping(swapped_bytes: float) -> Doubt | None:
-    """Doubt a window in which the machine moved memory to or from disk."""
+    """Doubt a window in which the machine swapped."""
     if swapped_bytes < SWAPPED_BYTES:
         return None
     return Doubt(
@@ -191,7 +189,7 @@ def swapping(swapped_bytes: float) -> Doubt | None:
 
 
 def page_faults(faults: float, seconds: float) -> Doubt | None:
-    """Doubt a window of `seconds` in which a rank waited for the disk in `faults` major page faults."""
+    """Doubt a window of `seconds` in which a rank had many major page `faults`."""
     if seconds <= 0 or faults / seconds < FAULTS_PER_SECOND:
         return None
     return Doubt(
@@ -201,11 +199,11 @@ def page_faults(faults: float, seconds: float) -> Doubt | None:
     )
 
 
-def memory_grows(found: tuple[str, int, int] | None) -> Doubt | None:
-    """Doubt a window in which a rank's memory grew throughout: where, by how many bytes, over how many steps."""
-    if found is None:
+def memory_grows(growth: tuple[str, int, int] | None) -> Doubt | None:
+    """Doubt a window in which a rank's memory grew throughout, given its name, bytes and steps."""
+    if growth is None:
         return None
-    place, grown, steps = found
+    place, grown, steps = growth
     return Doubt(
         code="memory_grows",
         message=(
@@ -217,30 +215,31 @@ def memory_grows(found: tuple[str, int, int] | None) -> Doubt | None:
 
 
 def epoch_boundary(count: int) -> Doubt | None:
-    """Doubt a window that restarted the training data."""
+    """Doubt a window in which the training data was restarted `count` times."""
     if count == 0:
         return None
     return Doubt(
         code="epoch_boundary",
-        message=f"the training data ended and was begun again {count} times inside the window",
+        message=f"the training data ended and was restarted {count} times inside the window",
         remedy="let the train_dataloader give an endless stream, or accept that its restart is part of the rate",
     )
 
 
-def optimizer_batch(held: Sequence[Counter[int]], asked: int, usual: int | None, samples: int) -> Doubt | None:
-    """Doubt a window whose optimiser steps held another number of batches than the config asks for.
+def optimizer_batch(counts: Sequence[Counter[int]], accumulate: int, usual: int | None, samples: int) -> Doubt | None:
+    """Doubt a window whose optimiser steps held another number of batches than the config accumulates.
 
-    `held` has, for each optimiser, how many of its steps held how many batches, and `usual` is what nearly all of them
-    held, if there is such a number. A batch has `samples` samples on all ranks together.
+    `counts` has, for each optimiser, how many steps held how many batches; `usual` is the number in nearly all of them,
+    if there is one. A batch has `samples` samples on all ranks together.
     """
-    if usual == asked:
+    if usual == accumulate:
         return None
-    wanted = f"{_batches(asked, samples)} of trainer.accumulate_grad_batches={asked}"
-    if not held:
-        message = f"no optimiser step ended in the window, where {wanted} were expected"
+    expected = f"{_batches(accumulate, samples)} of trainer.accumulate_grad_batches={accumulate}"
+    if not counts:
+        message = f"no optimiser step ended in the window, where {expected} were expected"
     else:
-        seen = "; ".join(_shares(counted, samples) for counted in dict.fromkeys(map(_frozen, held)))
-        message = f"an optimiser step held {seen}, not the {wanted}"
+        distinct = dict.fromkeys(tuple(sorted(counter.items())) for counter in counts)
+        actual = "; ".join(_batch_shares(counter, samples) for counter in distinct)
+        message = f"an optimiser step held {actual}, not the {expected}"
     return Doubt(
         code="optimizer_batch",
         message=message,
@@ -251,30 +250,27 @@ def optimizer_batch(held: Sequence[Counter[int]], asked: int, usual: int | None,
     )
 
 
-def _frozen(counted: Counter[int]) -> tuple[tuple[int, int], ...]:
-    return tuple(sorted(counted.items()))
-
-
-def _shares(counted: tuple[tuple[int, int], ...], samples: int) -> str:
-    if len(counted) == 1:
-        return _batches(counted[0][0], samples)
-    steps = sum(times for _, times in counted)
-    return " or ".join(f"{_batches(batches, samples)}, {times / steps:.0%} of the steps" for batches, times in counted)
+def _batch_shares(counts: tuple[tuple[int, int], ...], samples: int) -> str:
+    if len(counts) == 1:
+        return _batches(counts[0][0], samples)
+    total = sum(steps for _, steps in counts)
+    return " or ".join(f"{_batches(batches, samples)}, {steps / total:.0%} of the steps" for batches, steps in counts)
 
 
 def _batches(count: int, samples: int) -> str:
     return f"{count} batch{'' if count == 1 else 'es'} ({count * samples} samples)"
 
 
-def between(before: Moment, after: Moment) -> list[Doubt]:
-    """Return the doubts from the devices' states before and after a run: throttling, heat, foreign processes."""
-    pairs = zip(before.devices, after.devices, strict=False)
-    found = ((*_throttled(old, new), _drift(old, new), _foreign(old, new)) for old, new in pairs)
-    return [doubt for each in found for doubt in each if doubt]
+def device_doubts(before: MachineState, after: MachineState) -> list[Doubt]:
+    """Return the doubts from the devices' states before and after a window: throttling, drift, foreign processes."""
+    doubts: list[Doubt | None] = []
+    for old, new in zip(before.devices, after.devices, strict=False):
+        doubts += [*_throttled(old, new), _temperature_drift(old, new), _foreign_processes(old, new)]
+    return [doubt for doubt in doubts if doubt]
 
 
 def governor(name: str | None) -> Doubt | None:
-    """Doubt clocks that follow the load: the governor `name` of the processor's frequency, None where there is none."""
+    """Doubt CPU clocks that follow the load; `name` is the frequency governor, or None."""
     if name in (None, "performance"):
         return None
     return Doubt(
@@ -285,16 +281,15 @@ def governor(name: str | None) -> Doubt | None:
 
 
 def _throttled(before: DeviceState, after: DeviceState) -> Iterator[Doubt]:
-    """Yield `throttled` for heat and faults, and `power_capped` for a device at the limit that it always works at."""
-    reasons = list(dict.fromkeys([*before.throttles, *after.throttles]))
-    seen = [(reason, reason) for reason in reasons]
-    seen += [(reason, f"{reason} for {share:.0%} of the time") for reason, share in _held_back(before, after)]
-    hot = [words for reason, words in seen if reason not in POWER_CAPS]
-    capped = [words for reason, words in seen if reason in POWER_CAPS]
-    if hot:
+    """Yield `throttled` for heat and faults, and `power_capped` for a device at its power limit."""
+    reasons = [(reason, reason) for reason in dict.fromkeys([*before.throttles, *after.throttles])]
+    reasons += [(reason, f"{reason} for {share:.0%} of the time") for reason, share in _held_back(before, after)]
+    throttled = [text for reason, text in reasons if reason not in POWER_CAPS]
+    capped = [text for reason, text in reasons if reason in POWER_CAPS]
+    if throttled:
         yield Doubt(
             code="throttled",
-            message=f"{after.name} ran slower than it could: {', '.join(hot)}",
+            message=f"{after.name} ran slower than it could: {', '.join(throttled)}",
             remedy="improve cooling or look for a fault of the board, or lock lower clocks for all runs",
         )
     if capped:
@@ -306,17 +301,17 @@ def _throttled(before: DeviceState, after: DeviceState) -> Iterator[Doubt]:
 
 
 def _held_back(before: DeviceState, after: DeviceState) -> Iterator[tuple[str, float]]:
-    """Yield the reasons for which the device was held back between the readings, and for which share of the time."""
-    for reason, counted in after.held_back.items():
-        begun = before.held_back.get(reason)
-        if begun is None or counted is None or counted[1] <= begun[1]:
+    """Yield each reason that throttled the device between the two states, with its share of the time."""
+    for reason, end in after.held_back.items():
+        start = before.held_back.get(reason)
+        if start is None or end is None or end[1] <= start[1]:
             continue
-        share = (counted[0] - begun[0]) / (counted[1] - begun[1])
+        share = (end[0] - start[0]) / (end[1] - start[1])
         if share >= HELD_BACK_SHARE:
             yield reason, min(share, 1.0)
 
 
-def _drift(before: DeviceState, after: DeviceState) -> Doubt | None:
+def _temperature_drift(before: DeviceState, after: DeviceState) -> Doubt | None:
     cold, warm = before.celsius, after.celsius
     if cold is None or warm is None or abs(warm - cold) < DRIFT_CELSIUS:
         return None
@@ -327,7 +322,7 @@ def _drift(before: DeviceState, after: DeviceState) -> Doubt | None:
     )
 
 
-def _foreign(before: DeviceState, after: DeviceState) -> Doubt | None:
+def _foreign_processes(before: DeviceState, after: DeviceState) -> Doubt | None:
     others = sorted({*before.foreign_processes, *after.foreign_processes})
     if not others:
         return None

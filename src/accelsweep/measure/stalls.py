@@ -1,11 +1,10 @@
-"""Stalls: steps that took far longer than their like, and whether our processes worked meanwhile.
+"""Find stalls: steps that took far longer than usual, and whether our processes were working meanwhile.
 
-A stopped process (SIGSTOP, `scontrol suspend`, a paused container), a hung file system or a garbage collection of
-seconds falls into one step. It moves the rate of the whole window and hardly shows in medians. A stall is a doubt.
-Where every rank stood still and used no processor, its cause lies outside of the run.
+A stopped process (SIGSTOP, `scontrol suspend`, a paused container), a hung file system or a long garbage collection
+falls into one step. It changes the rate of the whole window but hardly shows in medians. A stall is a doubt; if every
+rank was idle, its cause is outside of the run.
 
-A machine that sleeps is another matter: the clock of durations stands still meanwhile, so no step shows it. See
-`clock_gap` in `measure.run_doubts`.
+A sleeping machine is different: the clock of durations stops as well, so no step shows it. `run_doubts.clock_gap` does.
 """
 
 from __future__ import annotations
@@ -22,34 +21,34 @@ from accelsweep.devices.host import children
 LARGE_SHARE = 0.1
 LONG_SECONDS = 1.0
 SMALL_SHARE = 0.02
-"""A stall takes LARGE_SHARE of the whole, or LONG_SECONDS where these are SMALL_SHARE of it: enough for a verdict."""
+"""A stall takes at least LARGE_SHARE of the total, or LONG_SECONDS if these are at least SMALL_SHARE of it."""
 HICCUP_SECONDS = 0.1
-"""What is shorter than this happens on any system now and then, and counts only in very short windows."""
-TIMES = 3.0
-MOST_TIMES = 20.0
-"""A step is far longer than its like from so many times the median on; where steps vary, from at most so many."""
-FENCE = 6.0
-"""Where steps vary: so many times the distance, in logarithms, from the median down to the lowest tenth.
+"""Any system has shorter pauses now and then: they are no stalls, however short the window."""
+MIN_FACTOR = 3.0
+MAX_FACTOR = 20.0
+"""A step is a stall if it takes longer than the median by a factor between these, the higher the more steps vary."""
+SPREAD_EXPONENT = 6.0
+"""The factor is the ratio of the median to the lowest tenth, to this power.
 
-For a normal distribution of the logarithms these are 7.7 standard deviations. The upper half is not asked, because the
-stall itself is in it.
+If the logarithms of the step times are normally distributed, that is 7.7 standard deviations. The upper half of the
+distribution is not used, because it includes the stalls.
 """
-FEWEST_STEPS = 3
-"""With fewer steps of a kind none of them is the usual one."""
-SELDOM = 3
-"""More stalls than this recur, as a slow storage or a rare part of the work does, so they are not taken for a halt."""
+MIN_STEPS = 3
+"""With fewer steps of a kind there is no usual step."""
+MAX_IDLE_STALLS = 3
+"""More stalls than this are recurrent, as with slow storage or rare work, and not taken for a stopped process."""
 IDLE_CORES = 0.05
-"""Processes that used fewer cores than this stood still: what computes, or spins while it waits, uses one.
+"""Processes that used fewer cores than this were idle: computing and spinning use one.
 
-On a machine that ten others keep busy too it gets a tenth of one.
+If ten others keep every core of the machine busy as well, that becomes a tenth of one.
 """
-LOOK_SECONDS = 0.01
-"""The processor time is looked at this often at most, so that short steps do not pay for it."""
+SAMPLE_SECONDS = 0.01
+"""The minimum time between two readings of CPU time, so that short steps do not pay for it."""
 
 
 @dataclass(frozen=True)
 class Stall:
-    """Steps `begin` up to `end` of a window took `seconds` more than usual; equal ones mean the time after the last."""
+    """Steps `begin` up to `end` took `seconds` more than usual. If both are equal, the time was after the last step."""
 
     begin: int
     end: int
@@ -58,135 +57,135 @@ class Stall:
 
 @dataclass(frozen=True)
 class RankStalls:
-    """All stalls of one rank: seconds beyond the usual, their number, and whether it stood still in all of them."""
+    """All stalls of one rank: seconds beyond the usual, their number, and whether the rank was idle in all of them."""
 
     seconds: float = 0.0
     count: int = 0
-    still: bool = False
+    idle: bool = False
 
 
 NO_STALLS = RankStalls()
 
 
-def least_seconds(whole_seconds: float) -> float:
-    """Return how long a stall is at least in a window of `whole_seconds`."""
-    most = max(LONG_SECONDS, SMALL_SHARE * whole_seconds)
-    return max(HICCUP_SECONDS, min(LARGE_SHARE * whole_seconds, most))
+def stall_threshold(total_seconds: float) -> float:
+    """Return the seconds beyond the usual that make a stall in a window of `total_seconds`."""
+    long_enough = max(LONG_SECONDS, SMALL_SHARE * total_seconds)
+    return max(HICCUP_SECONDS, min(LARGE_SHARE * total_seconds, long_enough))
 
 
 def find_stalls(
-    step_seconds: Sequence[float], whole_seconds: float, restarts: Sequence[int] = (), multiple_of: int = 1
+    step_seconds: Sequence[float], total_seconds: float, restarts: Sequence[int] = (), multiple_of: int = 1
 ) -> list[Stall]:
-    """Return the stalls among a window's steps, and between the last step and the window's end.
+    """Return the stalls among a window's steps, and between its last step and its end.
 
-    `restarts` are steps that began with the training data's restart: their usual length is one of their own. A step
-    here is an optimiser step of `multiple_of` batches, whose last batch may be the longest each time.
+    Steps that restart the training data (`restarts`) are compared with each other only. Steps are taken together as
+    optimiser steps of `multiple_of` batches, because the last batch of each may take longest.
     """
-    least, starts = least_seconds(whole_seconds), set(restarts)
+    threshold, starts = stall_threshold(total_seconds), set(restarts)
     ends = [*range(multiple_of, len(step_seconds), multiple_of), len(step_seconds)]
     kinds: dict[bool, list[tuple[int, int, float]]] = {True: [], False: []}
     for begin, end in zip([0, *ends], ends, strict=False):
         restarted = not starts.isdisjoint(range(begin, end))
         kinds[restarted].append((begin, end, math.fsum(step_seconds[begin:end])))
-    found = []
+    stalls = []
     for steps in kinds.values():
-        if len(steps) < FEWEST_STEPS:
+        if len(steps) < MIN_STEPS:
             continue
-        lengths = sorted(seconds for *_, seconds in steps)
-        usual, quick = statistics.median_low(lengths), lengths[len(lengths) // 10]
-        varied = (usual / quick) ** FENCE if quick > 0 else math.inf
-        limit = usual * min(max(TIMES, varied), MOST_TIMES)
-        found += [
+        durations = sorted(seconds for *_, seconds in steps)
+        usual, quick = statistics.median_low(durations), durations[len(durations) // 10]
+        spread = (usual / quick) ** SPREAD_EXPONENT if quick > 0 else math.inf
+        limit = usual * min(max(MIN_FACTOR, spread), MAX_FACTOR)
+        stalls += [
             Stall(begin, end, seconds - usual)
             for begin, end, seconds in steps
-            if seconds - usual >= least and seconds > limit
+            if seconds - usual >= threshold and seconds > limit
         ]
-    rest = whole_seconds - math.fsum(step_seconds)
-    if len(step_seconds) >= FEWEST_STEPS and rest >= least:
-        found.append(Stall(len(step_seconds), len(step_seconds), rest))
-    return sorted(found, key=lambda stall: stall.begin)
+    rest = total_seconds - math.fsum(step_seconds)
+    if len(step_seconds) >= MIN_STEPS and rest >= threshold:
+        stalls.append(Stall(len(step_seconds), len(step_seconds), rest))
+    return sorted(stalls, key=lambda stall: stall.begin)
 
 
 @dataclass(frozen=True)
-class _Look:
-    """A moment: the steps done by then, the clock, and the processor seconds of this rank's processes so far."""
+class _Reading:
+    """The steps done, the clock, and the CPU seconds used so far by this rank's processes."""
 
     steps: float
     at: float
     used: float
 
 
-class OurWork:
-    """The processor time of this process and its children, from step to step.
+class CpuTimer:
+    """The CPU time of this process and its children, step by step.
 
-    A step is charged with what was used between the last look before it and the first one after it. A long step is
-    looked at as it ends.
+    A step is charged with the CPU time between the last reading before it and the first one after it. A long step is
+    always read as it ends.
     """
 
     def __init__(self) -> None:
-        """Nothing is looked at before `start`."""
+        """Nothing is read before `start`."""
         self._children: frozenset[int] = frozenset()
-        self._looks: list[_Look] = []
-        self._known = True
+        self._readings: list[_Reading] = []
+        self._complete = True
 
     def start(self) -> None:
-        """Look for the first time, before the first step."""
+        """Take the first reading, before the first step."""
         self._children = children()
-        self._looks, self._known = [], True
-        self._look(0, time.monotonic())
+        self._readings, self._complete = [], True
+        self._read(0, time.monotonic())
 
     def step_done(self, steps: int) -> None:
-        """Look if the last time is long ago; `steps` are done since `start`. Does nothing before that."""
-        if self._looks and (now := time.monotonic()) - self._looks[-1].at >= LOOK_SECONDS:
-            self._look(steps, now)
+        """Take a reading unless the last one is recent; `steps` are done since `start`. Does nothing before that."""
+        if self._readings and (now := time.monotonic()) - self._readings[-1].at >= SAMPLE_SECONDS:
+            self._read(steps, now)
 
     def stop(self) -> None:
-        """Look for the last time, with all work done."""
-        self._look(math.inf, time.monotonic())
-        self._known = self._known and children() == self._children
+        """Take the last reading, with all work done."""
+        self._read(math.inf, time.monotonic())
+        self._complete = self._complete and children() == self._children
 
-    def cores(self, stall: Stall) -> float | None:
-        """Return the cores that were busy in a stall, beyond what the same processes use otherwise; None if unknown.
+    def cores_during(self, stall: Stall) -> float | None:
+        """Return the average cores busy in a stall, beyond what these processes use otherwise; None if unknown.
 
-        It is unknown where children came or went, and where this host did not wait: a device fell behind alone.
+        It is unknown if children started or ended, or if this host did not wait, because only the device was slow.
         """
-        before = max((look for look in self._looks if look.steps <= stall.begin), key=lambda look: look.steps)
-        after = next(look for look in self._looks if look.steps >= stall.end and look is not before)
-        first, last = self._looks[0], self._looks[-1]
+        before = max((reading for reading in self._readings if reading.steps <= stall.begin), key=lambda r: r.steps)
+        after = next(reading for reading in self._readings if reading.steps >= stall.end and reading is not before)
+        first, last = self._readings[0], self._readings[-1]
         waited, used = after.at - before.at, after.used - before.used
-        if not self._known or waited < stall.seconds / 2:
+        if not self._complete or waited < stall.seconds / 2:
             return None
-        elsewhere = last.at - first.at - waited
-        pace = (last.used - first.used - used) / elsewhere if elsewhere > 0 else 0.0
-        return max(0.0, used - pace * max(0.0, waited - stall.seconds)) / stall.seconds
+        other_seconds = last.at - first.at - waited
+        usual_cores = (last.used - first.used - used) / other_seconds if other_seconds > 0 else 0.0
+        return max(0.0, used - usual_cores * max(0.0, waited - stall.seconds)) / stall.seconds
 
-    def during(self, stalls: Sequence[Stall]) -> RankStalls:
-        """Return what this rank did in its stalls."""
-        return together([(stall.seconds, self.cores(stall)) for stall in stalls])
+    def summarise(self, stalls: Sequence[Stall]) -> RankStalls:
+        """Return the summary of this rank's stalls."""
+        return summarise([(stall.seconds, self.cores_during(stall)) for stall in stalls])
 
-    def _look(self, steps: float, now: float) -> None:
+    def _read(self, steps: float, now: float) -> None:
         used = time.process_time()
         try:
-            used += sum(map(_used_by, self._children))
+            used += sum(map(_cpu_seconds, self._children))
         except OSError:  # a child has ended
-            self._known = False
-        self._looks.append(_Look(steps, now, used))
+            self._complete = False
+        self._readings.append(_Reading(steps, now, used))
 
 
-def together(stalls: Sequence[tuple[float, float | None]]) -> RankStalls:
-    """Return what a rank did in its stalls, each given by its seconds and its cores."""
-    still = 0 < len(stalls) <= SELDOM and all(cores is not None and cores < IDLE_CORES for _, cores in stalls)
-    return RankStalls(math.fsum(seconds for seconds, _ in stalls), len(stalls), still)
+def summarise(stalls: Sequence[tuple[float, float | None]]) -> RankStalls:
+    """Return the summary of a rank's stalls, each given as its seconds and busy cores."""
+    idle = 0 < len(stalls) <= MAX_IDLE_STALLS and all(cores is not None and cores < IDLE_CORES for _, cores in stalls)
+    return RankStalls(math.fsum(seconds for seconds, _ in stalls), len(stalls), idle)
 
 
-def _used_by(process: int) -> float:
-    """Return the processor seconds of another process, by its clock (clock_getcpuclockid(3)); OSError if it is gone."""
+def _cpu_seconds(process: int) -> float:
+    """Return the CPU seconds of a process, by its clock (clock_getcpuclockid(3)). Raises OSError if it is gone."""
     if sys.platform != "linux":
         raise ProcessLookupError("only Linux has a clock for each process")
     return time.clock_gettime((~process << 3) | 2)
 
 
-def stood_still(ranks: Sequence[RankStalls]) -> bool:
-    """Return whether every rank stood still in a stall, the shortest at least half as long as the longest."""
+def all_idle(ranks: Sequence[RankStalls]) -> bool:
+    """Return whether every rank was idle in a stall, the shortest at least half as long as the longest."""
     longest = max(rank.seconds for rank in ranks)
-    return longest > 0 and all(rank.still and rank.seconds >= longest / 2 for rank in ranks)
+    return longest > 0 and all(rank.idle and rank.seconds >= longest / 2 for rank in ranks)

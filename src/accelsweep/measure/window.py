@@ -1,8 +1,8 @@
-"""The timed window: warm-up of a fixed length, then a number of steps that is fixed before the first of them begins.
+"""The timed window: a fixed warm-up, then a number of steps that is decided when the warm-up ends.
 
-The length is fixed beforehand, because a window that each rank ends by its own clock deadlocks collectives. Warm-up is
-fixed, because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The window is independent of the
-work in its steps: a loop calls `begin` once and `step_done` after each step, until that returns True.
+The number is decided beforehand because ranks that each end the window by their own clock deadlock in collectives. The
+warm-up is fixed because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The window knows nothing
+of the work in its steps: a loop calls `begin` once and `step_done` after each step, until that returns True.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from accelsweep.measure.stalls import RankStalls
 from accelsweep.metrics import Metric
 from accelsweep.run_config import Measure
 
-# The ranks that measure together: a barrier, one broadcast and one exchange, outside of the timed steps.
-
 
 class Group(Protocol):
-    """All ranks of a run, seen from one of them."""
+    """The ranks of a run, as seen by one of them."""
 
     @property
     def rank(self) -> int:
@@ -42,8 +40,8 @@ class Group(Protocol):
         """Return every rank's value, by rank, on every rank."""
 
 
-class Alone:
-    """A run with one rank."""
+class SingleProcess:
+    """The group of a run with one rank."""
 
     rank = 0
     size = 1
@@ -60,11 +58,11 @@ class Alone:
         return [value]
 
 
-class ProcessGroup:
-    """The ranks of torch.distributed's default process group, which must have been initialised."""
+class DistributedGroup:
+    """The ranks of torch.distributed's default process group, which must be initialised."""
 
     def __init__(self) -> None:
-        """Find this rank and the number of ranks."""
+        """Read this rank and the number of ranks."""
         import torch.distributed as distributed
 
         self._distributed = distributed
@@ -90,66 +88,63 @@ class ProcessGroup:
 
 def group_of(world_size: int) -> Group:
     """Return the group of a run with `world_size` ranks."""
-    return ProcessGroup() if world_size > 1 else Alone()
+    return DistributedGroup() if world_size > 1 else SingleProcess()
 
-
-# Losses kept on their device and read after the window, so that no step waits for the device.
 
 COMPACT_EVERY = 256
-"""Steps after which the kept scalars become one tensor: CUDA's allocator gives each scalar 512 bytes of its own."""
+"""Steps after which scalars are stacked into one tensor: CUDA's allocator takes 512 bytes for each scalar."""
 
-_THERE = object()
-"""Stands for a loss that is on the device."""
+_ON_DEVICE = object()
+"""Placeholder for a loss that is on the device."""
 
 
 class Losses:
-    """The loss of each step, in order. A step without a loss (`training_step` returned None) is kept as None."""
+    """The losses of all steps, left on their device until after the window; None for a step without a loss."""
 
     def __init__(self) -> None:
-        """Begin with no step."""
+        """Start without steps."""
         self._recent: list[Any] = []
-        self._compact: list[tuple[list[Any], Any]] = []
+        self._stacked: list[tuple[list[Any], Any]] = []
 
     def add(self, loss: Any) -> None:
-        """Keep a step's loss: a tensor with one element that needs no gradient, a number, or None. Never waits."""
+        """Add a step's loss: a detached tensor with one element, a number, or None. Never waits."""
         self._recent.append(loss)
         if len(self._recent) == COMPACT_EVERY:
-            self._pack()
+            self._stack()
 
     def values(self) -> list[float | None]:
         """Return all losses as numbers. Waits for the device, so call it after the window only."""
-        self._pack()
-        flat: list[float | None] = []
-        for kept, there in self._compact:
-            numbers = iter([] if there is None else there.float().cpu().tolist())
-            flat.extend(next(numbers) if loss is _THERE else loss for loss in kept)
-        return flat
+        self._stack()
+        values: list[float | None] = []
+        for losses, tensor in self._stacked:
+            numbers = iter([] if tensor is None else tensor.float().cpu().tolist())
+            values.extend(next(numbers) if loss is _ON_DEVICE else loss for loss in losses)
+        return values
 
-    def _pack(self) -> None:
+    def _stack(self) -> None:
         recent, self._recent = self._recent, []
-        there = [loss.reshape(()) for loss in recent if hasattr(loss, "detach")]
-        kept = [_THERE if hasattr(loss, "detach") else None if loss is None else float(loss) for loss in recent]
-        self._compact.append((kept, _stacked(there) if there else None))
+        tensors = [loss.reshape(()) for loss in recent if hasattr(loss, "detach")]
+        losses = [_ON_DEVICE if hasattr(loss, "detach") else None if loss is None else float(loss) for loss in recent]
+        if tensors:
+            import torch
 
-
-def _stacked(losses: list[Any]) -> Any:
-    import torch
-
-    return torch.stack(losses)
+            self._stacked.append((losses, torch.stack(tensors)))
+        else:
+            self._stacked.append((losses, None))
 
 
 def first_not_finite(losses: list[float | None]) -> int | None:
-    """Return the number (from 0) of the first step whose loss is NaN or infinite, or None if there is none."""
+    """Return the first step (from 0) whose loss is NaN or infinite, or None."""
     return next((step for step, loss in enumerate(losses) if loss is not None and not math.isfinite(loss)), None)
 
 
-PLANNED_LONGER = 1.1
-"""The window is planned longer than asked by this factor, since warm-up only estimates the pace."""
+LENGTH_MARGIN = 1.1
+"""The window is planned longer than requested by this factor, since warm-up only estimates the step time."""
 
 
 @dataclass(frozen=True)
 class WindowRules:
-    """The length of warm-up and window. Steps are batches; `multiple_of` is the batches per optimiser step."""
+    """The lengths of warm-up and window. Steps are batches; `multiple_of` is the batches per optimiser step."""
 
     warmup_steps: int
     min_steps: int
@@ -159,7 +154,7 @@ class WindowRules:
 
     @classmethod
     def from_config(cls, measure: Measure, multiple_of: int = 1) -> WindowRules:
-        """Read the rules from the config's `measure`, of which the plan refuses what cannot be (`plan.refusals`)."""
+        """Read the rules from the config's `measure`, which the plan has validated."""
         return cls(
             warmup_steps=measure.warmup_steps,
             min_steps=measure.min_steps,
@@ -174,13 +169,14 @@ class WindowRules:
         return _round_up(self.warmup_steps, self.multiple_of)
 
     def window_steps(self, warmup_seconds: Sequence[float]) -> int:
-        """Return how many steps the window gets, given the seconds of each warm-up step.
+        """Return the steps of the window, given the seconds of each warm-up step.
 
-        The pace is the lower quartile of the second half of the warm-up: one hiccup in it must not shorten the window.
+        The step time is estimated by the lower quartile of the second half of the warm-up: an outlier in it must not
+        shorten the window.
         """
         half = sorted(warmup_seconds[len(warmup_seconds) // 2 :])
-        pace = half[len(half) // 4]
-        enough = math.ceil(PLANNED_LONGER * self.min_seconds / pace) if pace > 0 else self.max_steps
+        estimate = half[len(half) // 4]
+        enough = math.ceil(LENGTH_MARGIN * self.min_seconds / estimate) if estimate > 0 else self.max_steps
         return _round_up(min(max(enough, self.min_steps), self.max_steps), self.multiple_of)
 
 
@@ -189,20 +185,20 @@ def _round_up(count: int, multiple: int) -> int:
 
 
 class Probe(Protocol):
-    """A reading at both ends of the window, outside of the timed steps."""
+    """Takes readings at both ends of the window, outside of the timed steps."""
 
     def start(self) -> None:
-        """Read as the window is about to open."""
+        """Called before the window opens."""
 
     def stop(self) -> None:
-        """Read as the window has just closed."""
+        """Called after the window has closed."""
 
 
 @dataclass(frozen=True)
 class RankWindow:
-    """One rank's measurements: seconds and samples of each step, warm-up first. `seconds` is the window's duration.
+    """One rank's measurements: seconds, samples and losses of each step, warm-up included.
 
-    `began_at` is the clock's reading before the first batch was fetched.
+    `began_at` is the clock's reading before the first batch was fetched; `seconds` is the duration of the window.
     """
 
     began_at: float
@@ -225,7 +221,7 @@ class RankWindow:
 
 
 class Window:
-    """The state machine: first step, rest of the warm-up, window, closed."""
+    """A listener that times a loop's steps: the first step, the rest of the warm-up, and the window."""
 
     def __init__(
         self,
@@ -235,18 +231,18 @@ class Window:
         group: Group,
         clock: Clock = monotonic,
         probes: Sequence[Probe] = (),
-        watch: MemoryWatch | None = None,
+        memory: MemoryWatch | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> None:
-        """`watch` looks at both ends of the window and a few times between.
+        """`memory` is sampled at both ends of the window and a few times in between.
 
-        `progress` is called with the number of finished steps after each one; it must be a fast memory write.
+        `progress` is called after each step with the number of finished steps; it must be fast.
         """
         self._rules, self._device, self._group, self._clock, self._probes = rules, device, group, clock, probes
-        self._watch, self._progress = watch or MemoryWatch({}), progress
+        self._memory, self._progress = memory or MemoryWatch({}), progress
         self._losses, self._samples = Losses(), list[int]()
-        self._done, self._next_turn = 0, 1
-        self._later_turns: list[int] = []
+        self._done, self._next_event = 0, 1
+        self._memory_samples: list[int] = []
         self._warmup_seconds: list[float] = []
         self._began_at = self._first_step_seconds = self._opened = self._seconds = math.nan
         self._marks: Marks | None = None
@@ -258,7 +254,7 @@ class Window:
         self._marks = self._device.marks(self._clock)
 
     def step_done(self, samples: int, loss: Any = None) -> bool:
-        """Call after each step with the samples that it processed and its loss. True when the window has closed."""
+        """Call after each step with its samples and its loss. Returns True when the window has closed."""
         assert self._marks is not None, "begin() comes first"
         self._marks.add()
         self._samples.append(samples)
@@ -266,20 +262,20 @@ class Window:
         self._done += 1
         if self._progress is not None:
             self._progress(self._done)
-        return self._done == self._next_turn and self._turn()
+        return self._done == self._next_event and self._event()
 
-    def _turn(self) -> bool:
+    def _event(self) -> bool:
         if self._done == 1:
             self._device.synchronise()
             self._first_step_seconds = self._clock() - self._began_at
-            self._next_turn = self._rules.warmup
+            self._next_event = self._rules.warmup
             return False
         if self._done == self._rules.warmup:
             self._open()
             return False
-        if self._later_turns:
-            self._watch.look(self._done - self._rules.warmup)
-            self._next_turn = self._later_turns.pop(0)
+        if self._memory_samples:
+            self._memory.sample(self._done - self._rules.warmup)
+            self._next_event = self._memory_samples.pop(0)
             return False
         self._close()
         return True
@@ -290,8 +286,8 @@ class Window:
         self._warmup_seconds = self._marks.seconds()
         steps = self._group.broadcast(self._rules.window_steps(self._warmup_seconds))
         ends = [*part_ends(steps, self._rules.multiple_of), steps]
-        self._next_turn, *self._later_turns = (self._rules.warmup + end for end in ends)
-        self._watch.look(0)
+        self._next_event, *self._memory_samples = (self._rules.warmup + end for end in ends)
+        self._memory.sample(0)
         for probe in self._probes:
             probe.start()
         self._group.barrier()
@@ -303,11 +299,11 @@ class Window:
         self._seconds = self._clock() - self._opened
         for probe in reversed(self._probes):  # the last probe read before the window is read first after it
             probe.stop()
-        self._watch.look(self._done - self._rules.warmup)
+        self._memory.sample(self._done - self._rules.warmup)
         self._group.barrier()
 
     def result(self) -> RankWindow:
-        """Return this rank's measurements. Reads the device, so call it once the window has closed."""
+        """Return this rank's measurements, once the window has closed. Waits for the device."""
         if math.isnan(self._seconds) or self._marks is None:
             raise RuntimeError(f"the window is still open after {self._done} steps: the training data ended too early")
         return RankWindow(
@@ -321,10 +317,8 @@ class Window:
         )
 
 
-# The run's rates from the times of its ranks: all ranks' samples over the slowest rank's seconds.
-
-BEYOND = 10
-"""With fewer values beyond a percentile, one hiccup would decide the figure: a 99th needs 1000 steps."""
+VALUES_BEYOND = 10
+"""With fewer values beyond a percentile, one outlier would decide it: the 99th needs 1000 steps."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -339,10 +333,9 @@ def quantile(values: Sequence[float], share: float) -> float:
 def rate_metrics(
     window: RankWindow, seconds: Sequence[float], samples: Sequence[int], stalls: Sequence[RankStalls] = ()
 ) -> dict[str, Metric]:
-    """Return the run's rate and step times.
+    """Return the run's rate (all ranks' samples over the slowest rank's seconds) and step times.
 
-    `window` is rank 0's; `seconds`, `samples` and `stalls` hold one value per rank for the same steps. The slowest rank
-    decides. Without `stalls` there was none.
+    `window` is rank 0's; `seconds`, `samples` and `stalls` have one value per rank, for the same steps.
     """
     slowest, total = max(seconds), sum(samples)
     steps = window.window_step_seconds
@@ -367,16 +360,17 @@ def rate_metrics(
 def _without(stalls: Sequence[RankStalls], seconds: Sequence[float], samples: int) -> Metric:
     if not any(rank.count for rank in stalls):
         return Metric(value=None, unit="1/s", reason="no step took far longer than the others", scope="all ranks")
-    slowest = max(whole - rank.seconds for whole, rank in zip(seconds, stalls, strict=True))
+    slowest = max(total - rank.seconds for total, rank in zip(seconds, stalls, strict=True))
     return Metric(value=samples / slowest, unit="1/s", scope="all ranks", provenance="clock")
 
 
 def percentile(seconds: Sequence[float], share: float, what: str, scope: str) -> Metric:
-    """Return the `share`-quantile of the seconds of `what` (steps, queries), withheld where too few lie beyond it."""
-    needed = round(BEYOND / (1.0 - share))
+    """Return the `share`-quantile of the seconds of `what` (steps, queries), withheld if too few values lie beyond."""
+    needed = round(VALUES_BEYOND / (1.0 - share))
     if len(seconds) < needed:
-        wanted = f"{100 * share:g}th percentile needs {needed} (measure.min_steps)"
-        reason = f"withheld: {len(seconds)} {what}, and a {wanted}"
+        reason = (
+            f"withheld: {len(seconds)} {what}, and a {100 * share:g}th percentile needs {needed} (measure.min_steps)"
+        )
         return Metric(value=None, unit="s", reason=reason, scope=scope)
     return Metric(value=quantile(seconds, share), unit="s", scope=scope)
 

@@ -16,7 +16,7 @@ from accelsweep.files import sha256_file
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.metrics import Metric
 from accelsweep.results import Breakdown, Doubt, Effective, Fingerprint, Outcome, Traits
-from accelsweep.run_environment import Checkout, Surroundings
+from accelsweep.run_environment import Checkout, RunEnvironment
 
 SEARCH_CONFIDENCE = 0.95
 """The confidence of each interval of a batch-size search."""
@@ -121,9 +121,9 @@ class Record(Document):
         return self
 
     @property
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> RunEnvironment:
         """`environment` with typed attributes."""
-        return Surroundings(self.environment)
+        return RunEnvironment(self.environment)
 
     @property
     def checkout(self) -> Checkout:

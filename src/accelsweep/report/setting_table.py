@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from accelsweep import registry
-from accelsweep.metrics import MEMORY_METRICS, Meaning, metrics
+from accelsweep.metrics import MEMORY_METRICS, MetricInfo, metrics
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.run_record import doubt_description
@@ -52,7 +52,7 @@ def readings() -> dict[str, tuple[str, ...]]:
     }
 
 
-def _metrics_of(feature: Feature) -> Mapping[str, Meaning]:
+def _metrics_of(feature: Feature) -> Mapping[str, MetricInfo]:
     return {} if feature.metrics is None else registry.load(feature.metrics)
 
 

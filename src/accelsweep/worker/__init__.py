@@ -1,1 +1,1 @@
-"""One rank of a run: trains, measures, and writes its result."""
+"""One rank of a run: train, measure, and write the result. Needs torch and the standard library only."""

@@ -1,6 +1,7 @@
-"""The meaning of an exception inside a rank: memory, unsupported here, echo of a peer's failure, or the user's code.
+"""Classify an exception inside a rank, and describe it in one line: its cause, where it was raised, and the remedy.
 
-Allocators and libraries report exhaustion in their own words and types, so their words are listed here.
+An error is out of memory, unsupported here, a collective that failed because of a peer, or the user's code. Allocators
+and libraries have types and messages of their own for running out of memory, so their messages are listed here.
 """
 
 from __future__ import annotations
@@ -47,9 +48,6 @@ _UNSUPPORTED = re.compile(
 
 _IN_A_WORKER = re.compile(r"Caught \w+ in DataLoader worker process")
 
-_NO_WORDS = "<exception str() failed>"
-"""The words of Python's traceback module for an exception whose `__str__` raises."""
-
 _CLASS_TOO_HIGH = re.compile(r"Target (?P<number>\d+) is out of bounds")
 
 _KNOWN = (
@@ -64,29 +62,29 @@ _KNOWN = (
         "drop_last=True, or raise batch_size where it is 1",
     ),
 )
-"""What torch or Lightning says -> the cause, and what to type or to change. The traceback keeps their words."""
+"""Message of torch or Lightning -> the cause and the remedy. The traceback still holds the original message."""
 
-_KIND = re.compile(r"^(?!Traceback)([\w.]+)(?::|$)", re.MULTILINE)
-"""The first line of a traceback that is not indented: the exception's own. A worker's traceback is in its message."""
+_ERROR_TYPE = re.compile(r"^(?!Traceback)([\w.]+)(?::|$)", re.MULTILINE)
+"""The first unindented line of a traceback: the exception itself. A loader worker's traceback is in its message."""
 
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
 _DEVICE_ASSERT = "device-side assert triggered"
 
-_FRAMES_OF_OURS = tuple(str(Path(__file__).parents[1] / name) for name in ("worker", "measure"))
+_PACKAGE = str(Path(__file__).parents[1])
+
+_HIDDEN_PACKAGES = tuple(f"{_PACKAGE}/{name}" for name in ("worker", "measure"))
 
 _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
 
 _REFUSING = ("core/optimizer.py", "trainer/configuration_validator.py")
-"""Modules of Lightning's whose own exceptions are refusals of a combination, whatever their type."""
-
-_PACKAGE = str(Path(__file__).parents[1])
+"""Modules of Lightning that raise only to refuse a combination of arguments, whatever the type of the exception."""
 
 _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<|/lib-dynload/")
 
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]+)")
 
-_BELOW_THE_USER = {
+_FRAMEWORKS = {
     *_LIBRARIES,
     *("lightning_fabric", "pytorch_lightning", "lightning_utilities", "torchmetrics", "numpy", "pandas", "pyarrow"),
     *("pluggy", "_pytest"),
@@ -97,25 +95,25 @@ class Diverged(Exception):
     """The loss became NaN or infinite; the message says where."""
 
 
-class Exited(Exception):
-    """The user's code ended the process by `os._exit`, which nothing can catch."""
+class ProcessExited(Exception):
+    """The user's code called `os._exit`, which nothing can catch."""
 
     def __init__(self, code: int, frame: FrameType) -> None:
         """`code` is the exit code, and `frame` the call of `os._exit`."""
-        stack = [Frame(one.filename, one.lineno or 0, one.name) for one in traceback.extract_stack(frame)]
-        began = max((number for number, one in enumerate(stack) if one.function == "run_rank"), default=0)
-        where = place_in(stack[began:]) or f"{stack[-1].function} ({stack[-1].file}, line {stack[-1].line})"
+        stack = _frames(traceback.extract_stack(frame))
+        first = max((number for number, call in enumerate(stack) if call.function == "run_rank"), default=0)
+        where = user_location_in(stack[first:]) or f"{stack[-1].function} ({stack[-1].file}, line {stack[-1].line})"
         super().__init__(
             f"os._exit({code}) was called in {where}: raise an exception or return: a module must not end the process "
             "that trains it"
         )
 
 
-_COMPLETE = AccelsweepError | Unsupported | MissingDevice | Diverged | Exited
-"""Errors whose message is a whole sentence."""
+_OUR_ERRORS = AccelsweepError | Unsupported | MissingDevice | Diverged | ProcessExited
+"""Errors whose message needs neither their type nor a location."""
 
 
-OUTCOME_OF: dict[ErrorKind, Outcome] = {
+OUTCOMES: dict[ErrorKind, Outcome] = {
     "none": Outcome.measured,
     "out_of_memory": Outcome.out_of_memory,
     "diverged": Outcome.diverged,
@@ -127,7 +125,7 @@ OUTCOME_OF: dict[ErrorKind, Outcome] = {
 
 
 def classify(error: BaseException) -> ErrorKind:
-    """Return the meaning of `error`, or of one of the errors that caused it."""
+    """Return the kind of `error`, judged by all errors in its chain of causes."""
     chain = _chain(error)
     if any(_is_out_of_memory(link) for link in chain):
         return "out_of_memory"
@@ -135,29 +133,23 @@ def classify(error: BaseException) -> ErrorKind:
         return "diverged"
     if any(_is_refusal(link) for link in chain):
         return "unsupported"
-    if any(isinstance(link, RuntimeError) and _COLLECTIVE.search(said(link)) for link in chain):
+    if any(isinstance(link, RuntimeError) and _COLLECTIVE.search(message_of(link)) for link in chain):
         return "collective"
     return "user_exception"
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether accelsweep, Lightning or torch refused this combination: the same command would end the same."""
-    return (
-        isinstance(error, Unsupported | InputError)
-        or _refused_by_lightning(error)
-        or _UNSUPPORTED.search(said(error)) is not None
-    )
-
-
-def _refused_by_lightning(error: BaseException) -> bool:
-    if type(error).__name__ == "MisconfigurationException":
+    """Return whether accelsweep, Lightning or torch refused this combination: a retry would end the same."""
+    if isinstance(error, Unsupported | InputError) or type(error).__name__ == "MisconfigurationException":
         return True
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].filename.endswith(tuple(f"lightning/pytorch/{name}" for name in _REFUSING))
+    if frames and frames[-1].filename.endswith(tuple(f"lightning/pytorch/{name}" for name in _REFUSING)):
+        return True
+    return _UNSUPPORTED.search(message_of(error)) is not None
 
 
-def interrupted(error: BaseException) -> bool:
-    """Return whether a signal ended this rank (Lightning turns SIGTERM and SIGINT into kinds of SystemExit)."""
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether a signal ended this rank (Lightning turns SIGTERM and SIGINT into exceptions of its own)."""
     return any(
         isinstance(link, KeyboardInterrupt) or type(link).__name__ == "SIGTERMException" for link in _chain(error)
     )
@@ -175,77 +167,77 @@ def _chain(error: BaseException) -> list[BaseException]:
 def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "AcceleratorOutOfMemoryError"):
         return True
-    return isinstance(error, RuntimeError | OSError) and _MEMORY.search(said(error)) is not None
+    return isinstance(error, RuntimeError | OSError) and _MEMORY.search(message_of(error)) is not None
 
 
-def said(error: BaseException) -> str:
-    """Return the message of `error`; where its own `__str__` raises, the text that it was made with, or nothing."""
+def message_of(error: BaseException) -> str:
+    """Return the message of `error`; if its `__str__` raises, its first argument that is text, or an empty string."""
     try:
         return str(error)
-    except BaseException:  # noqa: BLE001  the user's code may raise anything, here too
+    except BaseException:  # noqa: BLE001  a user's __str__ may raise anything
         return next((part for part in error.args if isinstance(part, str)), "")
 
 
 def reason_of(error: BaseException, target: str | None = None) -> str:
-    """Return one line for the record: the type and the first line of the error, and its remedy if that is known.
+    """Return one line for the record: type and first line of the error, and its remedy if one is known.
 
-    `target` is the column of the classes, where the data has columns.
+    `target` is the column of the classes, if the data has columns.
 
-    Our own errors are complete without their type, even where another library wraps them. Where the user's code calls
-    Hydra, the error inside Hydra's wrapper counts: the wrapper only says that a constructor failed. For an error in a
-    DataLoader worker torch raises one of the same type, whose last line holds the original. An error without a message,
-    or of a kind that no `except Exception` catches, is reported with its location.
+    Our own errors are reported without their type, even if a library wraps them. For errors in a DataLoader worker,
+    torch raises one of the same type whose last line is the original. Errors without a message, and those that no
+    `except Exception` catches, are reported with their location.
     """
-    ours = next((link for link in _chain(error) if isinstance(link, _COMPLETE)), None)
-    raised = ours or unwrapped(error)
-    lines = said(raised).strip().splitlines() or [""]
-    first = lines[0]
+    ours = next((link for link in _chain(error) if isinstance(link, _OUR_ERRORS)), None)
     if ours is not None:
-        return masked(first)
-    if isinstance(raised, SystemExit):
-        return masked(_exit_words(raised))
-    if type(raised).__name__ == "MisconfigurationException":
+        return masked(_lines(ours)[0])
+    error = root_cause(error)
+    lines = _lines(error)
+    first = lines[0]
+    if isinstance(error, SystemExit):
+        return masked(_exit_reason(error))
+    if type(error).__name__ == "MisconfigurationException":
         return masked(f"Lightning refuses this: {first}")
     if _IN_A_WORKER.match(first) and len(lines) > 1:
-        where = place_in(printed_frames(lines)) if lines[-1].endswith(_NO_WORDS) else None
-        there = f", in {where}" if where else ""
-        return masked(f"{lines[-1].strip()} (in a loader worker{there}){_remedy(lines[-1], target)}")
-    silenced = _silenced(raised)
-    odd = not first or silenced or not isinstance(raised, Exception)
-    where = place_in(_frames(raised.__traceback__)) if odd else None
-    what = f"{type(raised).__name__}{silenced}" + (f" in {where}" if where else "")
-    known = next((instead for words, instead in _KNOWN if words.search(first)), f"{first}{_remedy(first, target)}")
-    return masked(f"{what}: {known}{_shared_memory(raised)}" if first else what)
-
-
-def _silenced(error: BaseException) -> str:
-    """Return what the error's own `__str__` raised, where it did."""
+        # what Python's traceback module prints for an exception whose __str__ raises
+        unprintable = lines[-1].endswith("<exception str() failed>")
+        location = user_location_in(parse_stack(lines)) if unprintable else None
+        where = f", in {location}" if location else ""
+        return masked(f"{lines[-1].strip()} (in a loader worker{where}){_remedy(lines[-1], target)}")
+    what = type(error).__name__
     try:
         str(error)
-    except BaseException as second:  # noqa: BLE001  the user's code may raise anything, here too
-        return f" (whose __str__ raised {type(second).__name__})"
-    return ""
+    except BaseException as second:  # noqa: BLE001  a user's __str__ may raise anything
+        what += f" (whose __str__ raised {type(second).__name__})"
+    if not first or what != type(error).__name__ or not isinstance(error, Exception):
+        location = user_location_in(_frames(traceback.extract_tb(error.__traceback__)))
+        what += f" in {location}" if location else ""
+    if not first:
+        return masked(what)
+    known = next((remedy for message, remedy in _KNOWN if message.search(first)), f"{first}{_remedy(first, target)}")
+    return masked(f"{what}: {known}{_shared_memory_remedy(error)}")
 
 
-def _exit_words(error: SystemExit) -> str:
-    """Return who ended the process, and how to keep what belongs to a script out of an import."""
-    frames = _frames(error.__traceback__)
-    where = place_in(frames) or "the user's code"
-    kind = "" if type(error) is SystemExit else f"{type(error).__name__}: "
-    code = error.code if error.code is None or isinstance(error.code, int) else repr(error.code)
-    called = f"sys.exit({'' if code is None else code})"
-    importing = any(frame.function == "<module>" and is_users(frame.file) for frame in frames)
+def _lines(error: BaseException) -> list[str]:
+    return message_of(error).strip().splitlines() or [""]
+
+
+def _exit_reason(error: SystemExit) -> str:
+    """Return where the process was ended, and how to keep a script's code from running on import."""
+    frames = _frames(traceback.extract_tb(error.__traceback__))
+    where = user_location_in(frames) or "the user's code"
     remedy = "raise an exception or return: a module must not end the process that trains it"
-    if importing:
+    if any(frame.function == "<module>" and is_user_code(frame.file) for frame in frames):
         remedy = 'put what only a script does below `if __name__ == "__main__":`'
-    if (refused := _argument_parser_said(error.__traceback__)) is not None:
+    if (refusal := _argparse_message(error.__traceback__)) is not None:
         remedy += ", and give the values as arguments of the model or the data in the config"
-        return f"parse_args() in {where} read {sys.argv[1:]!r}, because a run has no command line: {refused}; {remedy}"
-    return f"{kind}{called} was called in {where}: {remedy}"
+        return f"parse_args() in {where} read {sys.argv[1:]!r}, because a run has no command line: {refusal}; {remedy}"
+    kind = "" if type(error) is SystemExit else f"{type(error).__name__}: "
+    code = error.code if isinstance(error.code, int) else "" if error.code is None else repr(error.code)
+    return f"{kind}sys.exit({code}) was called in {where}: {remedy}"
 
 
-def _argument_parser_said(trace: TracebackType | None) -> str | None:
-    """Return the message with which argparse ended the process, None where something else did."""
+def _argparse_message(trace: TracebackType | None) -> str | None:
+    """Return the message with which argparse ended the process; None if it did not."""
     while trace is not None:
         code = trace.tb_frame.f_code
         if code.co_name == "error" and Path(code.co_filename).name == "argparse.py":
@@ -254,9 +246,9 @@ def _argument_parser_said(trace: TracebackType | None) -> str | None:
     return None
 
 
-def place_of(error: BaseException) -> str | None:
-    """Return where in the user's code `error` was raised, in words; None where it was not."""
-    return place_in(_frames(unwrapped(error).__traceback__))
+def user_location(error: BaseException) -> str | None:
+    """Return a description of where in the user's code `error` was raised; None if it was not."""
+    return user_location_in(_frames(traceback.extract_tb(root_cause(error).__traceback__)))
 
 
 class Frame(NamedTuple):
@@ -267,51 +259,48 @@ class Frame(NamedTuple):
     function: str
 
 
-def _frames(trace: TracebackType | None) -> list[Frame]:
-    """Return the calls of a traceback, the outermost first."""
-    return [Frame(one.filename, one.lineno or 0, one.name) for one in traceback.extract_tb(trace)]
+def _frames(stack: traceback.StackSummary) -> list[Frame]:
+    return [Frame(call.filename, call.lineno or 0, call.name) for call in stack]
 
 
 _PRINTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
 
 
-def printed_frames(lines: Sequence[str]) -> list[Frame]:
-    """Return the calls of a stack that Python printed, in the order of its lines."""
-    found = (_PRINTED.search(line) for line in lines)
-    return [Frame(one["file"], int(one["line"]), one["function"]) for one in found if one is not None]
+def parse_stack(lines: Sequence[str]) -> list[Frame]:
+    """Return the calls of a printed stack, in the order of its lines."""
+    matches = (_PRINTED.search(line) for line in lines)
+    return [Frame(match["file"], int(match["line"]), match["function"]) for match in matches if match is not None]
 
 
-def place_in(frames: Sequence[Frame]) -> str | None:
-    """Return the hook of the user's code that a stack (the outermost call first) went through, and the line it is at.
+def user_location_in(frames: Sequence[Frame]) -> str | None:
+    """Return the first and last function of the user's code in a stack (outermost call first), and the line.
 
-    None where no call of the stack is the user's. Code in the user's folders goes before what was installed.
+    None if no call is the user's. Code in the user's folders is preferred to installed packages.
     """
-    written = [frame for frame in frames if is_users(frame.file)]
-    own = [frame for frame in written if _INSTALLED.search(frame.file) is None] or written
-    if not own:
+    calls = [frame for frame in frames if is_user_code(frame.file)]
+    calls = [frame for frame in calls if _INSTALLED.search(frame.file) is None] or calls
+    if not calls:
         return None
-    hook, last = own[0], own[-1]
+    last = calls[-1]
+    hook = next((frame for frame in calls if frame.function != "<module>"), None)
+    if hook is None:
+        return f"the import of {Path(last.file).name} (line {last.line})"
     line = f"{Path(last.file).name}, line {last.line}"
-    if hook.function == "<module>":
-        hook = next((frame for frame in own if frame.function != "<module>"), hook)
-        if hook.function == "<module>":
-            return f"the import of {Path(last.file).name} ({line.partition(', ')[2]})"
     through = "" if hook.function == last.function else f", in {last.function}"
     return f"{hook.function}{through} ({line})"
 
 
-def is_users(file: str) -> bool:
-    """Return whether a file holds code of the user: no library that trains, nothing of Python, nothing of ours."""
-    if (found := _INSTALLED.search(file)) is not None:
-        return found[1].removesuffix(".py") not in _BELOW_THE_USER
+def is_user_code(file: str) -> bool:
+    """Return whether a file is the user's code: not a training framework, the standard library or accelsweep."""
+    if (installed := _INSTALLED.search(file)) is not None:
+        return installed[1].removesuffix(".py") not in _FRAMEWORKS
     return not file.startswith(_PACKAGE) and _STANDARD_LIBRARY.search(file) is None
 
 
-def _shared_memory(error: BaseException) -> str:
-    """Return the remedy where the system refused the memory that a loader shares with its workers."""
+def _shared_memory_remedy(error: BaseException) -> str:
+    """Return the remedy if the system refused the memory that a loader shares with its workers."""
     refused = getattr(error, "errno", None) in (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.ENOSYS)
-    files = [frame.file for frame in _frames(error.__traceback__)]
-    if refused and any("/multiprocessing/" in file for file in files):
+    if refused and any("/multiprocessing/" in call.filename for call in traceback.extract_tb(error.__traceback__)):
         return (
             " (a loader's workers share memory in /dev/shm, which cannot be written here: set the loader's "
             "num_workers to 0, or mount /dev/shm writable)"
@@ -319,30 +308,30 @@ def _shared_memory(error: BaseException) -> str:
     return ""
 
 
-def _remedy(said: str, target: str | None) -> str:
-    """Return the remedy where torch refused a class that the model does not have, or a layer of several GPUs."""
-    if _GPUS_ONLY.search(said):
+def _remedy(message: str, target: str | None) -> str:
+    """Return the remedy for a class that the model does not have, or for a layer that works on GPUs only."""
+    if _GPUS_ONLY.search(message):
         return " (trainer.sync_batchnorm=true works on GPUs only: leave it out)"
     where = f"the column data.target={target}" if target else "the data"
-    if found := _CLASS_TOO_HIGH.search(said):
-        number = int(found["number"])
+    if match := _CLASS_TOO_HIGH.search(message):
+        number = int(match["number"])
         return f" ({where} holds class {number}: classes count from 0, so model.classes must be at least {number + 1})"
-    if _DEVICE_ASSERT in said:
+    if _DEVICE_ASSERT in message:
         return f" (often {where} holds a class that is not below model.classes; accelerator=cpu says which)"
     return ""
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback from the user's first frame on; the whole of it where no frame is the user's."""
-    error = unwrapped(error)
+    """Return the traceback without our own and the libraries' outermost frames; all of it if nothing else is left."""
+    error = root_cause(error)
     frames = traceback.extract_tb(error.__traceback__)
-    own = next((number for number, frame in enumerate(frames) if _is_users(frame.filename)), 0)
-    lines = ["Traceback (most recent call last):\n", *traceback.format_list(list(frames[own:]))]
+    first = next((number for number, frame in enumerate(frames) if not _is_hidden(frame.filename)), 0)
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(list(frames[first:]))]
     return masked("".join([*lines, *traceback.format_exception_only(error)]))
 
 
-class Raised(NamedTuple):
-    """Where an exception came from: its type, and the file, line and function of the innermost frame of the user's."""
+class ErrorOrigin(NamedTuple):
+    """The origin of an exception: its type, and the file, line and function of the user's innermost frame."""
 
     type: str
     file: str
@@ -350,19 +339,21 @@ class Raised(NamedTuple):
     function: str
 
     @classmethod
-    def of(cls, traceback: str, home: Path) -> Raised | None:
-        """Return the origin by the text of a traceback; None without a frame. Files below `home` are the user's."""
-        kind = _KIND.search(traceback)
-        frames = [cls(kind[1], file, int(line), name) for file, line, name in _FRAME.findall(traceback)] if kind else []
+    def of(cls, traceback: str, home: Path) -> ErrorOrigin | None:
+        """Parse the text of a traceback; None without a frame. Files below `home` are the user's."""
+        error = _ERROR_TYPE.search(traceback)
+        if error is None:
+            return None
+        frames = [cls(error[1], file, int(line), name) for file, line, name in _FRAME.findall(traceback)]
         below_home = [frame for frame in frames if Path(frame.file).is_relative_to(home)]
-        users = [frame for frame in frames if _is_users(frame.file)]
-        return next((found[-1] for found in (below_home, users, frames) if found), None)
+        not_hidden = [frame for frame in frames if not _is_hidden(frame.file)]
+        return next((candidates[-1] for candidates in (below_home, not_hidden, frames) if candidates), None)
 
 
-def unwrapped(error: BaseException) -> BaseException:
-    """Return the error that came first: out of those that Hydra wraps around it, and before those of its handlers.
+def root_cause(error: BaseException) -> BaseException:
+    """Return the original error: unwrapped from Hydra's, and before any error raised while handling it.
 
-    While an exception passes through Lightning's Trainer, teardown hooks run, and what they raise hides it.
+    While an exception passes through Lightning's Trainer, teardown hooks run, and an error in one of them hides it.
     """
     while True:
         if error.__cause__ is not None and _raised_by_hydra(error):
@@ -384,8 +375,9 @@ def _raised_by_hydra(error: BaseException) -> bool:
     return bool(frames) and "hydra" in Path(frames[-1].filename).parts
 
 
-def _is_users(filename: str) -> bool:
-    if filename.startswith(_FRAMES_OF_OURS) or filename.startswith("<frozen"):
-        return False
-    parts = Path(filename).parts
-    return not ("site-packages" in parts and parts[parts.index("site-packages") + 1] in _LIBRARIES)
+def _is_hidden(file: str) -> bool:
+    """Return whether tracebacks start below this file: the worker, and the libraries that call the user's code."""
+    if file.startswith((*_HIDDEN_PACKAGES, "<frozen")):
+        return True
+    parts = Path(file).parts
+    return "site-packages" in parts and parts[parts.index("site-packages") + 1] in _LIBRARIES

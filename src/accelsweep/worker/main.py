@@ -1,7 +1,7 @@
 """One rank of one run: from the frozen config to `rank-R.json` and `steps-R.json`.
 
-torch and Lightning are imported inside the functions: an executor that forks has them already, and a parent that must
-not have them never gets them. `python -m accelsweep.worker.main SPEC` runs a rank in another interpreter.
+torch and Lightning are imported inside functions, so that importing this module stays cheap and an executor that must
+not import them never does. `python -m accelsweep.worker.main SPEC` runs a rank in another interpreter.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from accelsweep.measure.machine_state import environment
 from accelsweep.measure.window import RankWindow
 from accelsweep.metrics import Metric
 from accelsweep.signals import exit_code_of, parser_for
-from accelsweep.worker.errors import Diverged, Exited, interrupted
-from accelsweep.worker.measurement import Account
+from accelsweep.worker.errors import Diverged, ProcessExited, is_interrupt
+from accelsweep.worker.measurement import RankReport
 from accelsweep.worker.rank_setup import (
-    OwnTree,
     RankPlace,
-    add_working_directory_to_path,
-    before_exits,
-    fresh_caches,
-    is_warm,
-    leave_group,
-    share_of_cores,
-    show_stacks_when_asked,
-    use_threads,
+    VersionTree,
+    destroy_process_group,
+    dump_stacks_on_signal,
+    empty_compile_caches,
+    has_warm_cache,
+    intercept_os_exit,
+    set_threads,
+    set_up_imports,
+    threads_of,
 )
 from accelsweep.worker.run_spec import RunSpec
 
 
 def write_steps(path: Path, rank: int, window: RankWindow) -> None:
-    """Write every step of `window` as JSON, warm-up included: lists of seconds, samples and losses, a step each.
+    """Write all steps of `window`, warm-up included, as JSON lists of seconds, samples and losses.
 
-    A loss is null where a step gave none, and text (`nan`, `inf`) where it is not finite, which JSON cannot hold.
+    A missing loss is null; one that is not finite is text (`nan`, `inf`), because JSON has no number for it.
     """
     losses = [loss if loss is None or math.isfinite(loss) else str(loss) for loss in window.losses]
     steps = {"rank": rank, "warmup_steps": window.warmup_steps, "step_seconds": window.step_seconds}
@@ -53,12 +53,12 @@ def write_steps(path: Path, rank: int, window: RankWindow) -> None:
 
 
 def preload() -> None:
-    """Import everything that a rank will need, so that forked ranks need not. Runs no operation, touches no device."""
+    """Import everything a rank needs, so that forked ranks need not. Runs no operation and touches no device."""
     import torch.distributed  # noqa: F401
 
     from accelsweep.worker import measurement  # noqa: F401
 
-    with suppress(ModuleNotFoundError):  # an environment for tasks that train no LightningModule
+    with suppress(ModuleNotFoundError):  # Lightning is optional for tasks that train no LightningModule
         import lightning.pytorch  # noqa: F401
 
         from accelsweep.worker.tasks import inference, train  # noqa: F401
@@ -66,86 +66,84 @@ def preload() -> None:
 
 
 def run_rank(spec: RunSpec) -> None:
-    """Run this process's rank of `spec` and leave its result in the attempt's folder.
+    """Run this process's rank of `spec` and write its result into the attempt's folder.
 
-    The environment holds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and NODE_RANK. An error of the user's
-    code is a result, never an exception. Its traceback goes to stderr and into the result. The result is on disk before
-    the process group is torn down. Only signals and an unwritable disk end this otherwise.
+    Reads RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and NODE_RANK from the environment. Errors of the
+    user's code become part of the result, with their traceback, and are not raised; only signals and an unwritable disk
+    end this function early. The result is on disk before the process group is destroyed.
     """
     place = RankPlace.of(spec)
-    account = Account()
-    show_stacks_when_asked()
+    report = RankReport()
+    dump_stacks_on_signal()
 
-    def leaving(code: int, frame: FrameType) -> None:
+    def on_os_exit(code: int, frame: FrameType) -> None:
         traceback.print_stack(frame)
-        account.failed(Exited(code, frame))
-        account.result(place.rank).write(spec.rank_result(place.rank))
+        report.record_error(ProcessExited(code, frame))
+        report.result(place.rank).write(spec.rank_result(place.rank))
 
-    with fresh_caches(spec), before_exits(leaving):
+    with empty_compile_caches(spec), intercept_os_exit(on_os_exit):
         try:
-            _work(spec, place, account)
+            _run_task(spec, place, report)
         except BaseException as error:
-            if interrupted(error):
+            if is_interrupt(error):
                 raise  # the sender of the signal records the reason
-            account.failed(error, spec.config.class_column)
-        account.result(place.rank).write(spec.rank_result(place.rank))
+            report.record_error(error, spec.config.class_column)
+        report.result(place.rank).write(spec.rank_result(place.rank))
         if place.rank == 0:
             shutil.rmtree(spec.scratch(), ignore_errors=True)
-        leave_group()
+        destroy_process_group()
 
 
-def _work(spec: RunSpec, place: RankPlace, account: Account) -> None:
+def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
     preload()
-    add_working_directory_to_path()
-    del sys.argv[1:]  # a module that reads them as it is imported would take the executor's for the user's
-    if (own_tree := OwnTree.of_this_run()) is not None:
-        own_tree.put_first()
-    else:
-        os.environ.pop("PYTHONSAFEPATH", None)  # it was for Snakemake, and not for what the user's code starts
+    version_tree = set_up_imports()
     began = monotonic()
-    use_threads(share_of_cores(spec, place))
-    if spec.instead is None:
-        _measure(spec, place, account, own_tree, began)
+    set_threads(threads_of(spec, place))
+    if spec.substitute is None:
+        _measure(spec, place, report, version_tree, began)
         return
-    registry.load(spec.instead)(spec, place, account)
-    if own_tree is not None:
-        own_tree.refuse_other_modules()
+    registry.load(spec.substitute)(spec, place, report)
+    if version_tree is not None:
+        version_tree.check_modules()
 
 
-def _measure(spec: RunSpec, place: RankPlace, account: Account, own_tree: OwnTree | None, began: float) -> None:
-    from accelsweep.worker.measurement import identities, measure
+def _measure(
+    spec: RunSpec, place: RankPlace, report: RankReport, version_tree: VersionTree | None, began: float
+) -> None:
+    from accelsweep.worker.measurement import measure, telemetry_identities
     from accelsweep.worker.tasks.task import make_task
 
     task = make_task(spec, place)
     driver = task.driver()
-    if own_tree is not None:
-        own_tree.refuse_other_modules()
-    kind, asked = driver.device.type, identities(driver.device)
-    account.environment["before"] = environment(asked, kind)
+    if version_tree is not None:
+        version_tree.check_modules()
+    kind, devices = driver.device.type, telemetry_identities(driver.device)
+    report.environment["before"] = environment(devices, kind)
     measured = measure(spec, driver, place, StepCount(spec.progress()) if place.rank == 0 else None)
     del driver
-    account.environment["after"] = environment(asked, kind)
-    if own_tree is not None:
-        own_tree.refuse_other_modules()
-    account.window_closed(measured)
+    report.environment["after"] = environment(devices, kind)
+    if version_tree is not None:
+        version_tree.check_modules()
+    report.add_window(measured)
     scope, seconds = "rank 0: module, data, device; imports excluded", measured.window.began_at - began
-    account.metrics["load_seconds"] = Metric(value=seconds, unit="s", scope=scope, provenance="clock")
-    first_step, cache = account.metrics["first_step_seconds"], "warm cache" if is_warm(spec) else "compile caches empty"
-    account.metrics["first_step_seconds"] = replace(first_step, scope=f"{first_step.scope}, {cache}")
-    task.closed(measured, account)
+    report.metrics["load_seconds"] = Metric(value=seconds, unit="s", scope=scope, provenance="clock")
+    first_step = report.metrics["first_step_seconds"]
+    cache = "warm cache" if has_warm_cache(spec) else "compile caches empty"
+    report.metrics["first_step_seconds"] = replace(first_step, scope=f"{first_step.scope}, {cache}")
+    task.window_closed(measured, report)
     write_steps(spec.rank_steps(place.rank), place.rank, measured.window)
     if measured.diverged_at is not None:
         raise Diverged(f"the loss was not finite at step {measured.diverged_at}")
-    account.rate_survives(task.rate_survives)
-    if "none" in task.rate_survives:
-        account.result(place.rank).write(spec.rank_window(place.rank))
-    task.after(account)
+    report.tolerate(task.tolerated_failures)
+    if "none" in task.tolerated_failures:
+        report.result(place.rank).write(spec.rank_window(place.rank))
+    task.after_window(report)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the rank that the environment names, of the spec that the command line names, in this interpreter."""
+    """Run the rank given by the environment, of the spec given on the command line."""
     parser = parser_for("worker.main", "Run one rank of a run.")
-    parser.add_argument("spec", type=Path, help="the file of the run's spec")
+    parser.add_argument("spec", type=Path, help="path of the run's spec")
     spec = parser.parse_args(arguments).spec
     linux.die_with_parent(os.getppid())
     return exit_code_of(lambda: run_rank(RunSpec.read(spec)))

@@ -1,9 +1,8 @@
-"""Quality in a phase of its own: a fresh module, a fixed number of samples, the validation loop.
+"""Measure quality in a phase of its own: train a fresh module on a fixed number of samples, then validate it.
 
-It is apart from the timed window, whose steps are as many as fit into some seconds. In the window a faster setting
-would train on more samples and look better. Here every setting trains on the same number, with the repeat's seed, so
-that quality pairs by seed. Data that hold out one part after the other make it a cross-validation. Each part has a
-fresh module, and the set is read and placed once.
+The timed window cannot be used for this: it has as many steps as fit into some seconds, so that a faster setting would
+train on more samples. Here every setting trains on the same number, with the repeat's seed, so that quality pairs by
+seed. Data with folds makes it a cross-validation: each fold gets a fresh module, and the data is loaded once.
 """
 
 from __future__ import annotations
@@ -17,32 +16,32 @@ from accelsweep.measure.window import Losses, first_not_finite
 from accelsweep.metrics import Metric
 from accelsweep.results import Doubt
 from accelsweep.worker.errors import Diverged
-from accelsweep.worker.loops.factory import make_loop
-from accelsweep.worker.loops.loop import Length
+from accelsweep.worker.loops import make_loop
+from accelsweep.worker.loops.loop import TrainingLength
 from accelsweep.worker.loops.sample_count import OptimizerSteps
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.data_module import FiniteData
 
 
 class SampleBudget:
-    """A listener that has enough after a fixed number of samples on all ranks, in whole optimiser steps."""
+    """A listener that ends the phase after a number of samples, at the end of an optimiser step."""
 
     def __init__(self, samples: int, ranks: int, optimizer_steps: OptimizerSteps | None = None) -> None:
-        """`samples` is the number for all `ranks` together; an optimiser step in the making is finished."""
+        """`samples` is the number for all `ranks` together."""
         self._samples, self._ranks, self._optimizer_steps = samples, ranks, optimizer_steps
         self._losses = Losses()
         self.steps = self.seen = 0
 
     def begin(self) -> None:
-        """Nothing to do before the first batch."""
+        """Do nothing before the first batch."""
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """Count; True once every rank together has seen enough. Ranks have equal batches, so they agree."""
+        """Count the step; True once the budget is spent. Ranks agree, because their batches are equal."""
         self._losses.add(loss)
         self.steps += 1
         self.seen += samples * self._ranks
-        begun = self._optimizer_steps is not None and self._optimizer_steps.unfinished
-        return self.seen >= self._samples and not begun
+        unfinished = self._optimizer_steps is not None and self._optimizer_steps.unfinished
+        return self.seen >= self._samples and not unfinished
 
     def first_bad_step(self) -> int | None:
         """Return the first step whose loss was NaN or infinite, or None. Waits for the device."""
@@ -62,51 +61,44 @@ def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
     """Train on `measure.quality_samples` samples and validate. Raises Diverged, and the errors of the user's code."""
     samples, name = spec.config.measure.quality_samples, spec.config.measure.quality_metric or "quality"
     if samples is None:
-        return QualityPhase(_absent(name, "not asked for: measure.quality_samples is null"), {})
+        reason = "not asked for: measure.quality_samples is null"
+        units = {"quality": name, "quality_seconds": "s"}
+        return QualityPhase(
+            {metric: Metric(value=None, unit=unit, reason=reason) for metric, unit in units.items()}, {}
+        )
     began, fold = clock(), _Fold(spec, samples)
     folds = [fold]
-    while _next_fold(fold.data):
+    while isinstance(fold.data, FiniteData) and fold.data.next_fold():
         fold = _Fold(spec, samples, fold.data)
         folds.append(fold)
     validated = None if fold.validated is None else _means([each.validated or {} for each in folds])
-    after = f"validation set, after {fold.seen} training samples"
-    scope = after if len(folds) == 1 else f"mean of {len(folds)} folds, each: {after}"
+    scope = f"validation set, after {fold.seen} training samples"
+    if len(folds) > 1:
+        scope = f"mean of {len(folds)} folds, each: {scope}"
     seconds = Metric(value=clock() - began, unit="s", scope="rank 0", provenance="clock")
     metrics = {"quality": _quality(name, validated, scope), "quality_seconds": seconds}
     return QualityPhase(metrics, _means([each.logged for each in folds]))
 
 
 class _Fold:
-    """The training of a fresh module on `samples`, and its validation; `data` is that of the fold before."""
+    """A fresh module, trained on `samples` and validated; `data` is the data module of the previous fold."""
 
     def __init__(self, spec: RunSpec, samples: int, data: Any = None) -> None:
-        loop = make_loop(spec, Length(samples=samples))
+        loop = make_loop(spec, TrainingLength(samples=samples))
         budget = SampleBudget(samples, spec.world_size, loop.optimizer_steps)
         loop.drive(budget, data=data)
-        if loop.late_error is not None:
-            raise loop.late_error  # nobody knows what the hook that failed would have done to the module
-        bad = budget.first_bad_step()
-        if bad is not None:
-            raise Diverged(f"the loss was not finite at step {bad} of the quality phase")
+        if loop.teardown_error is not None:
+            raise loop.teardown_error  # the hook that failed might have changed the module
+        bad_step = budget.first_bad_step()
+        if bad_step is not None:
+            raise Diverged(f"the loss was not finite at step {bad_step} of the quality phase")
         self.validated = loop.validate()
         self.logged = loop.logged | (self.validated or {})
         self.data, self.seen = loop.data, budget.seen
 
 
-def _next_fold(data: Any) -> bool:
-    """Let `data` hold out its next part; False where it has no further one."""
-    return isinstance(data, FiniteData) and data.next_fold()
-
-
 def _means(folds: list[dict[str, float]]) -> dict[str, float]:
     return {name: sum(fold[name] for fold in folds) / len(folds) for name in folds[0]}
-
-
-def _absent(name: str, reason: str) -> dict[str, Metric]:
-    return {
-        "quality": Metric(value=None, unit=name, reason=reason),
-        "quality_seconds": Metric(value=None, unit="s", reason=reason),
-    }
 
 
 def _quality(name: str, validated: dict[str, float] | None, scope: str) -> Metric:

@@ -1,4 +1,4 @@
-"""The present process as one rank: its place among the others, its threads, its seeds, its process group."""
+"""Set up the current process as one rank: its position, threads, seeds, process group, compile caches and modules."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ from accelsweep.worker.run_spec import RunSpec
 COLLECTIVE_TIMEOUT = timedelta(minutes=5)
 """The minimum timeout of a collective for a rank that is alive but silent. A dead rank is noticed at once."""
 
-AFTER_SILENCE = timedelta(minutes=1)
-"""The time that it waits beyond the executor's watchdog, which goes first because it can say which step hung."""
+WATCHDOG_MARGIN = timedelta(minutes=1)
+"""How much later than the executor's watchdog collectives time out: only the watchdog can name the step that hung."""
 
 STACKS_SIGNAL = signal.SIGUSR2
-"""The signal that makes a rank print the stacks of its threads. A module that handles it itself gets it instead."""
+"""The signal that makes a rank print the stacks of its threads, unless a module installs its own handler."""
+
+CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""The cache folders of torch.compile and Triton. A setting that sets one in its `env` asks for a warm cache."""
 
 
 @dataclass(frozen=True)
 class RankPlace:
-    """A rank's place: `local_size` ranks share this host."""
+    """A rank among the others; `local_size` ranks share this host."""
 
     rank: int
     local_rank: int
@@ -44,31 +47,21 @@ class RankPlace:
 
     @classmethod
     def of(cls, spec: RunSpec) -> RankPlace:
-        """Read the place from RANK, LOCAL_RANK and WORLD_SIZE; raise RuntimeError where they contradict the plan."""
+        """Read RANK, LOCAL_RANK and WORLD_SIZE. Raises RuntimeError where they contradict the plan."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size != spec.world_size:
             raise RuntimeError(f"WORLD_SIZE={size}, but the plan has {spec.world_size} ranks")
-        return cls(
-            int(os.environ.get("RANK", "0")),
-            int(os.environ.get("LOCAL_RANK", "0")),
-            size,
-            spec.config.devices,
-        )
+        rank, local_rank = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
+        return cls(rank, local_rank, size, spec.config.devices)
 
 
-def add_working_directory_to_path() -> None:
-    """Put the working directory on the import path, so that the user's own modules are found there."""
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, folder)
-
-
-def share_of_cores(spec: RunSpec, place: RankPlace) -> int:
+def threads_of(spec: RunSpec, place: RankPlace) -> int:
     """Return the CPU threads for this rank: the config's `threads`, the plan's, or an equal share of usable cores."""
     return spec.config.threads or spec.threads or max(1, usable_cores() // place.local_size)
 
 
-def use_threads(count: int) -> None:
-    """Give torch `count` threads. The variable keeps Lightning from deciding anew, and is for loader workers."""
+def set_threads(count: int) -> None:
+    """Give torch `count` threads. OMP_NUM_THREADS passes the choice on to Lightning and to loader workers."""
     import torch
 
     os.environ["OMP_NUM_THREADS"] = str(count)
@@ -80,54 +73,53 @@ def seed_all(seed: int) -> None:
     import torch
 
     random.seed(seed)
-    with contextlib.suppress(ImportError):  # torch does without it, too
+    with contextlib.suppress(ImportError):  # torch works without numpy
         import numpy
 
         numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
-def show_stacks_when_asked() -> None:
-    """Print the stacks of all threads to stderr on STACKS_SIGNAL, also in a C call that never returns to Python.
+def dump_stacks_on_signal() -> None:
+    """Print the stacks of all threads to stderr on STACKS_SIGNAL, even inside a C call that never returns.
 
-    Loader workers that are forked from this process inherit it.
+    Loader workers forked from this process inherit the handler.
     """
     faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True, chain=False)
 
 
 @contextlib.contextmanager
-def before_exits(report: Callable[[int, FrameType], None]) -> Iterator[None]:
-    """Call `report` with the code and the caller where this process calls `os._exit`, which skips every `except`.
+def intercept_os_exit(report: Callable[[int, FrameType], None]) -> Iterator[None]:
+    """Call `report` with the exit code and the caller before `os._exit`, which skips every `except`, ends this process.
 
-    A forked child (a loader's worker, say) ends as it likes.
+    Forked children, such as loader workers, are not affected.
     """
-    leave, ours = os._exit, os.getpid()
+    os_exit, process = os._exit, os.getpid()
 
-    def reported_exit(status: int) -> NoReturn:
-        if os.getpid() == ours:
+    def reporting_exit(status: int) -> NoReturn:
+        if os.getpid() == process:
             report(status, sys._getframe(1))
             sys.stderr.flush()
-        leave(status)
+        os_exit(status)
 
-    os._exit = reported_exit
+    os._exit = reporting_exit
     try:
         yield
     finally:
-        os._exit = leave
+        os._exit = os_exit
 
 
 def collective_timeout(spec: RunSpec) -> timedelta:
     """Return how long a collective waits for a rank that is alive but silent."""
     if spec.silence_seconds is None:
         return COLLECTIVE_TIMEOUT
-    return max(COLLECTIVE_TIMEOUT, timedelta(seconds=spec.silence_seconds) + AFTER_SILENCE)
+    return max(COLLECTIVE_TIMEOUT, timedelta(seconds=spec.silence_seconds) + WATCHDOG_MARGIN)
 
 
-def join_group(place: RankPlace, spec: RunSpec, accelerator: str, collectives: str | None = None) -> None:
+def init_process_group(place: RankPlace, spec: RunSpec, accelerator: str, backend: str | None = None) -> None:
     """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this one.
 
-    `accelerator` is the kind of device, as it was chosen. `collectives` is torch's name of the library that exchanges;
-    None takes that of the kind.
+    `accelerator` is the kind of device. `backend` defaults to the kind's own.
     """
     import torch.distributed as distributed
 
@@ -135,37 +127,32 @@ def join_group(place: RankPlace, spec: RunSpec, accelerator: str, collectives: s
 
     if place.size == 1 or distributed.is_initialized():
         return
-    kind, timeout = kind_of(accelerator), collective_timeout(spec)
+    kind = kind_of(accelerator)
     kind.select_device(place.local_rank)
-    collectives = collectives or kind.distributed_backend
-    if collectives == "gloo" and spec.config.num_nodes == 1:
+    backend = backend or kind.distributed_backend
+    if backend == "gloo" and spec.config.num_nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-    distributed.init_process_group(collectives, timeout=timeout, rank=place.rank, world_size=place.size)
+    timeout = collective_timeout(spec)
+    distributed.init_process_group(backend, timeout=timeout, rank=place.rank, world_size=place.size)
 
 
-def leave_group() -> None:
-    """Tear down the process group, if there is one. Only after this rank's result is on disk."""
+def destroy_process_group() -> None:
+    """Destroy the process group, if there is one. Only after this rank's result is on disk."""
     import torch.distributed as distributed
 
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 
 
-# The caches of torch.compile and Triton: empty for each run, unless its setting asks for a warm cache.
-
-CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""The variables of the caches' folders; a setting that sets one in its `env` asks for a warm cache."""
-
-
-def is_warm(spec: RunSpec) -> bool:
-    """Return whether the setting's own `env` names a compile cache, so that its first step may be warm."""
+def has_warm_cache(spec: RunSpec) -> bool:
+    """Return whether the setting's `env` names a compile cache, so that its first step may be warm."""
     return any(name in spec.config.env for name in CACHE_VARIABLES)
 
 
 @contextlib.contextmanager
-def fresh_caches(spec: RunSpec) -> Iterator[None]:
-    """Give compilers empty caches of this run's own, so that compiling is warm only on purpose, never by accident."""
-    if is_warm(spec):
+def empty_compile_caches(spec: RunSpec) -> Iterator[None]:
+    """Give compilers empty caches of this run's own, unless the setting asks for a warm cache."""
+    if has_warm_cache(spec):
         yield
         return
     remove_abandoned_folders()
@@ -174,12 +161,13 @@ def fresh_caches(spec: RunSpec) -> Iterator[None]:
         yield
 
 
-# A run of a version: its modules come from that version's tree, or the run is refused.
-
-
 @dataclass(frozen=True)
-class OwnTree:
-    """The tree of a run's version: its `folders` are on the path, and `packages` must come from below `tree`."""
+class VersionTree:
+    """The source tree of the version that this run measures.
+
+    Its `folders` go on the import path, and `packages` must be imported from below `tree`. Modules from elsewhere in
+    the `checkout` are refused: they would be another version's.
+    """
 
     name: str
     tree: Path
@@ -188,41 +176,55 @@ class OwnTree:
     packages: Collection[str]
 
     @classmethod
-    def of_this_run(cls) -> OwnTree | None:
-        """Return the tree that the environment names, or None for a run without versions."""
+    def from_environment(cls) -> VersionTree | None:
+        """Return the tree given in the environment, or None for a run without versions."""
         variable = os.environ.get(TREE_VARIABLE)
         if variable is None:
             return None
         given = json.loads(variable)
-        tree, checkout = Path(given["tree"]), Path(given["checkout"])
-        return cls(given["name"], tree, checkout, tuple(given["folders"]), given["packages"])
+        return cls(
+            given["name"], Path(given["tree"]), Path(given["checkout"]), tuple(given["folders"]), given["packages"]
+        )
 
-    def put_first(self) -> None:
-        """Put the tree on the path of imports, and take the repository off it."""
-        kept = [entry for entry in sys.path if entry not in self.folders and not self._is_elsewhere(Path(entry))]
-        sys.path[:] = [*self.folders, *kept]
+    def prepend_to_path(self) -> None:
+        """Put the tree first on the import path, and take the checkout off it."""
+        others = [entry for entry in sys.path if entry not in self.folders and not self._is_elsewhere(Path(entry))]
+        sys.path[:] = [*self.folders, *others]
 
-    def refuse_other_modules(self) -> None:
-        """Raise AccelsweepError, with both paths, for a loaded module that is not the version's."""
+    def check_modules(self) -> None:
+        """Raise AccelsweepError, with both paths, if a loaded module is not this version's."""
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if not isinstance(file, str) or not Path(file).is_absolute():  # torch gives some of its modules a bare name
                 continue
-            ours = name.partition(".")[0] in self.packages
-            if not ours and self.checkout.name not in file:  # of thousands of modules few have a path to take apart
+            versioned = name.partition(".")[0] in self.packages
+            if not versioned and self.checkout.name not in file:  # fast path: skips nearly all of thousands of modules
                 continue
-            place = Path(file).absolute()
-            if self._is_elsewhere(place) or (ours and self.tree not in place.parents):
+            path = Path(file).absolute()
+            if self._is_elsewhere(path) or (versioned and self.tree not in path.parents):
                 raise AccelsweepError(
-                    f"the module {name} came from {place}, but version {self.name} lies in {self.tree}. "
+                    f"the module {name} came from {path}, but version {self.name} lies in {self.tree}. "
                     "Uninstall the package from this environment, or install it in a way that puts a folder on the path"
                 )
 
-    def _is_elsewhere(self, place: Path) -> bool:
-        """Return whether a path lies in the repository, but neither in the tree nor among installed packages."""
-        place = place.absolute()
-        if place == self.tree or self.tree in place.parents:
+    def _is_elsewhere(self, path: Path) -> bool:
+        """Return whether `path` is in the checkout, but neither in the tree nor among installed packages."""
+        path = path.absolute()
+        if path == self.tree or self.tree in path.parents:
             return False
-        if place != self.checkout and self.checkout not in place.parents:
+        if path != self.checkout and self.checkout not in path.parents:
             return False
-        return not in_installed(place.relative_to(self.checkout))
+        return not in_installed(path.relative_to(self.checkout))
+
+
+def set_up_imports() -> VersionTree | None:
+    """Make the user's modules importable from the working directory, or from the version's tree, which is returned."""
+    del sys.argv[1:]  # user modules that parse sys.argv on import must not see our arguments
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    version_tree = VersionTree.from_environment()
+    if version_tree is not None:
+        version_tree.prepend_to_path()
+    else:
+        os.environ.pop("PYTHONSAFEPATH", None)  # set for Snakemake; processes of the user's code must not inherit it
+    return version_tree

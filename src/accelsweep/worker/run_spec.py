@@ -1,8 +1,8 @@
 """The spec of a run: the JSON file in the attempt's folder that its ranks read.
 
-Each rank reads nothing else, and answers with a `RankResult` in `rank-R.json`. It writes that before its process group
-is torn down, so the first cause of a failure is on disk before its echoes on other ranks. The executor validates the
-results.
+A rank reads nothing else and writes its `RankResult` to `rank-R.json`, before it destroys its process group: so the
+root cause of a failure is on disk before the collective errors that it causes on other ranks. The executor validates
+the results.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from accelsweep.run_config import Run, SettingConfig
 class RunSpec:
     """One attempt at one run, for its ranks.
 
-    `config` is the setting's frozen scientific config and `axes` its swept keys. `run.seed` seeds this repeat.
-    `world_size` is the number of ranks on all nodes. `attempt_folder` is an absolute path, the same on every node.
-    `threads` are the CPU threads of each rank if the plan fixes them; None shares the cores of a node among ranks.
-    `ceilings` is the file in which the runs of a block keep their measured matmul ceilings; None keeps none.
-    `silence_seconds` is how long the executor lets a rank be without a step; None lets it be.
-    `run_seconds` is the time limit of the run; None has none.
-    `device_models` are the models of devices that may run it; empty for any.
-    `room` is for a search for the largest batch: the bytes that a rank may take on its host, and the limit that sets
-    them. None leaves it to the rank.
-    `instead` is a function (spec, place, account) that runs in place of the measurement, as a target of the registry,
-    and takes so many `steps` after the warm-up; None measures.
+    `config` is the setting's frozen scientific config, `axes` its swept keys, and `run.seed` the seed of this repeat.
+    `world_size` counts the ranks of all nodes. `attempt_folder` is an absolute path, the same on every node.
+    `threads`: CPU threads per rank if the plan fixes them; None divides a node's cores among its ranks.
+    `ceiling_cache`: the file that caches the matmul ceilings measured in this block; None disables the cache.
+    `silence_seconds`: the watchdog's limit for a rank without a step; None disables the watchdog.
+    `run_seconds`: the time limit of the run; None for no limit.
+    `device_models`: the device models that may run it; empty for any.
+    `host_memory`: for a batch size search, the bytes of host memory per rank and the limit they come from; None lets
+    the rank find out.
+    `substitute`: a registry target, a function (spec, place, report) that runs in place of the measurement and takes
+    `extra_steps` after the warm-up; None measures.
     """
 
     sweep: str
@@ -47,13 +47,13 @@ class RunSpec:
     world_size: int
     attempt_folder: str
     threads: int | None = None
-    ceilings: str | None = None
+    ceiling_cache: str | None = None
     silence_seconds: float | None = None
     run_seconds: float | None = None
     device_models: tuple[str, ...] = ()
-    room: tuple[int, MemoryLimit] | None = None
-    instead: str | None = None
-    steps: int = 0
+    host_memory: tuple[int, MemoryLimit] | None = None
+    substitute: str | None = None
+    extra_steps: int = 0
 
     def write(self) -> None:
         """Write the spec into its attempt's folder."""
@@ -61,21 +61,21 @@ class RunSpec:
 
     @classmethod
     def read(cls, path: Path) -> RunSpec:
-        """Return the spec that `write` wrote to `path`. Raises DamagedFile for anything else, FileNotFoundError."""
+        """Return the spec that `write` wrote to `path`. Raises FileNotFoundError, and DamagedFile if it is invalid."""
         try:
             written = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
             typed = {
                 "run": Run(**written["run"]),
                 "config": SettingConfig.from_json(written["config"]),
                 "device_models": tuple(written["device_models"]),
-                "room": written["room"] and tuple(written["room"]),
+                "host_memory": written["host_memory"] and tuple(written["host_memory"]),
             }
             return cls(**{**written, **typed})
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedFile(path, f"not a whole JSON document of a run's spec ({error})") from None
+            raise DamagedFile(path, f"not a valid run spec in JSON ({error})") from None
 
     def file(self) -> Path:
-        """The path of the spec itself: `run-spec.json` in the attempt's folder."""
+        """The path of the spec itself."""
         return Path(self.attempt_folder) / "run-spec.json"
 
     def rank_result(self, rank: int) -> Path:
@@ -87,7 +87,7 @@ class RunSpec:
         return Path(self.attempt_folder) / f"steps-{rank}.json"
 
     def rank_window(self, rank: int) -> Path:
-        """The path of rank `rank`'s result as its window closed, in case that it ends later without a word."""
+        """The path of rank `rank`'s result when its window closed, used if the rank dies later."""
         return Path(self.attempt_folder) / f"rank-{rank}.window.json"
 
     def progress(self) -> Path:
@@ -95,7 +95,7 @@ class RunSpec:
         return Path(self.attempt_folder) / PROGRESS_FILE
 
     def scratch(self) -> Path:
-        """The path of a folder for what user code writes beside its logs; it is removed when the run ends."""
+        """The path of a folder for files of user code, such as loggers' output; removed when the run ends."""
         return Path(self.attempt_folder) / "scratch"
 
     def heartbeat(self, rank: int) -> Path:

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from accelsweep.errors import InputError, Unsupported
-from accelsweep.measure.batch_size import stated_size
+from accelsweep.measure.batch_size import declared_batch_size
 from accelsweep.run_config import LEARNING_RATE_KEYS, Scaling, SettingConfig
 from accelsweep.workloads.data_module import ModuleData
 from accelsweep.workloads.lightning_modules import SeesDataAhead
@@ -140,7 +140,7 @@ def _repeat_first_batch(data: pl.LightningDataModule, device: torch.device) -> N
     def train_dataloader() -> DataLoader[Any]:
         loader = original()
         batch = move_data_to_device(next(iter(loader)), device)
-        return make_loader(_RepeatedBatch(batch, stated_size(loader)))
+        return make_loader(_RepeatedBatch(batch, declared_batch_size(loader)))
 
     data.train_dataloader = train_dataloader  # type: ignore[method-assign]
 

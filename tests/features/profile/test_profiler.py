@@ -47,7 +47,9 @@ def profiled(tmp_path, spec, run):
     (tmp_path / "two_layers.py").write_text(TWO_LAYERS)
 
     def go(steps=4, **changes):
-        made = replace(spec(model={"_target_": "two_layers.Module"}, **changes), instead=ENTRY_POINT, steps=steps)
+        made = replace(
+            spec(model={"_target_": "two_layers.Module"}, **changes), substitute=ENTRY_POINT, extra_steps=steps
+        )
         run_rank(made)
         result = read_rank_result(made.rank_result(0))
         assert (result.outcome, result.reason) == (Outcome.measured, None)
@@ -99,6 +101,6 @@ def test_as_many_steps_come_first_as_before_a_window(profiled):
 def test_an_error_of_the_users_code_is_a_result_too(spec, run, own_module):
     from accelsweep.worker.main import run_rank
 
-    made = replace(spec(model=own_module("raise KeyError('no such label')")), instead=ENTRY_POINT, steps=2)
+    made = replace(spec(model=own_module("raise KeyError('no such label')")), substitute=ENTRY_POINT, extra_steps=2)
     run_rank(made)
     assert read_rank_result(made.rank_result(0)).reason == "KeyError: 'no such label'"

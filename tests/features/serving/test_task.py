@@ -15,7 +15,7 @@ from accelsweep.features.serving.options import Serving
 from accelsweep.features.serving.task import load_metrics, nothing_valid
 from accelsweep.metrics import Metric
 from accelsweep.results import Outcome
-from accelsweep.worker.tasks.inference import samples_of, taken_apart, together
+from accelsweep.worker.tasks.inference import collate, first_samples, split_batch
 
 pytestmark = pytest.mark.heavy
 
@@ -191,19 +191,19 @@ def test_a_rank_that_cannot_answer_is_the_reason_and_the_others_are_its_echo(spe
 
 def test_a_batch_is_taken_apart_into_samples_and_samples_come_together_again():
     batch = {"x": torch.arange(12).reshape(4, 3), "y": [torch.arange(4), torch.arange(4) + 10]}
-    samples = taken_apart(batch, 4)
+    samples = split_batch(batch, 4)
     assert samples[2]["x"].tolist() == [6, 7, 8]
     assert samples[2]["y"] == [2, 12]
-    again = together(samples[1:3])
+    again = collate(samples[1:3])
     assert again["x"].tolist() == batch["x"][1:3].tolist()
     assert [part.tolist() for part in again["y"]] == [[1, 2], [11, 12]]
-    assert len(samples_of(iter([batch, batch, batch]), 4, 6)) == 6
+    assert len(first_samples(iter([batch, batch, batch]), 4, 6)) == 6
 
 
 @pytest.mark.parametrize("batch", [torch.zeros(3, 4), "text", {"x": torch.zeros(4), "n": 4}, []])
 def test_a_batch_that_is_no_row_of_samples_is_unsupported(batch):
     with pytest.raises(Unsupported, match="asks for single samples, and a batch of 4 holds"):
-        taken_apart(batch, 4)
+        split_batch(batch, 4)
 
 
 def test_several_streams_wait_for_each_group_of_samples(run):

@@ -26,7 +26,7 @@ from accelsweep.metrics import Metric
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_records
-from accelsweep.run_environment import Surroundings
+from accelsweep.run_environment import RunEnvironment
 from accelsweep.schedulers.protocol import ask
 from accelsweep.signals import exit_code_of
 
@@ -35,7 +35,7 @@ PROVENANCE = "slurm"
 
 def job_of(environment: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Return the number of the Slurm job in a record's `environment`; None outside a job."""
-    number = Surroundings(environment).before.variables.get("SLURM_JOB_ID")
+    number = RunEnvironment(environment).before.variables.get("SLURM_JOB_ID")
     return str(number) if number is not None else None
 
 

@@ -22,10 +22,10 @@ from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.window import group_of
 from accelsweep.metrics import Metric, not_reached
 from accelsweep.results import ANY_FAILURE
-from accelsweep.worker.loops.loop import Listener
-from accelsweep.worker.loops.raw_parts import device_of, refuse_trainer_arguments
-from accelsweep.worker.measurement import Account, Measurement
-from accelsweep.worker.rank_setup import RankPlace, join_group, seed_all
+from accelsweep.worker.loops.loop import StepListener
+from accelsweep.worker.loops.trainerless import rank_device, refuse_trainer_arguments
+from accelsweep.worker.measurement import Measurement, RankReport
+from accelsweep.worker.rank_setup import RankPlace, init_process_group, seed_all
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.instantiate import build_data
 
@@ -47,13 +47,13 @@ class Fitting:
         if spec.config.precision != self.precision:
             raise Unsupported(f"task=boosting has no precision={spec.config.precision}, only {self.precision}")
         refuse_trainer_arguments(spec, "task=boosting")
-        self.device = device_of(spec.config.accelerator, place)
-        join_group(place, spec, self.device.type)
+        self.device = rank_device(spec.config.accelerator, place)
+        init_process_group(place, spec, self.device.type)
         self.strategy = "rows shared by the ranks" if place.size > 1 else "one rank"
         self._heartbeat = Heartbeat(spec.heartbeat(place.rank))
         self.epoch_ends: list[int] = []
 
-    def drive(self, listener: Listener) -> None:
+    def drive(self, listener: StepListener) -> None:
         """Read and prepare the rows, and fit until `listener` has enough."""
         config, seed = self._spec.config, self._spec.run.seed
         seed_all(seed)
@@ -90,7 +90,7 @@ def together(booster: Booster, place: RankPlace) -> AbstractContextManager[None]
 class Boosting:
     """Fits through the window, then measures the quality on held-out rows."""
 
-    rate_survives = ANY_FAILURE
+    tolerated_failures = ANY_FAILURE
 
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
         """`spec` names the library and the rows, `place` this rank among the others."""
@@ -102,12 +102,12 @@ class Boosting:
         self._driver = Fitting(self._spec, self._place)
         return self._driver
 
-    def closed(self, measured: Measurement, account: Account) -> None:
+    def window_closed(self, measured: Measurement, report: RankReport) -> None:
         """Add the rate and the facts of a fit, and correct metrics that differ from other tasks."""
         driver = self._known
         rate, rounds = measured.metrics["samples_per_second"], driver.booster.count()
-        loaded = account.metrics["load_seconds"]
-        account.metrics |= {
+        loaded = report.metrics["load_seconds"]
+        report.metrics |= {
             "row_rounds_per_second": replace(rate, unit="row rounds/s", provenance=self._library),
             "boosting_rounds": Metric(value=float(rounds), unit="rounds", scope="one fit", provenance="the model"),
             "epoch_samples": _rows(driver.sets.training),
@@ -118,13 +118,13 @@ class Boosting:
             **not_reached(("quality", "quality_seconds"), "AUC"),
         }
 
-    def after(self, account: Account) -> None:
+    def after_window(self, report: RankReport) -> None:
         """Score the held-out rows with the last fit."""
         driver, self._driver = self._known, None
         if self._place.rank == 0:
             began = self._clock()
-            account.metrics["quality"] = area_under_curve(driver.booster, driver.sets.held_out)
-            account.metrics["quality_seconds"] = _seconds(self._clock() - began, None, "rank 0: held-out rows")
+            report.metrics["quality"] = area_under_curve(driver.booster, driver.sets.held_out)
+            report.metrics["quality_seconds"] = _seconds(self._clock() - began, None, "rank 0: held-out rows")
 
     @property
     def _library(self) -> str:

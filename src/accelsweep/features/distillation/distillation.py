@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset
 
 from accelsweep.errors import InputError, Unsupported
-from accelsweep.measure.batch_size import stated_size
+from accelsweep.measure.batch_size import declared_batch_size
 from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
 from accelsweep.workloads.training_stream import make_loader, rank_and_size
 
@@ -144,7 +144,7 @@ class Distillation(Classifier):
             loader = train_dataloader()
             if rank_and_size()[1] > 1 and not isinstance(getattr(loader, "dataset", None), IterableDataset):
                 raise Unsupported("distillation on several ranks needs a stream that shards its rows: use data=dataset")
-            return make_loader(_Lookahead(loader, self, stated_size(loader)))
+            return make_loader(_Lookahead(loader, self, declared_batch_size(loader)))
 
         data.train_dataloader = with_lookahead  # type: ignore[method-assign]
 

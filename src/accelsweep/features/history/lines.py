@@ -24,7 +24,7 @@ from accelsweep.errors import InputError
 from accelsweep.features.history.model import History, HistoryLine, LinePoint, Order, RateChange, software_between
 from accelsweep.records.estimates import Verdict
 from accelsweep.run_config import VERSION
-from accelsweep.run_environment import HardwareKind, names_of
+from accelsweep.run_environment import HardwareKind, hardware_names
 from accelsweep.significant_digits import count_of
 
 MIN_POINTS = 4
@@ -212,7 +212,7 @@ def _on_node(run: RunRow, node: str) -> RunRow:
         run,
         hardware=HardwareKind.of(facts),
         software={**run.software, **driver},
-        environment=run.surroundings.on(node),
+        environment=run.surroundings.with_machine(node),
     )
 
 
@@ -245,7 +245,7 @@ def history_of(parts: Sequence[Part], committed: Mapping[str, str]) -> History:
     lines: dict[LineKey, list[PlacedPoint]] = {}
     for point in sorted(placed, key=lambda point: _sort_key(point, order)):
         lines.setdefault(point.key, []).append(point)
-    names = names_of(key.hardware for key in lines)
+    names = hardware_names(key.hardware for key in lines)
     several = {key: points for key, points in lines.items() if len(points) > 1}
     if not several:
         raise InputError(_why_no_line(lines, names))

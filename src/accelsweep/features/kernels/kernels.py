@@ -17,14 +17,14 @@ from torch import Tensor
 
 from accelsweep.errors import InputError, Unsupported, nearest
 from accelsweep.heartbeat import Heartbeat
-from accelsweep.measure.flops import number_format, torch_format, torch_product
+from accelsweep.measure.flops import number_format, torch_format, torch_matmul
 from accelsweep.metrics import Metric
 from accelsweep.results import ANY_FAILURE
 from accelsweep.run_config import SettingConfig
-from accelsweep.worker.loops.loop import Listener
-from accelsweep.worker.loops.raw_parts import device_of, precision_of, refuse_trainer_arguments
-from accelsweep.worker.measurement import Account, Measurement
-from accelsweep.worker.rank_setup import RankPlace, join_group, seed_all
+from accelsweep.worker.loops.loop import StepListener
+from accelsweep.worker.loops.trainerless import checked_precision, rank_device, refuse_trainer_arguments
+from accelsweep.worker.measurement import Measurement, RankReport
+from accelsweep.worker.rank_setup import RankPlace, init_process_group, seed_all
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.targets import instantiate
 
@@ -54,7 +54,7 @@ class Matmul:
 
     def on(self, device: torch.device, format_name: str) -> Callable[[], object]:
         """Return a function that multiplies once."""
-        return torch_product(device, format_name)(self._size)
+        return torch_matmul(device, format_name)(self._size)
 
 
 class Operation(NamedTuple):
@@ -142,8 +142,8 @@ class KernelLoop:
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """Build the kernel. Raises Unsupported if no number format is known for the precision."""
         self._seed, self._calls = spec.run.seed, spec.config.batch_size
-        self.device = device_of(spec.config.accelerator, place)
-        self.precision = precision_of(spec, self.device, "task=kernels")
+        self.device = rank_device(spec.config.accelerator, place)
+        self.precision = checked_precision(spec, self.device, "task=kernels")
         refuse_trainer_arguments(spec, "task=kernels")
         format_name = number_format(self.precision, self.device.type)
         if format_name is None:
@@ -151,12 +151,12 @@ class KernelLoop:
                 f"task=kernels has no number format for precision={self.precision}: set precision=32-true"
             )
         self.format_name = format_name
-        join_group(place, spec, self.device.type)
+        init_process_group(place, spec, self.device.type)
         self._heartbeat = Heartbeat(spec.heartbeat(place.rank))
         self.epoch_ends = []
         self.kernel = build_kernel(spec.config)
 
-    def drive(self, listener: Listener) -> None:
+    def drive(self, listener: StepListener) -> None:
         """Call the kernel until the listener ends the phase."""
         seed_all(self._seed)
         call, calls = self.kernel.on(self.device, self.format_name), range(self._calls)
@@ -173,7 +173,7 @@ class KernelLoop:
 class KernelTask:
     """`task: kernels`: measures one kernel in the window."""
 
-    rate_survives = ANY_FAILURE
+    tolerated_failures = ANY_FAILURE
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """`spec` names the kernel."""
@@ -185,15 +185,15 @@ class KernelTask:
         self._driver = KernelLoop(self._spec, self._place)
         return self._driver
 
-    def closed(self, measured: Measurement, account: Account) -> None:
+    def window_closed(self, measured: Measurement, report: RankReport) -> None:
         """Add operations and bytes per second."""
         driver, self._driver = self._driver, None
         assert driver is not None, "driver() comes first"
         calls_per_second = measured.metrics["samples_per_second"].value
         assert calls_per_second is not None, "a closed window has a rate"
-        account.metrics |= achieved_rates(driver.kernel, calls_per_second, driver.format_name)
+        report.metrics |= achieved_rates(driver.kernel, calls_per_second, driver.format_name)
 
-    def after(self, account: Account) -> None:
+    def after_window(self, report: RankReport) -> None:
         """Nothing is left to measure."""
 
 

@@ -17,7 +17,7 @@ from accelsweep.devices.clock import TimedDevice, monotonic
 from accelsweep.features.profile.model import PYTHON, ModuleTime, OperatorTime, StepPart, StepProfile, trace_of
 from accelsweep.heartbeat import StepCount
 from accelsweep.worker.loops.loop import ModuleDriver
-from accelsweep.worker.measurement import Account
+from accelsweep.worker.measurement import RankReport
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 
@@ -213,23 +213,23 @@ class ProfiledSteps:
         return self._done == self._warmup + self._steps
 
 
-def profile(spec: RunSpec, place: RankPlace, account: Account) -> None:
-    """Do the steps that `spec` asks for; rank 0 leaves its trace and puts its profile into `account`.
+def profile(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
+    """Do the steps that `spec` asks for; rank 0 leaves its trace and puts its profile into `report`.
 
     Raises the errors of the user's code.
     """
     from accelsweep.devices.kinds import timed_device
     from accelsweep.worker.tasks.task import make_task
 
-    assert spec.steps, "the spec asks for a profile"
+    assert spec.extra_steps, "the spec asks for a profile"
     driver = cast(ModuleDriver, make_task(spec, place).driver())
-    steps = -(-spec.steps // driver.accumulate) * driver.accumulate
+    steps = -(-spec.extra_steps // driver.accumulate) * driver.accumulate
     warmup = max(FEWEST_WARMUP_STEPS, spec.config.measure.warmup_steps)
     device = timed_device(driver.device)
     if place.rank:
         driver.drive(ProfiledSteps(warmup, steps, device, lambda: None, lambda _: None))
         return
-    account.extra = _under_the_profiler(spec, driver, device, warmup, steps).model_dump(mode="json")
+    report.extra = _under_the_profiler(spec, driver, device, warmup, steps).model_dump(mode="json")
 
 
 def _under_the_profiler(

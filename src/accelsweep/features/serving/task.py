@@ -21,16 +21,23 @@ from accelsweep.features.serving.loadgen import SAMPLES, Load, LoadTest, Peak, a
 from accelsweep.features.serving.options import Serving, loadgen_install_command, serving_of
 from accelsweep.features.serving.server import AnswerSamples, QueryServer, RemoteWorkers, work_for
 from accelsweep.measure import run_doubts
-from accelsweep.measure.energy import Meter
-from accelsweep.measure.stalls import OurWork, Stall, find_stalls
-from accelsweep.measure.window import BEYOND, group_of
+from accelsweep.measure.energy import EnergyMeter
+from accelsweep.measure.stalls import CpuTimer, Stall, find_stalls
+from accelsweep.measure.window import VALUES_BEYOND, group_of
 from accelsweep.metrics import Metric
 from accelsweep.results import Doubt, ErrorKind
-from accelsweep.worker.loops.raw_parts import autocast_of, endless
-from accelsweep.worker.measurement import Account, identities
+from accelsweep.worker.loops.trainerless import autocast_factory, endless_batches
+from accelsweep.worker.measurement import RankReport, telemetry_identities
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
-from accelsweep.worker.tasks.inference import QUERY_PERCENTILES, Answering, Inference, answer_of, samples_of, together
+from accelsweep.worker.tasks.inference import (
+    QUERY_PERCENTILES,
+    Inference,
+    InferenceDriver,
+    collate,
+    first_samples,
+    predict_step_of,
+)
 
 SINGLE_QUERIES = 11
 """Queries that are answered one by one before any load."""
@@ -42,20 +49,20 @@ class Bench:
     def __init__(self, spec: RunSpec, place: RankPlace, rules: Serving) -> None:
         """Build the module anew."""
         self._spec, self._place, self._rules, self._most = spec, place, rules, spec.config.batch_size
-        answering = Answering(spec, place)
+        answering = InferenceDriver(spec, place)
         module, loader, self._move = answering.prepared()
-        self._heartbeat, self._call = answering.heartbeat, answer_of(module)
-        self._autocast = autocast_of(answering.precision, answering.device)
+        self._heartbeat, self._call = answering.heartbeat, predict_step_of(module)
+        self._autocast = autocast_factory(answering.precision, answering.device)
         self._synchronise = timed_device(answering.device).synchronise
-        self._samples = samples_of(endless(loader, lambda _: None, self._heartbeat), self._most, SAMPLES)
+        self._samples = first_samples(endless_batches(loader, lambda _: None, self._heartbeat), self._most, SAMPLES)
         self._tests, self._lock = count(), threading.Lock()
         self._threads = torch.get_num_threads()
         self._threads_each = max(1, self._threads // rules.workers)
         self._answers: list[AnswerSamples] = [self.answer] * rules.workers
-        self._work, self._answered_at = OurWork(), list[float]()
+        self._work, self._answered_at = CpuTimer(), list[float]()
         self.doubts: list[Doubt] = []
         self._others: RemoteWorkers | None = None
-        self._device, self._boards = answering.device, identities(answering.device)
+        self._device, self._boards = answering.device, telemetry_identities(answering.device)
 
     def __enter__(self) -> Self:
         """Limit the threads to one worker's, so that a query alone has no more than under load."""
@@ -85,7 +92,7 @@ class Bench:
 
     def answer(self, samples: Sequence[int]) -> None:
         """Answer these samples as one batch, and wait for the device."""
-        batch = self._move(together([self._samples[number] for number in samples]))
+        batch = self._move(collate([self._samples[number] for number in samples]))
         with torch.inference_mode(), self._autocast():
             self._call(batch, 0)
         self._synchronise()
@@ -113,20 +120,20 @@ class Bench:
     def ask(self, load: Load) -> LoadTest:
         """Run a load test on a new server, and measure the energy of all devices."""
         folder = Path(self._spec.attempt_folder) / "loadgen"
-        with Meter(self._device.type, self._boards) as meter:
+        with EnergyMeter(self._device.type, self._boards) as meter:
             self._work.start()
             self._answered_at = []
             result = ask(load, self._serving, folder, f"{next(self._tests):02d}")
             self._work.stop()
         self._look_for_stalls()
-        return replace(result, energy=meter.found)
+        return replace(result, energy=meter.result)
 
     def _look_for_stalls(self) -> None:
         """Add a doubt about a test in which no answer came for long. Other ranks may have worked on."""
         gaps = [later - earlier for earlier, later in pairwise(self._answered_at)]
         gap_stalls = [Stall(stall.begin + 1, stall.end + 1, stall.seconds) for stall in find_stalls(gaps, sum(gaps))]
-        stalls = self._work.during(gap_stalls)
-        stalls = stalls if self._place.size == 1 else replace(stalls, still=False)
+        stalls = self._work.summarise(gap_stalls)
+        stalls = stalls if self._place.size == 1 else replace(stalls, idle=False)
         doubt = run_doubts.stalled([stalls], sum(gaps), "its latencies are shorter", "a test of LoadGen's")
         if doubt is not None and doubt.code not in {known.code for known in self.doubts}:
             self.doubts.append(doubt)
@@ -152,7 +159,7 @@ TEST_LATENCY_BOUNDS = 20
 class UnderLoad(Inference):
     """Answers full batches through the window, and then single queries under load."""
 
-    rate_survives = frozenset[ErrorKind]()  # the load is what was asked for
+    tolerated_failures = frozenset[ErrorKind]()  # the load is what was asked for
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """Raises Unsupported where there is no load generator."""
@@ -161,17 +168,17 @@ class UnderLoad(Inference):
         if remedy := loadgen_install_command():
             raise Unsupported(f"measure.scenario=server needs MLPerf's LoadGen: {remedy}")
 
-    def after(self, account: Account) -> None:
+    def after_window(self, report: RankReport) -> None:
         """Find the highest load within the latency bound, and measure at half of it."""
-        super().after(account)
-        whole = account.metrics["samples_per_second"]
+        super().after_window(report)
+        whole = report.metrics["samples_per_second"]
         assert whole.value is not None, "a closed window has a rate"
-        account.metrics["batch_samples_per_second"] = whole
+        report.metrics["batch_samples_per_second"] = whole
         reason = "server is compared by queries_per_second; full batches have batch_samples_per_second"
-        account.metrics["samples_per_second"] = Metric(value=None, unit=whole.unit, reason=reason)
-        account.metrics |= self._served(whole.value, account)
+        report.metrics["samples_per_second"] = Metric(value=None, unit=whole.unit, reason=reason)
+        report.metrics |= self._served(whole.value, report)
 
-    def _served(self, capacity: float, account: Account) -> dict[str, Metric]:
+    def _served(self, capacity: float, report: RankReport) -> dict[str, Metric]:
         with Bench(self._spec, self._place, self._rules) as bench:
             least = bench.alone_seconds()
             bench.join()
@@ -183,7 +190,7 @@ class UnderLoad(Inference):
                 return load_metrics(self._rules, None, None, reason)
             peak = find_peak(lambda rate: bench.ask(self._load(rate)), capacity)
             half = None if peak.best is None else bench.ask(self._load(peak.best.answered_per_second / 2))
-        account.doubts += bench.doubts
+        report.doubts += bench.doubts
         return load_metrics(self._rules, peak, half, nothing_valid(peak))
 
     def _load(self, per_second: float) -> Load:
@@ -193,7 +200,7 @@ class UnderLoad(Inference):
             latency_seconds=rules.latency_ms / 1000,
             percentile=rules.latency_percentile,
             min_seconds=max(self._spec.config.measure.min_seconds, TEST_LATENCY_BOUNDS * rules.latency_ms / 1000),
-            min_queries=round(BEYOND / (1.0 - rules.latency_percentile)),
+            min_queries=round(VALUES_BEYOND / (1.0 - rules.latency_percentile)),
             seed=self._spec.run.seed,
         )
 
@@ -237,7 +244,7 @@ def latencies_of(
     """Return a test's latencies (s) as metrics; `names` maps metrics to shares. Few queries give no high percentile."""
     found = {}
     for name, share in names.items():
-        few = test is not None and test.queries < round(BEYOND / (1.0 - share))
+        few = test is not None and test.queries < round(VALUES_BEYOND / (1.0 - share))
         why = f"withheld: {test.queries} queries are too few for it" if test is not None and few else reason
         value = None if test is None or few else test.percentiles[share]
         found[name] = _metric(value, "s", scope, why)
@@ -268,21 +275,21 @@ class AskedTwice(Inference):
         if place.size > 1:
             raise Unsupported(f"serving.generator=loadgen asks one rank, not {place.size}: set devices=1 num_nodes=1")
 
-    def after(self, account: Account) -> None:
+    def after_window(self, report: RankReport) -> None:
         """Count the operations; then let LoadGen ask."""
-        super().after(account)
-        rate = account.metrics["samples_per_second"].value
+        super().after_window(report)
+        rate = report.metrics["samples_per_second"].value
         assert rate is not None, "a closed window has a rate"
         with Bench(self._spec, self._place, self._rules) as bench:
             bench.alone_seconds()
             found = bench.ask(self._load(rate))
-        account.doubts += bench.doubts
+        report.doubts += bench.doubts
         scope, invalid = f"scenario {found.load.scenario}", found.invalid and f"LoadGen: INVALID: {found.invalid}"
         value = None if invalid else found.answered_per_second
-        account.metrics["loadgen_samples_per_second"] = _metric(value, "1/s", scope, invalid)
+        report.metrics["loadgen_samples_per_second"] = _metric(value, "1/s", scope, invalid)
         single = None if invalid or found.load.scenario == "offline" else found
         reason = invalid or "offline has no latencies: all queries come at once"
-        account.metrics |= latencies_of(LATENCIES, single, scope, reason)
+        report.metrics |= latencies_of(LATENCIES, single, scope, reason)
 
     def _load(self, samples_per_second: float) -> Load:
         measure, size = self._spec.config.measure, self._spec.config.batch_size
@@ -291,7 +298,7 @@ class AskedTwice(Inference):
             per_second=samples_per_second / per_query,
             percentile=self._rules.latency_percentile,
             min_seconds=measure.min_seconds,
-            min_queries=round(BEYOND / (1.0 - self._rules.latency_percentile)),
+            min_queries=round(VALUES_BEYOND / (1.0 - self._rules.latency_percentile)),
             seed=self._spec.run.seed,
             scenario=measure.scenario,
             per_query=per_query,

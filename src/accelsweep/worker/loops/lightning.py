@@ -1,4 +1,4 @@
-"""`loop: lightning`: the config's Trainer, with one callback of ours that shows each finished step to a listener."""
+"""`loop: lightning`: a Trainer with the config's arguments, and a callback that reports each step to a listener."""
 
 from __future__ import annotations
 
@@ -31,29 +31,35 @@ from accelsweep.trainer_arguments import (
     requested_length,
     reserved_message,
 )
-from accelsweep.worker.errors import interrupted
+from accelsweep.worker.errors import is_interrupt
 from accelsweep.worker.loops.loop import (
     NO_LOSS,
     NO_VALIDATION,
-    Examiner,
-    Length,
-    Listener,
-    ValidationTime,
-    learning_rate_of,
-    loss_in,
-    on_meta,
+    StepListener,
+    TrainingLength,
+    ValidationListener,
+    ValidationTimeout,
+    extract_loss,
+    first_learning_rate,
+    to_meta,
 )
-from accelsweep.worker.loops.raw_parts import LossScale, ScratchLogger, refuse_absent
 from accelsweep.worker.loops.sample_count import (
     RARE_STEPS,
     OptimizerSteps,
-    SampleCount,
+    SampleCounter,
     may_be_endless,
-    no_batch,
-    usual,
+    no_batch_message,
+    usual_batches_per_step,
 )
-from accelsweep.worker.loops.strategies import SIDE_BY_SIDE, SideBySide, register, settings_for, with_fsdp
-from accelsweep.worker.rank_setup import RankPlace, join_group, seed_all
+from accelsweep.worker.loops.strategies import (
+    SIDE_BY_SIDE,
+    SideBySideStrategy,
+    device_arguments,
+    register_side_by_side,
+    replace_fsdp,
+)
+from accelsweep.worker.loops.trainerless import LossScale, ScratchLogger, require_device
+from accelsweep.worker.rank_setup import RankPlace, init_process_group, seed_all
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.data_module import ModuleData
 from accelsweep.workloads.instantiate import (
@@ -63,8 +69,6 @@ from accelsweep.workloads.instantiate import (
     uses_config_optimizer,
 )
 from accelsweep.workloads.targets import instantiate
-
-# Lightning's own names of its actions, as the phases of a step: a profiler that reports to a `PhaseTimer`.
 
 _PHASES = {
     "train_dataloader_next": "data_wait",
@@ -82,14 +86,14 @@ _OWNERS = {
     "optimizer_zero_grad": "[LightningModule]",
     "optimizer_step": "[LightningModule]",
 }
-"""Hooks that several owners have; the outermost call counts."""
+"""Owners of hooks that several objects have; the outermost call counts."""
 
 
 class PhaseProfiler(Profiler):
-    """Turns Lightning's actions into phases."""
+    """A Lightning profiler that reports actions as phases of a step."""
 
     def __init__(self, timer: PhaseTimer) -> None:
-        """`timer` gets every phase."""
+        """`timer` is told of every phase."""
         super().__init__()
         self._timer = timer
         self._depths: list[int] = []
@@ -104,8 +108,7 @@ class PhaseProfiler(Profiler):
     def stop(self, action_name: str) -> None:
         """Leave the phase and all phases inside it."""
         if _phase_of(action_name) is not None:
-            depth = self._depths.pop()
-            self._timer.leave_to(depth)
+            self._timer.leave_to(self._depths.pop())
         elif action_name.startswith("[LightningModule]") and action_name.endswith(".on_before_optimizer_step"):
             self._timer.enter("optimizer")
 
@@ -115,47 +118,49 @@ def _phase_of(action_name: str) -> str | None:
     return _PHASES.get(hook) if action_name.startswith(_OWNERS.get(hook, "[")) else None
 
 
-# Lightning's Trainer for a run: it has the usual answers for modules, and nothing but its listener ends it.
+STOPPING_CALLBACKS = (Checkpoint, EarlyStopping, Timer)
+"""Callbacks of a module that a run leaves out: it writes no checkpoints and ends with its window."""
 
-LEFT_OUT = (Checkpoint, EarlyStopping, Timer)
-"""Callbacks of a module's own that a run leaves out: it keeps no checkpoints and ends with its window."""
-
-_WITH_DATA = ("configure_optimizers", "on_fit_start")
-"""Hooks before training that may look at the training loader, as Lightning itself does there."""
+_HOOKS_WITH_DATA = ("configure_optimizers", "on_fit_start")
+"""Hooks before training in which Lightning, too, sets up the training loader when asked for its length."""
 
 
 class RunTrainer(pl.Trainer):
-    """A Trainer without an end of its own, for a phase of this `length`.
+    """A Trainer that runs until its listener stops it, and tells modules how long training will be.
 
-    `pass_samples` returns the samples of a pass over the training data on all ranks, or None where nothing tells.
+    Modules and callbacks read `max_epochs`, `max_steps` and `estimated_stepping_batches`, for learning rate schedules
+    and the like. They see what the config asks for, or more if the phase needs it.
     """
 
     def __init__(
         self,
         config: SettingConfig,
-        length: Length,
+        length: TrainingLength,
         pass_samples: Callable[[], int | None],
         scratch: Path,
         **settings: Any,
     ) -> None:
-        """`settings` are the Trainer's. Nothing is sent to the logger unless they say how often."""
+        """`pass_samples` returns the samples of a pass over the training data, on all ranks, or None if unknown.
+
+        `settings` are the Trainer's arguments. Nothing is logged unless they set `log_every_n_steps`.
+        """
         self._config, self._length, self._pass_samples = config, length, pass_samples
-        self._asked_epochs, self._asked_steps = requested_length(config.trainer)
-        self._looking = False
+        self._config_epochs, self._config_steps = requested_length(config.trainer)
+        self._setting_up_data = False
         super().__init__(logger=ScratchLogger(scratch), **{"log_every_n_steps": 0, **settings})
         self.fit_loop = _UntilStopped(self)
 
     @property
     def max_epochs(self) -> int:
-        """The epochs of training: those that were asked for, or more where the phase may need them.
+        """The epochs of training.
 
-        Before the training loader can be looked at, it is what was asked for, or the batches of the phase.
+        Before the training loader is known, they are those of the config, or the batches of the phase.
         """
         return self._lengths()[0]
 
     @property
     def max_steps(self) -> int:
-        """The optimiser steps of training: those that were asked for, or more where the phase may need them."""
+        """The optimiser steps of training."""
         return self._lengths()[1]
 
     @property
@@ -164,9 +169,9 @@ class RunTrainer(pl.Trainer):
         return self._lengths()[1]
 
     def batches_per_step(self) -> int:
-        """Return how many batches nearly every optimiser step will hold. Raises Unsupported where steps will differ.
+        """Return how many batches nearly every optimiser step will hold. Raises Unsupported if steps will differ.
 
-        Under manual optimisation it is one, as long as nothing else was seen.
+        Under manual optimisation it is assumed to be one.
         """
         factors = {self.accumulate_grad_batches}
         for callback in self.callbacks:  # type: ignore[attr-defined]
@@ -175,7 +180,7 @@ class RunTrainer(pl.Trainer):
                 factors = {factor for epoch, factor in callback.scheduling.items() if epoch < last}
         if len(factors) > 1:
             listed = ", ".join(map(str, sorted(factors)))
-            raise self._no_one_batch(
+            raise self._no_global_batch(
                 f"GradientAccumulationScheduler accumulates {listed} batches, by epoch", "one number"
             )
         (factor,) = factors
@@ -186,124 +191,122 @@ class RunTrainer(pl.Trainer):
             return int(batches)
         rest = int(batches) % factor
         if rest and 1 / math.ceil(batches / factor) > RARE_STEPS:
-            seen = f"an epoch of {batches:g} batches makes optimiser steps of {factor} batches and one of {rest}"
-            raise self._no_one_batch(seen, "a trainer.accumulate_grad_batches that divides it")
+            cause = f"an epoch of {batches:g} batches makes optimiser steps of {factor} batches and one of {rest}"
+            raise self._no_global_batch(cause, "a trainer.accumulate_grad_batches that divides it")
         return factor
 
-    def _no_one_batch(self, why: str, instead: str) -> Unsupported:
+    def _no_global_batch(self, cause: str, remedy: str) -> Unsupported:
         scaling = self._config.learning_rate.lr_scaling
         return Unsupported(
-            f"optimizer.lr_scaling={scaling} has no one global batch to follow: {why}. Choose {instead}, or "
+            f"optimizer.lr_scaling={scaling} has no one global batch to follow: {cause}. Choose {remedy}, or "
             "optimizer.lr_scaling=none"
         )
 
     def _lengths(self) -> tuple[int, int]:
-        """Return the epochs and the optimiser steps of training. Raises InputError where nothing bounds the phase."""
+        """Return the epochs and the optimiser steps of training. Raises InputError if nothing bounds the phase."""
         batches, factor = self._batches_of_an_epoch(), self.accumulate_grad_batches
         if batches is None:
             most = self._planned(math.inf) or -1
-            return self._asked_epochs or most, self._asked_steps or most
+            return self._config_epochs or most, self._config_steps or most
         planned = self._planned(batches)
-        if planned is None and self._asked_epochs is None and self._asked_steps is None:
+        if planned is None and self._config_epochs is None and self._config_steps is None:
             raise InputError(
                 "the module or a callback asks how long training is, and nothing bounds it: set measure.max_samples, "
                 "or trainer.max_epochs"
             )
         endless = math.isinf(batches)
-        each = self._batches_of_a_pass() if endless else batches
-        if each is None:  # an endless stream that states no length is one epoch
+        per_pass = self._batches_of_a_pass() if endless else batches
+        if per_pass is None:  # an endless stream of unknown length is one epoch
             steps = math.ceil((planned or 0) / factor)
-            return self._asked_epochs or 1, max(steps, self._asked_steps or 0)
-        per_epoch = math.ceil(each / factor)
-        asked = self._asked_epochs or (0 if self._asked_steps is None else math.ceil(self._asked_steps / per_epoch))
-        epochs = max(asked, math.ceil((planned or 0) / each), 1)
-        if self._asked_steps is None:
+            return self._config_epochs or 1, max(steps, self._config_steps or 0)
+        per_epoch = math.ceil(per_pass / factor)
+        asked = self._config_epochs or (0 if self._config_steps is None else math.ceil(self._config_steps / per_epoch))
+        epochs = max(asked, math.ceil((planned or 0) / per_pass), 1)
+        if self._config_steps is None:
             return epochs, epochs * per_epoch
-        whole, rest = divmod(planned or 0, each)
-        steps = int(whole) * per_epoch + math.ceil(rest / factor)
-        return epochs, max(steps, min(self._asked_steps, epochs * per_epoch))
+        passes, rest = divmod(planned or 0, per_pass)
+        steps = int(passes) * per_epoch + math.ceil(rest / factor)
+        return epochs, max(steps, min(self._config_steps, epochs * per_epoch))
 
     def _planned(self, batches: float) -> int | None:
-        """Return the most batches of this phase, of whose epochs each has `batches`; None where nothing bounds them."""
+        """Return the most batches of this phase, with `batches` per epoch; None if it is unbounded."""
         if self._length.samples is None:
             return self._length.batches
         spare = self.accumulate_grad_batches - 1  # the last optimiser step is finished
-        together = self._config.samples_per_step
+        per_batch = self._config.samples_per_step
         if math.isinf(batches):
-            return -(-self._length.samples // together) + spare
-        passes, rest = divmod(self._length.samples, self._pass_samples() or int(batches) * together)
-        return passes * int(batches) + -(-rest // together) + spare
+            return -(-self._length.samples // per_batch) + spare
+        passes, rest = divmod(self._length.samples, self._pass_samples() or int(batches) * per_batch)
+        return passes * int(batches) + -(-rest // per_batch) + spare
 
     def _batches_of_a_pass(self) -> int | None:
-        """Return the batches of a pass over the data of an endless stream; None where nothing tells."""
+        """Return the batches of a pass over the data behind an endless stream; None if unknown."""
         samples = self._pass_samples()
         return None if samples is None else max(1, samples // self._config.samples_per_step)
 
     def _batches_of_an_epoch(self) -> float | None:
-        """Return the batches of an epoch, infinite for an endless stream; None while the loader is not there yet.
+        """Return the batches of an epoch, infinite for an endless stream; None while there is no loader yet.
 
-        Where an optimiser is made for training, or a callback begins, the loader is made for it, on every rank.
+        In `_HOOKS_WITH_DATA` the loader is created for it, on every rank.
         """
         if self.fit_loop._combined_loader is None:
-            if self._looking or self.lightning_module is None:
+            if self._setting_up_data or self.lightning_module is None:
                 return None
-            if self.lightning_module._current_fx_name not in _WITH_DATA:
+            if self.lightning_module._current_fx_name not in _HOOKS_WITH_DATA:
                 return None
-            self._looking = True
+            self._setting_up_data = True
             try:
                 self.fit_loop.setup_data()
             finally:
-                self._looking = False
+                self._setting_up_data = False
         return max(1, self.num_training_batches)
 
 
 class _UntilStopped(_FitLoop):
-    """Lightning's loop, which ends when `should_stop` is set, not after a number of epochs or optimiser steps."""
+    """Lightning's fit loop, but it ends only when `should_stop` is set."""
 
     def __init__(self, trainer: pl.Trainer) -> None:
         super().__init__(trainer, max_epochs=-1)
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing to train on, or `should_stop` is set."""
+        """Whether there are no batches, or `should_stop` is set."""
         return self.max_batches == 0 or (self.trainer.should_stop and self._can_stop_early)
 
     def _iteration_based_training(self) -> bool:
         return False
 
 
-def of_steps(config: SettingConfig, accumulate: int, further_steps: int = 0) -> Length:
-    """Return the length of the phases that are as long as the config's numbers of steps: the longest of them."""
+def fixed_length(config: SettingConfig, accumulate: int, extra_steps: int = 0) -> TrainingLength:
+    """Return the length of the longest phase whose steps are given by the config."""
     measure = config.measure
-    others = (2 * (measure.probe_steps or 0), measure.matmul_steps or 0, further_steps)
-    longest = max(measure.max_steps, *(steps + _SETTLING for steps in others))
-    return Length(batches=measure.warmup_steps + longest + 2 * (accumulate - 1))
+    others = (2 * (measure.probe_steps or 0), measure.matmul_steps or 0, extra_steps)
+    longest = max(measure.max_steps, *(steps + _MAX_SETTLING_STEPS for steps in others))
+    return TrainingLength(batches=measure.warmup_steps + longest + 2 * (accumulate - 1))
 
 
-_SETTLING = 6
-"""As many steps as any phase takes, beyond the warm-up, before those that it counts."""
+_MAX_SETTLING_STEPS = 6
+"""At most so many steps precede those that a phase counts, beyond the warm-up."""
 
 
-def leave_out_endings(module: pl.LightningModule) -> None:
-    """Make `configure_callbacks` of `module` give all of its callbacks but `LEFT_OUT`, and say so."""
+def strip_stopping_callbacks(module: pl.LightningModule) -> None:
+    """Make `module.configure_callbacks` leave out `STOPPING_CALLBACKS`, and log that."""
     if type(module).configure_callbacks is pl.LightningModule.configure_callbacks:
         return
-    given = module.configure_callbacks
+    original = module.configure_callbacks
 
     def configure_callbacks() -> list[pl.Callback]:
-        found = given()
-        callbacks = [found] if isinstance(found, pl.Callback) else list(found)
+        configured = original()
+        callbacks = [configured] if isinstance(configured, pl.Callback) else list(configured)
         for callback in callbacks:
-            if isinstance(callback, LEFT_OUT):
+            if isinstance(callback, STOPPING_CALLBACKS):
                 sys.stderr.write(f"accelsweep: left out {type(callback).__name__} of {type(module).__name__}\n")
-        return [callback for callback in callbacks if not isinstance(callback, LEFT_OUT)]
+        return [callback for callback in callbacks if not isinstance(callback, STOPPING_CALLBACKS)]
 
     module.configure_callbacks = configure_callbacks  # type: ignore[method-assign]
 
 
-# Whether a module's parameters have the number format that the record will state.
-
-_ALLOWED = {
+_DTYPES = {
     "64-true": (torch.float64,),
     "32-true": (torch.float32,),
     "bf16-true": (torch.bfloat16,),
@@ -311,80 +314,70 @@ _ALLOWED = {
     "bf16-mixed": (torch.float32, torch.bfloat16),
     "16-mixed": (torch.float32, torch.float16),
 }
-"""Precision -> the formats of its trained parameters; a strategy may keep the mixed ones' wide copy elsewhere."""
+"""Precision -> allowed types of trained parameters. For mixed ones a strategy may keep the float32 copy elsewhere."""
 
 
-def refuse_other_formats(module: pl.LightningModule, precision: str) -> None:
-    """Raise Unsupported where `module` trains a parameter in a format that is not one of `precision`."""
-    allowed = _ALLOWED.get(precision)
-    trained = [each for each in module.parameters() if each.requires_grad and each.is_floating_point()]
-    other = next((each.dtype for each in trained if allowed is not None and each.dtype not in allowed), None)
-    if other is not None:
-        raise Unsupported(
-            f"precision={precision}, but {type(module).__name__} trains parameters of {other}, which is another "
-            f"setting: remove torch.set_default_dtype or the cast from its code{_instead(other)}"
-        )
-
-
-def _instead(found: torch.dtype) -> str:
-    named = next((name for name, formats in _ALLOWED.items() if formats == (found,)), None)
-    return f", or set precision={named}" if named else ""
-
-
-# Our one callback for Lightning's Trainer: it shows steps to a listener and validations to an examiner.
+def require_dtypes(module: pl.LightningModule, precision: str) -> None:
+    """Raise Unsupported if `module` trains a parameter whose type is not one of `precision`'s."""
+    allowed = _DTYPES.get(precision)
+    if allowed is None:
+        return
+    for parameter in module.parameters():
+        if parameter.requires_grad and parameter.is_floating_point() and parameter.dtype not in allowed:
+            other = next((name for name, dtypes in _DTYPES.items() if dtypes == (parameter.dtype,)), None)
+            raise Unsupported(
+                f"precision={precision}, but {type(module).__name__} trains parameters of {parameter.dtype}, which is "
+                "another setting: remove torch.set_default_dtype or the cast from its code"
+                + (f", or set precision={other}" if other else "")
+            )
 
 
 class StepCallback(pl.Callback):
-    """Shows steps to the listener: `begin` before the first batch, `step_done` after each, stop when it has enough.
-
-    An examiner, if there is one, gets the logged values of each validation.
-    """
+    """Reports each step to the `listener` and each validation to `validation`, and stops the Trainer when they ask."""
 
     def __init__(self, batch_size: int, heartbeat: Heartbeat, ranks: int = 1, run_seconds: float | None = None) -> None:
-        """`batch_size` is the size that the first batch of each rank must have; `heartbeat` counts its steps.
-
-        `run_seconds` is the time limit of the run.
-        """
+        """`batch_size` is what the first batch of each rank must hold; `run_seconds` is the time limit of the run."""
         self._run_seconds = run_seconds
-        self._validation: ValidationTime | None = None
+        self._validation_timeout: ValidationTimeout | None = None
         self._heartbeat = heartbeat
-        self.listener: Listener | None = None
-        self.examiner: Examiner | None = None
+        self.listener: StepListener | None = None
+        self.validation: ValidationListener | None = None
         self.loss_scale = LossScale("")
         self.epoch_ends: list[int] = []
         self.example: Any = None
-        self.count = SampleCount(batch_size, ranks)
+        self.counter = SampleCounter(batch_size, ranks)
         self.optimizer_steps = OptimizerSteps()
         self._steps = 0
         self._has_loss = self._ended = self._owes_validation = False
 
     @property
     def finished(self) -> bool:
-        """Whether the listener had enough, and the examiner has seen the validation that follows."""
+        """Whether the listener ended the phase, and the validation that follows is over."""
         return self._ended and not self._owes_validation
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Begin. Raises InputError where there is an examiner and nothing to validate with.
+        """Begin the phase.
 
-        Raises Unsupported where the module's numbers are not those of the Trainer's precision.
+        Raises InputError if a validation is wanted and there is no validation loop, and Unsupported if the module's
+        types are not those of the Trainer's precision.
         """
         assert self.listener is not None
-        if self.examiner is not None and not trainer.enable_validation:
+        if self.validation is not None and not trainer.enable_validation:
             raise InputError(NO_VALIDATION)
-        refuse_other_formats(module, str(trainer.precision))
+        require_dtypes(module, str(trainer.precision))
         optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
         self.loss_scale = LossScale(trainer.precision, getattr(trainer.precision_plugin, "scaler", None), optimizer)
         for schedule in trainer.lr_scheduler_configs:
-            schedule.strict = False  # what it monitors is logged by the validation, which has a phase of its own
+            schedule.strict = False  # it may monitor a value that only validation logs, and there may be none here
         wrappers = [] if module.automatic_optimization else trainer.strategy._lightning_optimizers
         self.optimizer_steps.watch(trainer.optimizers, trainer.accumulate_grad_batches, wrappers)
         self._has_loss = self._ended = self._owes_validation = False
         self.listener.begin()
 
     def check_ending(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Raise InputError where training ended by itself, or where there was nothing to train with."""
+        """Raise InputError if training ended by itself, or had no batches or no loss."""
         if not self._steps:
-            raise InputError(no_batch(trainer.train_dataloader))
+            raise InputError(no_batch_message(trainer.train_dataloader))
         if not self._ended:
             raise InputError(
                 f"training ended by itself after {self._steps} steps, before all was measured: remove the cause, "
@@ -394,80 +387,80 @@ class StepCallback(pl.Callback):
             raise InputError(NO_LOSS)
 
     def on_train_batch_start(self, *_: Any) -> None:
-        """Note that a batch begins."""
+        """Report the batch to `optimizer_steps`."""
         self.optimizer_steps.batch_begins(self._steps)
 
     def on_after_backward(self, _: pl.Trainer, module: pl.LightningModule) -> None:
-        """Note that the batch's gradients stand beside those that wait."""
-        if module.automatic_optimization:  # else they belong to an optimiser that only their parameters tell
+        """Report accumulated gradients to `optimizer_steps`."""
+        if module.automatic_optimization:  # otherwise hooks on the parameters report them, by optimiser
             self.optimizer_steps.gradients_added()
 
     def on_before_zero_grad(self, _: pl.Trainer, module: pl.LightningModule, *__: Any) -> None:
-        """Note that no gradients wait any more."""
+        """Report dropped gradients to `optimizer_steps`."""
         if module.automatic_optimization:
             self.optimizer_steps.gradients_dropped()
 
     def on_before_optimizer_step(self, _: pl.Trainer, __: pl.LightningModule, optimizer: Any) -> None:
-        """Note a step, one that a gradient scaler is about to skip too."""
+        """Report a step to `optimizer_steps`, even if the gradient scaler is going to skip it."""
         self.optimizer_steps.stepped(optimizer)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
-        """Show a finished step."""
+        """Report the step to the listener."""
         assert self.listener is not None
-        samples = self.count.of(batch, trainer.train_dataloader, module)
+        samples = self.counter.count(batch, trainer.train_dataloader, module)
         if self._steps == 0:
-            self.example = on_meta(batch)
+            self.example = to_meta(batch)
         self._steps += 1
-        loss = loss_in(outputs)
+        loss = extract_loss(outputs)
         self._has_loss = self._has_loss or loss is not None
         enough = self.listener.step_done(samples, None if loss is None else loss.detach())
-        self._heartbeat.step(pauses=enough or trainer.is_last_batch)  # after the last batch the loader starts anew
+        self._heartbeat.step(pauses=enough or trainer.is_last_batch)  # the loader may restart
         if enough:
             trainer.should_stop = self._ended = True
-            self._owes_validation = self.examiner is not None
+            self._owes_validation = self.validation is not None
 
     def on_validation_start(self, *_: Any) -> None:
-        """Rest: validation has no steps."""
+        """Pause the heartbeat: validation has no steps."""
         self._heartbeat.pause()
-        self._validation = ValidationTime(self._run_seconds)
+        self._validation_timeout = ValidationTimeout(self._run_seconds)
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Raise InputError where a loader that states no length does not end."""
+        """Raise InputError if a loader without a length does not end."""
         del outputs, batch
         combined = trainer._evaluation_loop._combined_loader
         limited = not math.isinf(trainer.num_val_batches[dataloader_idx])
-        if self._validation is None or combined is None or limited:
+        if self._validation_timeout is None or combined is None or limited:
             return
         loaders = combined.flattened
         if may_be_endless(loaders[dataloader_idx]):
             owner = trainer.datamodule if trainer.datamodule is not None else module  # type: ignore[attr-defined]
             owner = module if isinstance(owner, ModuleData) else owner
             position = None if len(loaders) == 1 else dataloader_idx
-            self._validation.look(batch_idx + 1, owner, position, "set +trainer.limit_val_batches=NUMBER, ")
+            self._validation_timeout.check(batch_idx + 1, owner, position, "set +trainer.limit_val_batches=NUMBER, ")
 
     def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Show the logged values of validation to the examiner."""
-        if self.examiner is not None:
+        """Report the logged values."""
+        if self.validation is not None:
             self._owes_validation = False
             logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
-            if self.examiner.examined(logged):
+            if self.validation.validated(logged):
                 trainer.should_stop = self._ended = True
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Note the end of a pass over the training data, which may be where the listener had enough."""
+        """Note the end of a pass over the training data, unless the listener ended the phase within it."""
         self.epoch_ends.append(self._steps)
-        self.count.pass_ended(complete=not self._ended or trainer.is_last_batch)
+        self.counter.pass_ended(complete=not self._ended or trainer.is_last_batch)
 
 
 class LightningLoop:
-    """A Trainer and the facts read back from it."""
+    """A training loop with Lightning's Trainer; its attributes are read back from the Trainer."""
 
-    def __init__(self, spec: RunSpec, length: Length | None = None) -> None:
-        """Build the Trainer. Raises Unsupported where Lightning or the machine refuses the combination.
+    def __init__(self, spec: RunSpec, length: TrainingLength | None = None) -> None:
+        """Build the Trainer. Raises Unsupported if Lightning or the machine refuses the combination.
 
-        `length` is that of a phase which is not as long as the config's numbers of steps.
+        `length` bounds the phase; None derives it from the config's numbers of steps.
         """
         self._spec = spec
         self.name = "lightning"
@@ -477,13 +470,14 @@ class LightningLoop:
         self.data: pl.LightningDataModule | None = None
         self.device = self._trainer.strategy.root_device
         self.precision = str(self._trainer.precision)
-        self.strategy = _strategy_name(self._trainer)
+        strategy = type(self._trainer.strategy).__name__
+        self.strategy = _STRATEGY_NAMES.get(strategy, strategy)
         self.optimizer = "none"
         self.learning_rate: float | None = None
         self.accumulate = int(self._trainer.accumulate_grad_batches)
         self.logged: dict[str, float] = {}
         self.epoch_ends, self.optimizer_steps = self._callback.epoch_ends, self._callback.optimizer_steps
-        self.late_error: BaseException | None = None
+        self.teardown_error: BaseException | None = None
         self._without_exchange = ExitStack()
         limit = spec.config.trainer.get("limit_val_batches")
         self._limit_val_batches: int | float = 1.0 if limit is None else limit
@@ -495,80 +489,80 @@ class LightningLoop:
 
     @property
     def example(self) -> Any:
-        """The first batch, emptied."""
+        """The first batch, as empty tensors on the meta device."""
         return self._callback.example
 
     @property
     def epoch_samples(self) -> int | None:
         """The samples of one pass over the training data."""
         trainer = self._trainer
-        return self._callback.count.of_a_pass(self.data, trainer.train_dataloader, trainer.num_training_batches)
+        return self._callback.counter.epoch_samples(self.data, trainer.train_dataloader, trainer.num_training_batches)
 
     @property
     def loss_scale(self) -> LossScale:
         """The results of loss scaling since training began."""
         return self._callback.loss_scale
 
-    def watch(self, timer: PhaseTimer) -> None:
-        """Take the place of the Trainer's profiler, whose hooks stand around every phase."""
+    def time_phases(self, timer: PhaseTimer) -> None:
+        """Report phases to `timer` through the Trainer's profiler, whose hooks enclose every phase."""
         self._trainer.profiler = PhaseProfiler(timer)  # type: ignore[attr-defined]
 
-    def stop_exchange(self) -> bool:
-        """Enter `no_sync` for the rest of this module's life, where the strategy wraps it in DDP."""
-        if isinstance(self._trainer.strategy, SideBySide):
-            return True  # it never exchanges anything
+    def disable_gradient_sync(self) -> bool:
+        """Enter `no_sync` for the rest of this module's life; False if the strategy does not use DDP."""
+        if isinstance(self._trainer.strategy, SideBySideStrategy):
+            return True
         model = self._trainer.strategy.model
         if not isinstance(model, DistributedDataParallel):
             return False
         self._without_exchange.enter_context(model.no_sync())
         return True
 
-    def drive(self, listener: Listener, examiner: Examiner | None = None, data: Any = None) -> None:
-        """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
+    def drive(self, listener: StepListener, validation: ValidationListener | None = None, data: Any = None) -> None:
+        """Train a fresh module, seeded by the run, until one of the listeners ends it."""
         seed = self._spec.run.seed
         seed_all(seed)
         module = build_module(self._spec.config, self._spec.axes, self._trainer.batches_per_step)
-        leave_out_endings(module)
+        strip_stopping_callbacks(module)
         self.data = build_training_data(self._spec.config, seed, self.device, module, data)
-        self._callback.listener, self._callback.examiner = listener, examiner
-        if examiner is not None:
+        self._callback.listener, self._callback.validation = listener, validation
+        if validation is not None:
             self._trainer.limit_val_batches = self._limit_val_batches
-            self._trainer.val_check_interval = examiner.every_steps
+            self._trainer.val_check_interval = validation.every_steps
             self._trainer.check_val_every_n_epoch = None  # so that the interval counts steps across epochs
         try:
             self._trainer.fit(module, datamodule=self.data)
             self._keep_logged()
         except BaseException as error:
-            if interrupted(error) or not self._callback.finished:
+            if is_interrupt(error) or not self._callback.finished:
                 raise
-            self.late_error = error  # of `on_train_end`, `teardown` and their like, which no number needs
+            self.teardown_error = error  # raised in `on_train_end`, `teardown` or the like: all results are there
             traceback.print_exception(error)
         self._callback.check_ending(self._trainer, module)
-        self._refuse_another_batch(module)
-        self.learning_rate = learning_rate_of(self._trainer.optimizers)
+        self._check_scaled_learning_rate(module)
+        self.learning_rate = first_learning_rate(self._trainer.optimizers)
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
 
-    def _refuse_another_batch(self, module: pl.LightningModule) -> None:
-        """Raise Unsupported where the learning rate followed a global batch that optimiser steps did not hold."""
-        held = self.optimizer_steps.held()
-        if not (held and scales_learning_rate(self._spec.config) and uses_config_optimizer(module)):
+    def _check_scaled_learning_rate(self, module: pl.LightningModule) -> None:
+        """Raise Unsupported if the learning rate was scaled for another global batch than optimiser steps held."""
+        counts = self.optimizer_steps.batch_counts()
+        if not (counts and scales_learning_rate(self._spec.config) and uses_config_optimizer(module)):
             return
-        followed, found = self._trainer.batches_per_step(), usual(held)
-        if found != followed:
-            together = self._spec.config.samples_per_step
-            seen = "differing numbers of batches" if found is None else f"{found * together}"
+        expected, actual = self._trainer.batches_per_step(), usual_batches_per_step(counts)
+        if actual != expected:
+            per_batch = self._spec.config.samples_per_step
+            seen = "differing numbers of batches" if actual is None else f"{actual * per_batch}"
             raise Unsupported(
                 f"optimizer.lr_scaling={self._spec.config.learning_rate.lr_scaling} made the learning rate for "
-                f"{followed * together} samples an optimiser step, but those of {type(module).__name__} held {seen}: "
+                f"{expected * per_batch} samples an optimiser step, but those of {type(module).__name__} held {seen}: "
                 "set optimizer.lr_scaling=none and the rate itself, or accumulate with trainer.accumulate_grad_batches"
             )
 
     def validate(self) -> dict[str, float] | None:
-        """Return the values that the trained module logs over the validation set; None where the data has none."""
+        """Return the values that the trained module logs over the validation set; None if there is none."""
         self._trainer.limit_val_batches = self._limit_val_batches
         module = self._trainer.lightning_module
         try:
-            found = self._trainer.validate(module, datamodule=self.data, verbose=False)
+            results = self._trainer.validate(module, datamodule=self.data, verbose=False)
         except MisconfigurationException as error:
             if "validation_step" in str(error) or "val_dataloader" in str(error):
                 return None
@@ -576,18 +570,13 @@ class LightningLoop:
         if not sum(self._trainer.num_val_batches):
             return None
         self._keep_logged()
-        return {name: float(value) for results in found for name, value in results.items()}
+        return {name: float(value) for logged in results for name, value in logged.items()}
 
     def _keep_logged(self) -> None:
         self.logged |= {name: float(value) for name, value in self._trainer.callback_metrics.items()}
 
 
-def _strategy_name(trainer: pl.Trainer) -> str:
-    """Return the registered name of the Trainer's strategy class (`ddp`, `single_device`), or the class's own name."""
-    return _NAMES.get(type(trainer.strategy).__name__, type(trainer.strategy).__name__)
-
-
-_NAMES = {
+_STRATEGY_NAMES = {
     "SingleDeviceStrategy": "single_device",
     "DDPStrategy": "ddp",
     "FSDPStrategy": "fsdp",
@@ -597,27 +586,29 @@ _NAMES = {
 }
 
 
-class _RanksStartedAlready(LightningEnvironment):
-    """RANK, WORLD_SIZE and the rest are the executor's and outlive a Trainer: the next phase reads them again."""
+class _ExecutorEnvironment(LightningEnvironment):
+    """Ranks started by the executor, whose RANK, WORLD_SIZE and so on outlive a Trainer."""
 
     def teardown(self) -> None:
-        """Leave the variables alone; Lightning's own removes WORLD_SIZE."""
+        """Keep WORLD_SIZE, which Lightning would remove: the next phase reads it again."""
 
 
 def _build_trainer(
-    spec: RunSpec, callback: pl.Callback, length: Length | None, pass_samples: Callable[[], int | None]
+    spec: RunSpec, callback: pl.Callback, length: TrainingLength | None, pass_samples: Callable[[], int | None]
 ) -> RunTrainer:
     config, place = spec.config, RankPlace.of(spec)
-    refuse_absent(config.accelerator)
+    require_device(config.accelerator)
     settings = _trainer_settings(config.trainer)
     accumulate = int(settings.get("accumulate_grad_batches") or 1)
-    length = length or of_steps(config, accumulate, spec.steps)
-    register()
+    length = length or fixed_length(config, accumulate, spec.extra_steps)
+    register_side_by_side()
     try:
-        settings = with_fsdp(settings_for(config.accelerator, config.precision, place, settings))
-        join_group(place, spec, config.accelerator, getattr(settings.get("strategy"), "process_group_backend", None))
+        settings = replace_fsdp(device_arguments(config.accelerator, config.precision, place, settings))
+        init_process_group(
+            place, spec, config.accelerator, getattr(settings.get("strategy"), "process_group_backend", None)
+        )
         callbacks = [*(settings.pop("callbacks", None) or ()), callback]
-        plugins = [*(settings.pop("plugins", None) or ()), _RanksStartedAlready()]
+        plugins = [*(settings.pop("plugins", None) or ()), _ExecutorEnvironment()]
         trainer = RunTrainer(
             config,
             length,
@@ -636,12 +627,16 @@ def _build_trainer(
         )
     except (MisconfigurationException, ValueError, ImportError) as error:
         raise Unsupported(f"Lightning refuses this here: {error}") from error
-    _check(trainer, spec)
+    if trainer.world_size != spec.world_size:
+        raise RuntimeError(f"Lightning runs {trainer.world_size} ranks, but the plan has {spec.world_size}")
+    if str(trainer.precision) != config.precision:
+        change = f"precision={config.precision} would become {trainer.precision} on {trainer.strategy.root_device.type}"
+        raise Unsupported(f"{change}, which is another setting: set precision={trainer.precision}")
     return trainer
 
 
 def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the user's Trainer arguments, instantiated. Raises InputError for one that is decided elsewhere."""
+    """Return the user's Trainer arguments, instantiated. Raises InputError for one that accelsweep sets itself."""
     known = set(inspect.signature(pl.Trainer.__init__).parameters)
     for name in trainer:
         if name in RESERVED_ARGUMENTS:
@@ -655,13 +650,3 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
         )
     settings: dict[str, Any] = instantiate(trainer)
     return {name: value for name, value in settings.items() if name not in (*LENGTH_ARGUMENTS, "limit_val_batches")}
-
-
-def _check(trainer: pl.Trainer, spec: RunSpec) -> None:
-    if trainer.world_size != spec.world_size:
-        raise RuntimeError(f"Lightning runs {trainer.world_size} ranks, but the plan has {spec.world_size}")
-    asked = spec.config.precision
-    if str(trainer.precision) != asked:
-        device = trainer.strategy.root_device.type
-        given = f"precision={asked} would become {trainer.precision} on {device}, which is another setting"
-        raise Unsupported(f"{given}: set precision={trainer.precision}")

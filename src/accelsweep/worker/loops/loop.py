@@ -1,7 +1,7 @@
-"""The drivers of a run's phases: a driver of steps; and a training loop, Lightning's or the raw one beside it.
+"""Protocols of what drives a run's steps, and what the training loops share.
 
-Both are built from a `RunSpec` and do steps until their listener stops them. A loop trains a fresh module each time,
-and may validate it, afterwards or in between.
+A `Driver` does steps until its listener stops it. A `Loop` is a driver that trains a fresh module each time and can
+validate it, afterwards or in between. All are built from a `RunSpec`.
 """
 
 from __future__ import annotations
@@ -12,47 +12,47 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from accelsweep.devices.clock import Clock, monotonic
 from accelsweep.errors import InputError
-from accelsweep.worker.errors import said
+from accelsweep.worker.errors import message_of
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
     import torch
 
     from accelsweep.measure.breakdown import PhaseTimer
-    from accelsweep.worker.loops.raw_parts import LossScale
     from accelsweep.worker.loops.sample_count import OptimizerSteps
+    from accelsweep.worker.loops.trainerless import LossScale
 
 
 @dataclass(frozen=True)
-class Length:
-    """The most that a phase may train: batches of a rank, or samples of all ranks. Neither where nothing bounds it."""
+class TrainingLength:
+    """The most that a phase may train: batches per rank, or samples of all ranks; unbounded if both are None."""
 
     batches: int | None = None
     samples: int | None = None
 
 
-class Listener(Protocol):
-    """Decides when the steps end: the timed window, or a number of samples."""
+class StepListener(Protocol):
+    """Decides when the steps end, such as after the timed window or a number of samples."""
 
     def begin(self) -> None:
-        """Note that the first batch is about to be fetched."""
+        """Called before the first batch is fetched."""
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """Note that a step processed `samples` samples on this rank; True ends the phase."""
+        """Called after a step of `samples` samples on this rank; True ends the phase."""
 
 
-class Examiner(Protocol):
-    """Looks at the model while it trains."""
+class ValidationListener(Protocol):
+    """Gets the results of validations between training steps."""
 
     every_steps: int
-    """Steps (batches) between two validations. There is one after the last step, too."""
+    """Steps (batches) between two validations. The last step is followed by one, too."""
 
-    def examined(self, logged: dict[str, float]) -> bool:
-        """Look at the logged values of validation; True ends the training. Every rank is asked, and they must agree."""
+    def validated(self, logged: dict[str, float]) -> bool:
+        """Called on every rank with the logged values; True ends the training. All ranks must return the same."""
 
 
 class Driver(Protocol):
-    """Does steps on this rank. Attributes are facts read back, not wishes from the config."""
+    """Does steps on this rank. Its attributes are read back from what runs, not copied from the config."""
 
     name: str
     device: torch.device
@@ -64,18 +64,18 @@ class Driver(Protocol):
 
     @property
     def optimizer_steps(self) -> OptimizerSteps | None:
-        """The steps that optimisers made; None where each batch is a step of its own, or where nothing is trained."""
+        """The optimiser steps; None if each batch is a step of its own, or nothing is trained."""
 
-    def drive(self, listener: Listener) -> None:
-        """Do steps until `listener` has enough. Raises the errors of the user's code."""
+    def drive(self, listener: StepListener) -> None:
+        """Do steps until `listener` ends them. Raises the errors of the user's code."""
 
 
 class ModuleDriver(Driver, Protocol):
-    """A driver whose steps are a module's."""
+    """A driver whose steps are a LightningModule's."""
 
     @property
     def module(self) -> pl.LightningModule:
-        """The module at work, from the listener's `begin` on."""
+        """The module, from the listener's `begin` on."""
 
 
 class Loop(ModuleDriver, Protocol):
@@ -87,21 +87,21 @@ class Loop(ModuleDriver, Protocol):
 
     @property
     def logged(self) -> dict[str, float]:
-        """The values that the module logged in training or validation, averaged by phase. May wait for the device."""
+        """The values logged by the module, averaged over the phase. May wait for the device."""
 
-    def watch(self, timer: PhaseTimer) -> None:
-        """Tell `timer` about the phases of every step to come."""
+    def time_phases(self, timer: PhaseTimer) -> None:
+        """Report the phases of all further steps to `timer`."""
 
-    def stop_exchange(self) -> bool:
-        """Exchange no gradients from the next step on; return whether this strategy can do that."""
+    def disable_gradient_sync(self) -> bool:
+        """Stop exchanging gradients from the next step on; False if this strategy cannot."""
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of one pass over the training data, on all ranks together; None where nothing tells."""
+        """Samples in one pass over the training data, on all ranks; None if unknown."""
 
     @property
     def learning_rate(self) -> float | None:
-        """That of the first parameter group when training ended, scaled and warmed up; None where there is none."""
+        """The learning rate of the first parameter group when training ended, or None."""
 
     @property
     def loss_scale(self) -> LossScale:
@@ -109,32 +109,31 @@ class Loop(ModuleDriver, Protocol):
 
     @property
     def data(self) -> Any:
-        """The data module of the training; None before there was one."""
+        """The data module; None before training."""
 
     @property
-    def late_error(self) -> BaseException | None:
-        """What the user's code raised after the last step of `drive`, which had all that it was for by then."""
+    def teardown_error(self) -> BaseException | None:
+        """An error that the user's code raised after the last step of `drive`, when all results were there."""
 
-    def drive(self, listener: Listener, examiner: Examiner | None = None, data: Any = None) -> None:
-        """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough.
+    def drive(self, listener: StepListener, validation: ValidationListener | None = None, data: Any = None) -> None:
+        """Train a fresh module, seeded by the run, until one of the listeners ends it.
 
-        `data` is that of another loop, to be used again; None builds the config's. Raises the errors of the user's
-        code; InputError where there is an examiner and nothing to validate with.
+        `data` reuses another loop's data module; None builds the config's. Raises the errors of the user's code, and
+        InputError if there is a validation listener but no validation loop.
         """
 
     def validate(self) -> dict[str, float] | None:
-        """Return the values that the trained module logs over the validation set; None where the data has none."""
+        """Return the values that the trained module logs over the validation set; None if there is none."""
 
 
 NO_LOSS = (
     "training_step returned no loss at any step, so nothing was trained: return it, or set "
     "self.automatic_optimization = False and step the optimiser yourself"
 )
-"""The message where a module trains nothing."""
 
 
-def not_a_loss(output: Any) -> str | None:
-    """Return what is wrong with what a training step gave, where it is neither a loss nor None."""
+def invalid_loss(output: Any) -> str | None:
+    """Return what is wrong with the output of a training step; None if it holds a loss or is None."""
     loss = output.get("loss") if hasattr(output, "get") else output
     if loss is None or (hasattr(loss, "detach") and loss.numel() == 1):
         return None
@@ -152,71 +151,69 @@ NO_VALIDATION = (
     "the data or the module has no validation loop, so nobody can tell when measure.target is reached: define "
     "val_dataloader and validation_step"
 )
-"""The message where an examiner has no validation to look at."""
+
+VALIDATION_SHARE = 1 / 3
+"""The share of a run's time limit after which a validation loader without a length is taken to be endless."""
 
 
-LONG_VALIDATION = 1 / 3
-"""The share of a run's time limit after which a validation loader that states no length is taken for an endless one."""
-
-
-class ValidationTime:
-    """Watches one validation, whose loaders may never end, so that its run keeps what it has measured."""
+class ValidationTimeout:
+    """Ends a validation whose loader may be endless before the run's time limit does, so that its results survive."""
 
     def __init__(self, run_seconds: float | None, clock: Clock = monotonic) -> None:
-        """`run_seconds` is the time limit of the run; None bounds nothing."""
-        self._most = None if run_seconds is None else LONG_VALIDATION * run_seconds
+        """Start the clock. `run_seconds` is the time limit of the run, or None."""
+        self._limit = None if run_seconds is None else VALIDATION_SHARE * run_seconds
         self._clock, self._began = clock, clock()
 
-    def look(self, batches: int, owner: Any, position: int | None = None, instead: str = "") -> None:
-        """Raise InputError where a loader without a length still gives batches after a share of the run's time.
+    def check(self, batches: int, owner: Any, position: int | None = None, remedy: str = "") -> None:
+        """Raise InputError if the loader has taken too long; call it only for a loader without a length.
 
-        `owner` has the loader, which is at `position` of several; `instead` is how to bound it, if that is possible.
+        `owner` defines the loader, at `position` if there are several; `remedy` says how to bound it.
         """
         seconds = self._clock() - self._began
-        if self._most is None or seconds < self._most:
+        if self._limit is None or seconds < self._limit:
             return
         which = "" if position is None else f"[{position}]"
         raise InputError(
             f"val_dataloader{which} of {type(owner).__name__} states no length, and gave {batches:,} batches in "
-            f"{seconds:.0f} s without an end: {instead}make it finite, or leave validation out with "
+            f"{seconds:.0f} s without an end: {remedy}make it finite, or leave validation out with "
             "measure.quality_samples=null"
         )
 
 
-def learning_rate_of(optimizers: Sequence[torch.optim.Optimizer]) -> float | None:
-    """Return the learning rate of the first parameter group now, or None where there is none."""
+def first_learning_rate(optimizers: Sequence[torch.optim.Optimizer]) -> float | None:
+    """Return the current learning rate of the first parameter group, or None."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     return float(groups[0]["lr"]) if groups and "lr" in groups[0] else None
 
 
 class NoExample(NamedTuple):
-    """What stands for an emptied batch where one cannot be made; `reason` says why."""
+    """Replaces a batch that has no copy on the meta device, for this `reason`."""
 
     reason: str
 
 
-def on_meta(batch: Any) -> Any:
-    """Return `batch` with every tensor as an empty one of its shape on the meta device; floating ones as float32.
+def to_meta(batch: Any) -> Any:
+    """Return `batch` with its tensors on the meta device, floating-point ones as float32.
 
-    A `NoExample` where that is impossible: a batch may be of any type, and its containers are made anew by their type.
+    Returns a `NoExample` for a batch that cannot be copied: containers of any type are rebuilt by their type.
     """
     import torch
     from lightning_utilities.core.apply_func import apply_to_collection
 
-    def emptied(tensor: torch.Tensor) -> torch.Tensor:
+    def empty(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.is_nested:
             raise TypeError("a nested tensor has no shape")
-        kind = torch.float32 if tensor.is_floating_point() else tensor.dtype
-        return torch.empty(tensor.shape, dtype=kind, device="meta")
+        dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
+        return torch.empty(tensor.shape, dtype=dtype, device="meta")
 
     try:
-        return apply_to_collection(batch, torch.Tensor, emptied)
-    except Exception as error:  # noqa: BLE001  the user's containers may raise anything when they are made anew
-        why = f"{type(error).__name__}: {said(error)}"[:200]
-        return NoExample(f"a {type(batch).__name__} batch has no copy on the meta device ({why})")
+        return apply_to_collection(batch, torch.Tensor, empty)
+    except Exception as error:  # noqa: BLE001  rebuilding a user's container may raise anything
+        cause = f"{type(error).__name__}: {message_of(error)}"[:200]
+        return NoExample(f"a {type(batch).__name__} batch has no copy on the meta device ({cause})")
 
 
-def loss_in(output: Any) -> Any:
-    """Return the loss in a training step's answer: the tensor itself, the mapping's `loss`, or None. Not detached."""
+def extract_loss(output: Any) -> Any:
+    """Return the loss in a training step's output, not detached: the tensor, the mapping's `loss`, or None."""
     loss = output.get("loss") if hasattr(output, "get") else output
     return loss if hasattr(loss, "detach") and loss.numel() == 1 else None

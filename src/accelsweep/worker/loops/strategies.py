@@ -1,4 +1,4 @@
-"""Kinds of device that Lightning has no name for: an Accelerator of ours for each, built on torch's module for it."""
+"""What Lightning lacks: accelerators for more kinds of device, FSDP on CPUs, and ranks that exchange nothing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from accelsweep.trainer_arguments import DEFAULTS, FSDP
 from accelsweep.worker.rank_setup import RankPlace
 
 
-class NamedAccelerator(Accelerator):
-    """The devices of a kind, by their numbers. A subclass says which kind."""
+class KindAccelerator(Accelerator):
+    """The accelerator of a kind of device, built on torch's module for it. Subclasses set `kind`."""
 
     kind = ""
 
@@ -29,32 +29,32 @@ class NamedAccelerator(Accelerator):
         kind_of(self.kind).select_device(device.index or 0)
 
     def get_device_stats(self, device: Any) -> dict[str, Any]:
-        """Return nothing: the window reads what it needs itself."""
+        """Return nothing: the window reads its own statistics."""
         del device
         return {}
 
     def teardown(self) -> None:
-        """Give back what the allocator keeps."""
+        """Empty the allocator's cache."""
         kind_of(self.kind).empty_cache(torch.device(self.kind))
 
     @staticmethod
     def parse_devices(devices: Any) -> Any:
-        """Return the number, or the list of numbers, as it is."""
+        """Return the number of devices, or the list of indices, unchanged."""
         return devices
 
     @classmethod
     def get_parallel_devices(cls, devices: Any) -> list[torch.device]:
-        """Return the devices with the numbers below `devices`, or with those in it."""
+        """Return the first `devices` devices, or those with the given indices."""
         return [torch.device(cls.kind, index) for index in (range(devices) if isinstance(devices, int) else devices)]
 
     @classmethod
     def auto_device_count(cls) -> int:
-        """Return how many torch finds."""
+        """Return the number of devices that torch finds."""
         return int(torch.get_device_module(cls.kind).device_count())
 
     @classmethod
     def is_available(cls) -> bool:
-        """Return whether torch finds one."""
+        """Return whether torch finds a device."""
         return kind_of(cls.kind).unavailable_reason() is None
 
     @classmethod
@@ -63,21 +63,22 @@ class NamedAccelerator(Accelerator):
         return cls.kind
 
 
-def registered(kind: str) -> None:
-    """Let Lightning know the kind by its name, once."""
+def register_accelerator(kind: str) -> None:
+    """Register the kind's accelerator with Lightning, once."""
     if kind not in AcceleratorRegistry:
-        made = type(f"{kind.title()}Accelerator", (NamedAccelerator,), {"kind": kind})
-        AcceleratorRegistry.register(kind, made, description=f"{kind}, by torch's module for it")
+        accelerator = type(f"{kind.title()}Accelerator", (KindAccelerator,), {"kind": kind})
+        AcceleratorRegistry.register(kind, accelerator, description=f"{kind}, by torch's module for it")
 
 
-def settings_for(kind: str, precision: str, place: RankPlace, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the Trainer's arguments for a run on this kind; `settings` are the user's.
+def device_arguments(kind: str, precision: str, place: RankPlace, settings: dict[str, Any]) -> dict[str, Any]:
+    """Add the Trainer's arguments for a run on this kind of device to the user's `settings`.
 
-    For a kind that it does not know Lightning takes the CPU as the single device, and CUDA's autocast.
+    For kinds unknown to Lightning the single-device strategy and autocast are set here: its defaults are the CPU and
+    CUDA's autocast.
     """
     if kind_of(kind).known_to_lightning:
         return settings | {"accelerator": kind, "precision": precision}
-    registered(kind)
+    register_accelerator(kind)
     device = kind_of(kind).select_device(place.local_rank)
     chosen: dict[str, Any] = {"accelerator": kind, "precision": precision}
     if place.size == 1 and settings.get("strategy") in (None, DEFAULTS["strategy"]):
@@ -88,27 +89,24 @@ def settings_for(kind: str, precision: str, place: RankPlace, settings: dict[str
     return settings | chosen
 
 
-# `trainer.strategy=fsdp`: Lightning's strategy around torch's FullyShardedDataParallel, on a CPU's processes too.
-
-
 class FullySharded(FSDPStrategy):
-    """Lightning's FSDPStrategy, its arguments and its defaults, with two gaps mended.
+    """Lightning's FSDPStrategy with two fixes.
 
-    torch shards on a CPU if it is told the device; Lightning tells it a GPU's number. And Lightning would shard the
-    shards of a module that is validated after its training.
+    torch can shard on a CPU if it is given the device, but Lightning passes it a GPU's index. And Lightning would wrap
+    a module a second time when it is validated after training.
     """
 
     _sharded: Module | None = None
 
     def _setup_model(self, model: Module) -> Module:
-        """Return `model` in its wrapper, which is the same one for as long as the model is."""
+        """Return the wrapped `model`, the same wrapper each time."""
         if self._sharded is None or self._sharded.module is not model:
-            on_host = self.root_device.type == "cpu"
-            self._sharded = self._on_host(model) if on_host else super()._setup_model(model)
+            on_cpu = self.root_device.type == "cpu"
+            self._sharded = self._shard_on_cpu(model) if on_cpu else super()._setup_model(model)
         return self._sharded
 
-    def _on_host(self, model: Module) -> FullyShardedDataParallel:
-        """Return what Lightning makes of `model`, with the device by its name."""
+    def _shard_on_cpu(self, model: Module) -> FullyShardedDataParallel:
+        """Do as Lightning's `_setup_model` does, but pass the device instead of its index."""
         sharded = FullyShardedDataParallel(
             module=model,
             mixed_precision=self.mixed_precision_config,
@@ -120,43 +118,41 @@ class FullySharded(FSDPStrategy):
         return sharded
 
 
-class HostPrecision(FSDPPrecision):
-    """Lightning's precision for FSDP, with the CPU's autocast where it has CUDA's."""
+class CpuFSDPPrecision(FSDPPrecision):
+    """Lightning's precision plugin for FSDP, with the CPU's autocast in place of CUDA's."""
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Return the context of a step."""
+        """Return the autocast context of a step."""
         if self.precision == "bf16-mixed":
             return torch.autocast("cpu", dtype=torch.bfloat16)
         return super().forward_context()
 
 
-def with_fsdp(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the Trainer's `settings` with the strategies above in the place of Lightning's names for it."""
+def replace_fsdp(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the Trainer's `settings` with `FullySharded` in place of Lightning's names for FSDP."""
     strategy = settings.get("strategy")
     if strategy in FSDP:
         settings = settings | {"strategy": FullySharded(cpu_offload=strategy == "fsdp_cpu_offload")}
     if isinstance(settings.get("strategy"), FullySharded) and settings["accelerator"] == "cpu":
-        plugins = [*(settings.get("plugins") or ()), HostPrecision(settings["precision"])]
+        plugins = [*(settings.get("plugins") or ()), CpuFSDPPrecision(settings["precision"])]
         settings = settings | {"precision": None, "plugins": plugins}
     return settings
 
 
-# Ranks that train side by side and share nothing: the control of data parallelism (`trainer=side_by_side`).
-
 SIDE_BY_SIDE = "side_by_side"
-"""Its name in `trainer.strategy`."""
+"""The name of `SideBySideStrategy` in `trainer.strategy`."""
 
 
-class SideBySide(DDPStrategy):
-    """DDP's processes without DDP: no gradient is exchanged, so that each rank trains a module of its own.
+class SideBySideStrategy(DDPStrategy):
+    """DDP without gradient exchange: each rank trains a module of its own, as a control for data parallelism.
 
-    The ranks begin and end the window together, as under DDP. Each still reads its own part of the data.
+    As under DDP, ranks start and end the window together and read separate parts of the data.
     """
 
     def configure_ddp(self) -> None:
-        """Leave the module as it is, where DDP wraps it to exchange gradients."""
+        """Do not wrap the module in DistributedDataParallel."""
 
 
-def register() -> None:
-    """Let Lightning know the strategy by its name."""
-    StrategyRegistry.register(SIDE_BY_SIDE, SideBySide, "ranks that exchange nothing", override=True)
+def register_side_by_side() -> None:
+    """Register the strategy with Lightning."""
+    StrategyRegistry.register(SIDE_BY_SIDE, SideBySideStrategy, "ranks that exchange nothing", override=True)

@@ -1,1 +1,1 @@
-"""What a run can do: train, train to a target, infer."""
+"""What a run measures: training throughput, time to accuracy, a memory frontier, or inference."""

@@ -1,9 +1,9 @@
-"""`task: inference`: a module that answers queries, each rank with its own copy, after MLPerf's scenarios.
+"""`task: inference`: answer queries with one copy of a module per rank, in MLPerf's scenarios.
 
-V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. `offline` has all queries at hand and counts
-samples per second. `single_stream` sends the next query when the one before has been answered. It counts latencies:
-from handing the batch to the module's hooks to the finished answer. A query is one batch. `multi_stream` is the same
-with several samples a query. `server` has a task of its own.
+V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. A query is one batch. `offline` has all
+queries at hand and measures samples per second. `single_stream` sends each query when the previous one has been
+answered and measures latencies, from handing the batch to the module's hooks to the finished answer. `multi_stream` is
+the same with several samples per query. `server` has a task of its own.
 """
 
 from __future__ import annotations
@@ -26,184 +26,180 @@ from accelsweep.measure.window import percentile
 from accelsweep.metrics import Metric, not_reached
 from accelsweep.results import ANY_FAILURE, ErrorKind
 from accelsweep.run_config import Measure
-from accelsweep.worker.loops.loop import Listener, on_meta
-from accelsweep.worker.loops.raw_parts import (
+from accelsweep.worker.loops.loop import StepListener, to_meta
+from accelsweep.worker.loops.sample_count import SampleCounter
+from accelsweep.worker.loops.trainerless import (
     CAST,
-    autocast_of,
-    device_of,
-    do_without_trainer,
-    endless,
-    mover,
-    numbered,
-    one_loader,
-    overridden,
-    precision_of,
+    attach_trainer_stub,
+    autocast_factory,
+    batch_mover,
+    checked_precision,
+    endless_batches,
+    overridden_hook,
+    rank_device,
+    rank_loader,
     refuse_trainer_arguments,
-    set_up,
+    run_setup_hooks,
+    with_batch_idx,
 )
-from accelsweep.worker.loops.sample_count import SampleCount
-from accelsweep.worker.measurement import Account, Measurement
-from accelsweep.worker.model_probes import COUNTED, count_operations, count_traits
-from accelsweep.worker.rank_setup import RankPlace, join_group, seed_all
+from accelsweep.worker.measurement import Measurement, RankReport
+from accelsweep.worker.model_probes import FLOPS_METRICS, count_traits, flops_metrics
+from accelsweep.worker.rank_setup import RankPlace, init_process_group, seed_all
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.instantiate import build_module, build_training_data
 
-ONE_BY_ONE = ("single_stream", "multi_stream")
-"""The scenarios in which the next query is sent when the one before has been answered."""
+SEQUENTIAL_SCENARIOS = ("single_stream", "multi_stream")
+"""The scenarios in which each query is sent when the previous one has been answered."""
 
 QUERY_PERCENTILES = {"query_seconds_p50": 0.5, "query_seconds_p90": 0.9, "query_seconds_p99": 0.99}
 
 
-class Answering:
-    """Drives queries through a fresh module in evaluation mode, without gradients."""
+class InferenceDriver:
+    """A driver whose steps are queries to a fresh module in evaluation mode, without gradients."""
 
     name, strategy, optimizer, accumulate = "inference", "one copy per rank", "none", 1
     optimizer_steps = None
 
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
-        """Choose device and precision. Raises Unsupported where this machine does not have them."""
+        """Choose device and precision. Raises Unsupported if this machine does not have them."""
         self._spec, self._place, self._clock = spec, place, clock
-        self.device = device_of(spec.config.accelerator, place)
-        self.precision = precision_of(spec, self.device, "task=inference")
+        self.device = rank_device(spec.config.accelerator, place)
+        self.precision = checked_precision(spec, self.device, "task=inference")
         refuse_trainer_arguments(spec, "task=inference")
-        join_group(place, spec, self.device.type)
+        init_process_group(place, spec, self.device.type)
         self.heartbeat = Heartbeat(spec.heartbeat(place.rank))
         self.epoch_ends: list[int] = []
         self.example: Any = None
         self.query_seconds: list[float] = []
-        self._one_by_one = spec.config.measure.scenario in ONE_BY_ONE
+        self._sequential = spec.config.measure.scenario in SEQUENTIAL_SCENARIOS
 
-    def drive(self, listener: Listener) -> None:
-        """Answer queries until `listener` has enough."""
+    def drive(self, listener: StepListener) -> None:
+        """Answer queries until `listener` ends the phase."""
         self.module, loader, move = self.prepared()
         module = self.module
-        answer, count = answer_of(module), SampleCount(self._spec.config.batch_size, self._spec.world_size)
-        autocast, synchronise = autocast_of(self.precision, self.device), timed_device(self.device).synchronise
+        answer, counter = predict_step_of(module), SampleCounter(self._spec.config.batch_size, self._spec.world_size)
+        autocast, synchronise = autocast_factory(self.precision, self.device), timed_device(self.device).synchronise
         with torch.inference_mode():
             listener.begin()
-            for number, batch in enumerate(endless(loader, self.epoch_ends.append, self.heartbeat)):
-                asked_at = self._clock()
-                there = move(batch)
+            for number, batch in enumerate(endless_batches(loader, self.epoch_ends.append, self.heartbeat)):
+                began = self._clock()
+                moved = move(batch)
                 with autocast():
-                    answer(there, number)
-                if self._one_by_one:
+                    answer(moved, number)
+                if self._sequential:
                     synchronise()
-                    self.query_seconds.append(self._clock() - asked_at)
+                    self.query_seconds.append(self._clock() - began)
                 if number == 0:
-                    self.example = on_meta(there)
-                enough = listener.step_done(count.of(batch, loader, module), None)
+                    self.example = to_meta(moved)
+                enough = listener.step_done(counter.count(batch, loader, module), None)
                 self.heartbeat.step(pauses=enough)
                 if enough:
                     return
 
     def prepared(self) -> tuple[pl.LightningModule, DataLoader[Any], Callable[[Any], Any]]:
-        """Return what answers, the queries, and what brings one to the device."""
+        """Return the module, the loader of queries, and a function that moves a batch to the device."""
         config, seed = self._spec.config, self._spec.run.seed
         seed_all(seed)
         module = build_module(config, self._spec.axes)
         data = build_training_data(config, seed, self.device, module)
-        do_without_trainer(module, data, self._place, self._spec, "task=inference")
-        loader = one_loader(self._queries(data, module), self._place)
+        attach_trainer_stub(module, data, self._place, self._spec, "task=inference")
+        loader = rank_loader(self._queries(data, module), self._place)
         cast = CAST.get(self.precision)
         module.to(self.device, cast or torch.float32).eval()
-        return module, loader, mover(module, data, self.device, cast)
+        return module, loader, batch_mover(module, data, self.device, cast)
 
     def _queries(self, data: pl.LightningDataModule, module: pl.LightningModule) -> Any:
-        """Return the loader for prediction; that of training for fake data, and where there is no other."""
-        predict_dataloader = overridden("predict_dataloader", data)
+        """Return the loader for prediction, or the training loader for fake data or if there is no other."""
+        predict_dataloader = overridden_hook("predict_dataloader", data)
         if predict_dataloader is None or self._spec.config.measure.fake_loader:
-            set_up(data, module, self._place)
+            run_setup_hooks(data, module, self._place)
             return data.train_dataloader()
-        set_up(data, module, self._place, "predict")
+        run_setup_hooks(data, module, self._place, "predict")
         return predict_dataloader()
 
 
-def answer_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
-    """Return the module's own `predict_step`, or its forward pass on the batch's input."""
+def predict_step_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
+    """Return the module's `predict_step`, or else its forward pass on the batch's input."""
     if type(module).predict_step is not pl.LightningModule.predict_step:
-        return numbered(module.predict_step)
+        return with_batch_idx(module.predict_step)
     if type(module).forward is pl.LightningModule.forward:
         raise InputError(
             f"task=inference: {type(module).__name__} has neither predict_step nor forward; define one of them"
         )
-    return lambda batch, _: module(input_of(batch))
+    return lambda batch, _: module(input_part(batch))
 
 
-def input_of(batch: Any) -> Any:
-    """Return the first part of a tuple or list (inputs, targets, ...); anything else is the input as it is."""
+def input_part(batch: Any) -> Any:
+    """Return the first part of a tuple or list (inputs, targets, ...); anything else is the input itself."""
     return batch[0] if isinstance(batch, list | tuple) and batch and not is_packed(batch) else batch
 
 
 class Inference:
-    """Answers queries; the window's samples are the answered ones."""
+    """The inference task; the window's samples are the answered ones."""
 
-    rate_survives: Collection[ErrorKind] = ANY_FAILURE
+    tolerated_failures: Collection[ErrorKind] = ANY_FAILURE
     rest: tuple[str, ...] = ()
-    """The metrics of a last phase."""
+    """Metrics that a subclass measures in `after_window`."""
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` names the module, `place` this rank among the others."""
+        """`spec` names the module, `place` is this rank."""
         self._spec, self._place = spec, place
-        self._driver: Answering | None = None
+        self._driver: InferenceDriver | None = None
         self._example: Any = None
 
-    def driver(self) -> Answering:
+    def driver(self) -> InferenceDriver:
         """Return the driver that answers the queries."""
-        self._driver = Answering(self._spec, self._place)
+        self._driver = InferenceDriver(self._spec, self._place)
         self._device = self._driver.device
         return self._driver
 
-    def closed(self, measured: Measurement, account: Account) -> None:
-        """Add the queries' latencies."""
+    def window_closed(self, measured: Measurement, report: RankReport) -> None:
+        """Add the latencies of the queries."""
         driver, self._driver = self._driver, None
         assert driver is not None, "driver() comes first"
         self._example = driver.example
-        account.metrics |= latencies(driver.query_seconds[measured.window.warmup_steps :], self._spec.config.measure)
-        account.metrics |= not_reached((*COUNTED, *self.rest))
+        report.metrics |= latency_metrics(
+            driver.query_seconds[measured.window.warmup_steps :], self._spec.config.measure
+        )
+        report.metrics |= not_reached((*FLOPS_METRICS, *self.rest))
 
-    def after(self, account: Account) -> None:
-        """Count the operations of an answer."""
-        rate, effective = account.metrics["samples_per_second"].value, account.effective
+    def after_window(self, report: RankReport) -> None:
+        """Count the operations of a query."""
+        rate, effective = report.metrics["samples_per_second"].value, report.effective
         if self._place.rank == 0 and effective is not None and rate is not None:
-            account.metrics |= count_operations(self._spec, self._device, self._example, effective, rate, answer)
-            account.traits = count_traits(self._spec, self._example, effective.batch_size, answer)
+            report.metrics |= flops_metrics(self._spec, self._device, self._example, effective, rate, predict)
+            report.traits = count_traits(self._spec, self._example, effective.batch_size, predict)
 
 
-def answer(module: pl.LightningModule, batch: Any) -> Any:
-    """Return the answer of `module` to a batch: the work whose operations are counted."""
-    return answer_of(module)(batch, 0)
+def predict(module: pl.LightningModule, batch: Any) -> Any:
+    """Answer a batch on the meta device, to count the operations."""
+    return predict_step_of(module)(batch, 0)
 
 
-def latencies(seconds: list[float], rules: Measure) -> dict[str, Metric]:
-    """Return the percentiles of the seconds of each query; absent, with the reason, where no query was waited for."""
+def latency_metrics(seconds: list[float], rules: Measure) -> dict[str, Metric]:
+    """Return the percentiles of the queries' latencies, or the reason why the scenario has none."""
     scope = "rank 0, one query at a time"
-    if rules.scenario in ONE_BY_ONE:
+    if rules.scenario in SEQUENTIAL_SCENARIOS:
         return {name: percentile(seconds, share, "queries", scope) for name, share in QUERY_PERCENTILES.items()}
     reason = f"{rules.scenario} has no latencies in the window; measure.scenario=single_stream has"
     return {name: Metric(value=None, unit="s", reason=reason) for name in QUERY_PERCENTILES}
 
 
-# Single samples out of a loader's batches, and batches out of single samples: what a server is asked for.
+def first_samples(batches: Iterator[Any], size: int, count: int) -> list[Any]:
+    """Return the first `count` single samples of `batches` of `size` samples. Raises Unsupported as `split_batch`."""
+    return list(islice(chain.from_iterable(split_batch(batch, size) for batch in batches), count))
 
 
-def samples_of(batches: Iterator[Any], size: int, count: int) -> list[Any]:
-    """Return the first `count` samples of `batches`, each of which holds `size` samples along its first dimension.
-
-    Raises Unsupported for batches that cannot be taken apart.
-    """
-    return list(islice(chain.from_iterable(taken_apart(batch, size) for batch in batches), count))
-
-
-def taken_apart(batch: Any, size: int) -> list[Any]:
-    """Return the `size` samples of a batch of tensors, in tuples, lists or mappings. Raises Unsupported for others."""
+def split_batch(batch: Any, size: int) -> list[Any]:
+    """Return the samples of a batch of tensors, tuples, lists or mappings. Raises Unsupported for anything else."""
     nested = isinstance(batch, Tensor) and batch.is_nested
     if isinstance(batch, Tensor) and not nested and batch.shape[:1] == (size,):
         return list(batch)
     if isinstance(batch, Mapping):
-        parts = {key: taken_apart(value, size) for key, value in batch.items()}
+        parts = {key: split_batch(value, size) for key, value in batch.items()}
         return [{key: values[number] for key, values in parts.items()} for number in range(size)]
     if isinstance(batch, list | tuple) and batch and not is_packed(batch):
-        return [list(sample) for sample in zip(*(taken_apart(part, size) for part in batch), strict=True)]
+        return [list(sample) for sample in zip(*(split_batch(part, size) for part in batch), strict=True)]
     shape = f" of shape {tuple(batch.shape)}" if isinstance(batch, Tensor) and not nested else ""
     raise Unsupported(
         f"measure.scenario=server asks for single samples, and a batch of {size} holds a {type(batch).__name__}{shape}"
@@ -211,6 +207,6 @@ def taken_apart(batch: Any, size: int) -> list[Any]:
     )
 
 
-def together(samples: Sequence[Any]) -> Any:
-    """Return the samples as one batch, with `torch.utils.data.default_collate`."""
+def collate(samples: Sequence[Any]) -> Any:
+    """Return the samples as one batch."""
     return default_collate(list(samples))

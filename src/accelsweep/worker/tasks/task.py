@@ -1,4 +1,4 @@
-"""The interface of a task, and the choice of the config's task."""
+"""The interface of a task, and the lookup of the config's task."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from accelsweep import registry
 from accelsweep.results import ErrorKind
 from accelsweep.tasks import task_of
 from accelsweep.worker.loops.loop import Driver
-from accelsweep.worker.measurement import Account, Measurement
+from accelsweep.worker.measurement import Measurement, RankReport
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 
 
 class Task(Protocol):
-    """One run's task, on one rank; its methods are called once each, in this order."""
+    """A run's task on one rank. Its methods are called once each, in this order."""
 
     @property
-    def rate_survives(self) -> Collection[ErrorKind]:
-        """The failures of `after` that leave a measured run, because the rate is worth having without the rest."""
+    def tolerated_failures(self) -> Collection[ErrorKind]:
+        """The failures of `after_window` that leave a measured run, because the rate is useful without the rest."""
 
     def driver(self) -> Driver:
-        """Return the driver of the window's steps. Raises Unsupported where this machine cannot run it."""
+        """Return the driver of the window's steps. Raises Unsupported if this machine cannot run it."""
 
-    def closed(self, measured: Measurement, account: Account) -> None:
-        """Add the driver's facts to the account, now that the window has closed, and let go of the driver.
+    def window_closed(self, measured: Measurement, report: RankReport) -> None:
+        """Add the driver's results to the report, and what `after_window` will measure as `not_reached`.
 
-        What `after` will measure is added, too, as `not_reached`.
+        The task must then drop its reference to the driver, so that its memory is freed.
         """
 
-    def after(self, account: Account) -> None:
-        """Measure slow things, now that the window is closed. Raises the errors of the user's code."""
+    def after_window(self, report: RankReport) -> None:
+        """Measure what takes long, in phases of its own. Raises the errors of the user's code."""
 
 
 def make_task(spec: RunSpec, place: RankPlace) -> Task:

@@ -1,10 +1,9 @@
-"""`task: train_throughput`: training through the window; then its breakdown, its operations and its quality."""
+"""The training tasks: throughput, time to accuracy, and one trial of a memory frontier."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import Any
 
 from accelsweep.devices.device_kind import MemoryCap
 from accelsweep.devices.kinds import kind_of, timed_device
@@ -14,27 +13,35 @@ from accelsweep.measure.memory import parameter_bytes, shard_metric
 from accelsweep.measure.window import group_of
 from accelsweep.metrics import Metric, not_reached
 from accelsweep.results import ANY_FAILURE, ErrorKind
-from accelsweep.worker.loops.factory import make_loop
-from accelsweep.worker.loops.loop import Length, Loop
-from accelsweep.worker.measurement import Account, Measurement
-from accelsweep.worker.model_probes import COUNTED, count_operations, count_traits, matmul_share, probe, release
+from accelsweep.worker.loops import make_loop
+from accelsweep.worker.loops.loop import Loop, TrainingLength
+from accelsweep.worker.measurement import Measurement, RankReport
+from accelsweep.worker.model_probes import (
+    FLOPS_METRICS,
+    count_traits,
+    flops_metrics,
+    matmul_share,
+    measure_breakdown,
+    release_memory,
+)
 from accelsweep.worker.quality import QualityPhase, measure_quality
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
-from accelsweep.worker.tasks.time_to_accuracy import CHASED, Chase, Goal, most_samples
+from accelsweep.worker.tasks.time_to_accuracy import TARGET_METRICS, Target, TargetTraining, most_samples
 
 
 class TrainThroughput:
-    """Trains; every phase has a fresh module."""
+    """`task: train_throughput`: train through the window, then measure breakdown, operations and quality.
 
-    rate_survives: Collection[ErrorKind] = ANY_FAILURE
+    Every phase has a fresh module.
+    """
+
+    tolerated_failures: Collection[ErrorKind] = ANY_FAILURE
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` names the module, `place` this rank among the others."""
+        """`spec` names the module, `place` is this rank."""
         self._spec, self._place = spec, place
         self._loop: Loop | None = None
-        self._example: Any = None
-        self._epoch_samples: int | None = None
         self._logged: dict[str, float] = {}
 
     def driver(self) -> Loop:
@@ -43,49 +50,48 @@ class TrainThroughput:
         self._device = self._loop.device
         return self._loop
 
-    def closed(self, measured: Measurement, account: Account) -> None:
-        """Keep the last loss, the size of the training set, and the module's logged values."""
+    def window_closed(self, measured: Measurement, report: RankReport) -> None:
+        """Add the last loss, the size of the training set, the learning rate and the module's logged values."""
         loop, self._loop = self._loop, None
         assert loop is not None, "driver() comes first"
         self._example, self._epoch_samples = loop.example, loop.epoch_samples
-        account.metrics |= {
+        report.metrics |= {
             "final_train_loss": _final_loss(measured.window.losses),
             "epoch_samples": _epoch_samples(self._epoch_samples),
             "learning_rate": _learning_rate(loop.learning_rate),
             **loop.loss_scale.metrics(),
             **shard_metric(group_of(self._spec.world_size).gather(parameter_bytes(loop.module))),
-            **not_reached((*SHARES, *COUNTED)),
-            **self._without_quality(),
+            **not_reached((*SHARES, *FLOPS_METRICS)),
+            **self._quality_not_reached(),
         }
-        if measured.diverged_at is None:  # ranks agree on that, and their logged values may need a collective
+        if measured.diverged_at is None:  # the same on all ranks, and reading logged values may need a collective
             self._logged = loop.logged
 
-    def after(self, account: Account) -> None:
-        """Probe, profile, count and compare with the ceiling; then measure the quality."""
-        release(self._device)
-        probed = probe(self._spec, account.metrics["step_seconds"].value or math.inf)
-        account.breakdown = probed.breakdown
-        account.metrics |= probed.metrics
-        release(self._device)
-        account.metrics |= matmul_share(self._spec)
-        release(self._device)
-        rate, effective = account.metrics["samples_per_second"].value, account.effective
+    def after_window(self, report: RankReport) -> None:
+        """Measure breakdown, matmul share, operations and quality."""
+        release_memory(self._device)
+        probe = measure_breakdown(self._spec, report.metrics["step_seconds"].value or math.inf)
+        report.breakdown = probe.breakdown
+        report.metrics |= probe.metrics
+        release_memory(self._device)
+        report.metrics |= matmul_share(self._spec)
+        release_memory(self._device)
+        rate, effective = report.metrics["samples_per_second"].value, report.effective
         if self._place.rank == 0 and effective is not None and rate is not None:
-            account.metrics |= count_operations(self._spec, self._device, self._example, effective, rate)
-            account.traits = count_traits(self._spec, self._example, effective.batch_size)
-        quality = self._quality()
-        account.metrics |= quality.metrics
-        account.doubts += quality.doubts if self._place.rank == 0 else ()
-        account.metrics |= {f"logged.{name}": _logged(value) for name, value in (self._logged | quality.logged).items()}
+            report.metrics |= flops_metrics(self._spec, self._device, self._example, effective, rate)
+            report.traits = count_traits(self._spec, self._example, effective.batch_size)
+        quality = self._measure_quality()
+        report.metrics |= quality.metrics
+        report.doubts += quality.doubts if self._place.rank == 0 else ()
+        report.metrics |= {f"logged.{name}": _logged(value) for name, value in (self._logged | quality.logged).items()}
 
-    def _without_quality(self) -> dict[str, Metric]:
-        """Return the metrics of `_quality` before it was measured."""
+    def _quality_not_reached(self) -> dict[str, Metric]:
         rules = self._spec.config.measure
         if rules.quality_samples is None:
             return measure_quality(self._spec).metrics
         return not_reached(("quality", "quality_seconds"), rules.quality_metric)
 
-    def _quality(self) -> QualityPhase:
+    def _measure_quality(self) -> QualityPhase:
         return measure_quality(self._spec)
 
 
@@ -120,68 +126,63 @@ def _logged(value: float) -> Metric:
     return Metric(value=None, unit="as logged", reason=f"the module logged {value}", scope="logged by the module")
 
 
-# `task: memory_frontier`, one try: some whole training steps within a bound on memory, and the peak that they reached.
+class TimeToAccuracy(TrainThroughput):
+    """`task: time_to_accuracy`: in place of the quality phase, train a fresh module until it reaches the target."""
+
+    tolerated_failures = frozenset({"user_exception"})  # a larger memory or time limit may still reach the target
+
+    def _quality_not_reached(self) -> dict[str, Metric]:
+        return not_reached(TARGET_METRICS, self._spec.config.measure.quality_metric)
+
+    def _measure_quality(self) -> QualityPhase:
+        config = self._spec.config
+        loop = make_loop(self._spec, TrainingLength(samples=most_samples(config, self._epoch_samples)))
+        training = TargetTraining(
+            Target.from_config(config, loop.accumulate, self._epoch_samples),
+            device=timed_device(loop.device),
+            group=group_of(self._spec.world_size),
+            epoch_ends=loop.epoch_ends,
+        )
+        loop.drive(training, training)
+        metrics = training.metrics()
+        return QualityPhase(metrics, loop.logged, training.doubts)
 
 
 class MemoryFrontier:
-    """Trains with one batch size. A rank whose memory ends says so as any other does."""
+    """`task: memory_frontier`: one trial, some training steps with one batch size under a cap on memory."""
 
-    rate_survives = frozenset[ErrorKind]()  # whether it fits is what was asked for
+    tolerated_failures = frozenset[ErrorKind]()  # whether it fits is the result
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` names the batch and, where the executor measured it, the free host memory of a rank."""
+        """`spec` has the batch size and, if the executor measured it, the host memory per rank."""
         self._spec, self._place = spec, place
         self._loop: Loop | None = None
-        self._bound: MemoryCap | None = None
+        self._cap: MemoryCap | None = None
 
     def driver(self) -> Loop:
-        """Return the training loop. Module, data and optimiser are built by its first step, within the bound."""
+        """Return the training loop. Module, data and optimiser are built by its first step, under the cap."""
         self._loop = loop = make_loop(self._spec)
         measure = self._spec.config.measure
-        kind, stated = kind_of(loop.device.type), measure.rank_memory_bytes
-        host = self._spec.room or free_memory_per_rank(self._place.local_size, stated)
-        self._bound = kind.cap_memory(loop.device, measure.headroom, stated, FreeMemory(*host))
+        host = self._spec.host_memory or free_memory_per_rank(self._place.local_size, measure.rank_memory_bytes)
+        self._cap = kind_of(loop.device.type).cap_memory(
+            loop.device, measure.headroom, measure.rank_memory_bytes, FreeMemory(*host)
+        )
         return loop
 
-    def closed(self, measured: Measurement, account: Account) -> None:
-        """Add the bound and the peak within it, both of this rank, and the size of the training set."""
+    def window_closed(self, measured: Measurement, report: RankReport) -> None:
+        """Add this rank's cap and peak, and the size of the training set."""
         del measured
         loop, self._loop = self._loop, None
         assert loop is not None, "driver() comes first"
-        assert self._bound is not None, "driver() comes first"
-        rows, peak = loop.epoch_samples, self._bound.peak()
-        account.metrics["memory_limit_bytes"] = Metric(
-            value=float(self._bound.bytes), unit="B", scope=self._bound.limit
-        )
-        account.metrics["peak_rank_bytes"] = _known(peak, "B", "the allocator keeps no peak")
-        account.metrics["epoch_samples"] = _known(rows, "samples", "the loader does not tell its length")
+        assert self._cap is not None, "driver() comes first"
+        limit = Metric(value=float(self._cap.bytes), unit="B", scope=self._cap.limit)
+        report.metrics["memory_limit_bytes"] = limit
+        report.metrics["peak_rank_bytes"] = _known(self._cap.peak(), "B", "the allocator keeps no peak")
+        report.metrics["epoch_samples"] = _known(loop.epoch_samples, "samples", "the loader does not tell its length")
 
-    def after(self, account: Account) -> None:
-        """Nothing is left to measure."""
+    def after_window(self, report: RankReport) -> None:
+        """Do nothing more."""
 
 
-def _known(value: int | None, unit: str, why_not: str) -> Metric:
-    return Metric(value=None, unit=unit, reason=why_not) if value is None else Metric(value=float(value), unit=unit)
-
-
-# `task: time_to_accuracy`: a training run with training until the target in place of its quality phase.
-
-
-class TimeToAccuracy(TrainThroughput):
-    """Trains a fresh module and validates it again and again, until it is good enough or the samples are spent."""
-
-    rate_survives = frozenset({"user_exception"})  # the time is what was asked for, and a higher limit may find it
-
-    def _without_quality(self) -> dict[str, Metric]:
-        return not_reached(CHASED, self._spec.config.measure.quality_metric)
-
-    def _quality(self) -> QualityPhase:
-        most = most_samples(self._spec.config, self._epoch_samples)
-        loop = make_loop(self._spec, Length(samples=most))
-        goal = Goal.of(self._spec.config, loop.accumulate, self._epoch_samples)
-        chase = Chase(
-            goal, device=timed_device(loop.device), group=group_of(self._spec.world_size), epoch_ends=loop.epoch_ends
-        )
-        loop.drive(chase, chase)
-        metrics = chase.metrics()
-        return QualityPhase(metrics, loop.logged, chase.doubts)
+def _known(value: int | None, unit: str, reason: str) -> Metric:
+    return Metric(value=None, unit=unit, reason=reason) if value is None else Metric(value=float(value), unit=unit)

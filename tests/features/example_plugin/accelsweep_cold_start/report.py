@@ -2,14 +2,14 @@
 
 import altair as alt
 
-from accelsweep.metrics import Meaning
+from accelsweep.metrics import MetricInfo
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Palette, Skipped
 from accelsweep.report.table_model import Column, Entry, ReportTable
 from accelsweep.report.units import summary
 
 METRICS = {
-    "cold_start_ratio": Meaning("ratio", "Time of the first answer over the mean time of an answer.", "Cold start"),
+    "cold_start_ratio": MetricInfo("ratio", "Time of the first answer over the mean time of an answer.", "Cold start"),
 }
 
 

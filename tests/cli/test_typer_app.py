@@ -1,0 +1,122 @@
+"""The command line is quick and complete, and its surface changes only on purpose."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from accelsweep.cli.typer_app import app, exit_code
+
+HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake")
+SURFACE = {
+    "init": "FOLDER",
+    "run": "OVERRIDES --dry-run -n --cfg --name --profile --jobs -j --add-repeats --time-budget --until-decided "
+    "--tracking-uri --cancel-old --keep-going --detach --notify",
+    "attach": "NAME",
+    "ab": "WORDS --python --fail-if --dry-run -n --json --format --name --profile --jobs -j --add-repeats "
+    "--time-budget --until-decided --tracking-uri --cancel-old --keep-going --detach --notify",
+    "fleet": "OVERRIDES --nodes --each --tolerance --dry-run -n --json --name --profile --jobs -j --time-budget "
+    "--tracking-uri --cancel-old --keep-going --detach --notify",
+    "plan": "OVERRIDES --name --profile --add-repeats --cfg --json",
+    "status": "NAME --json",
+    "runs": "NAME --outcome --sort --json",
+    "retry": "NAME --outcome",
+    "report": "NAMES",
+    "export": "NAME --to",
+    "import": "FILE --name --from --device",
+    "publish": "NAME --tracking-uri --anew",
+    "compare": "BEFORE AFTER --fail-if --json",
+    "history": "NAMES --json",
+    "project": "NAME --onto --prices --json",
+    "advise": "NAME --epochs --deadline --budget --samples --onto --prices --batch --json",
+    "claims": "NAMES --minutes --detach",
+    "ui": "--port --open --tracking-uri",
+    "doctor": "OVERRIDES --job --json",
+    "site": "NAME --from-slurm --from-grid-engine",
+    "profile": "NAME SETTINGS --steps --tracking-uri --json",
+    "debug": "NAME SETTING",
+    "clean": "NAME --yes -y",
+}
+"""Every command with its arguments (in capitals) and options: scripts rest on them, so that none goes unnoticed."""
+
+
+def accelsweep(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "accelsweep", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+def test_commands_arguments_and_options_are_the_documented_ones():
+    group = typer.main.get_command(app)
+    found = {}
+    for name in group.list_commands(typer.Context(group)):
+        command = group.get_command(typer.Context(group), name)
+        words = (item.opts if item.param_type_name == "option" else [item.name.upper()] for item in command.params)
+        found[name] = " ".join(word for each in words for word in each)
+    assert found == SURFACE
+
+
+def test_help_lists_every_command():
+    words = CliRunner().invoke(app, ["--help"]).output.split()
+    assert [name for name in SURFACE if name not in words] == []
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_help_truncates_no_sentence_in_a_narrow_terminal(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)  # which Typer's runner for tests would not heed
+    monkeypatch.setattr(sys, "argv", ["accelsweep", "--help"])
+    with pytest.raises(SystemExit):
+        app()
+    shown = capsys.readouterr().out.partition("Commands:")[2]
+    assert max(map(len, shown.splitlines())) <= max(int(columns), 50), "it is made for this width; 50 is the least"
+    assert "..." not in shown
+    assert "and list its devices and versions." in " ".join(shown.split())
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom accelsweep.cli import app\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_status_imports_nothing_heavy(example_sweep):
+    """It is asked often, and answers within half a second."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom accelsweep.cli.status import print_status\n"
+        f"print_status(Path.cwd(), None)\nprint([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=example_sweep.home, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", SURFACE)
+def test_every_command_has_help(command):
+    result = CliRunner().invoke(app, [command, "--help"], prog_name="accelsweep")
+    assert result.exit_code == 0
+    assert f"Usage: accelsweep {command} [OPTIONS]" in result.output
+
+
+def test_a_mistyped_option_exits_with_2_and_suggests_the_right_one(tmp_path):
+    result = accelsweep("run", "--nmae", "x", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "--name" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["report", "export", "publish", "clean"])
+def test_an_unknown_sweep_exits_with_2_and_leaves_no_trace(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["accelsweep", command, "nothing"])
+    assert exit_code(app) == 2
+    assert "no sweep 'nothing'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version_is_printed(tmp_path):
+    assert accelsweep("--version", cwd=tmp_path).stdout.startswith("accelsweep ")
