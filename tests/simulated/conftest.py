@@ -18,33 +18,33 @@ from accelsweep.testing.simulated_device import PRESENCES, SIMULATED_VARIABLE, S
 from accelsweep.testing.simulated_torch import register, unavailable
 from accelsweep.testing.simulator import Simulator
 
-ROOM = Path(__file__).parent
+FOLDER = Path(__file__).parent
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Collect this room's tests only where no other room's are asked for: `test_room.py` runs them there.
+    """Collect these tests only if no others are requested; otherwise `test_separate_process.py` runs them.
 
-    torch counts the devices at the first backward pass of a process, and a new type of device stays for ever.
+    torch counts devices at the first backward pass of a process, and a new type of device cannot be unregistered.
     """
     asked = [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]
-    alone = all(path.is_relative_to(ROOM) for path in asked)
-    return None if alone != (collection_path.name == "test_room.py") else True
+    alone = all(path.is_relative_to(FOLDER) for path in asked)
+    return None if alone != (collection_path.name == "test_separate_process.py") else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip this room, with the reason, where torch cannot have such a device."""
+    """Skip these tests if torch cannot register a simulated device."""
     if why := unavailable():
         for item in items:
-            if item.path.parent == ROOM and item.path.name != "test_room.py":
+            if item.path.parent == FOLDER and item.path.name != "test_separate_process.py":
                 item.add_marker(pytest.mark.skip(reason=why))
 
 
 @pytest.fixture
 def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function that puts a device with this spec into the process, in the place of any earlier one."""
+    """A function that creates a device with this spec in this process, replacing any earlier one."""
     folder, threads = tmp_path / "device", torch.get_num_threads()
     monkeypatch.setenv(SIMULATED_VARIABLE, str(folder))
-    torch.set_num_threads(1)  # sums are taken in the same order by the host and by the device's thread
+    torch.set_num_threads(1)  # so that host and device sum in the same order
 
     def put(clock: Any = None, **spec: Any) -> Simulator:
         Spec(**spec).write(folder)

@@ -98,7 +98,7 @@ def test_batches_of_a_loader_without_batch_size_must_be_unambiguous():
     with pytest.raises(InputError, match=r"states no batch_size, and it looks like 2: define samples"):
         counted(Bare((torch.zeros(8, 2), torch.zeros(37, 6))), 2)
     assert counted(Bare((torch.zeros(8, 4), torch.zeros(8, dtype=torch.long))), 8) == [8]
-    with pytest.raises(InputError, match=r"a object batch holds: .* nothing in it tells: put a tensor"):
+    with pytest.raises(InputError, match=r"a object batch holds: .* none of its parts has a length: put a tensor"):
         counted(Bare(object()), 8)
 
 

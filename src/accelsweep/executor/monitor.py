@@ -126,7 +126,7 @@ class Monitor:
         wall_seconds = time.monotonic() - self._started
         kill_leftovers(unrelated)
         if self._signalled_at is None:
-            # ended by themselves, or by whoever is stopping us: Slurm signals ranks before a container passes it on
+            # ended by themselves, or with us: Slurm signals ranks before a container passes it on
             self._reported = self._with_result()
             self._cause = None if self.signals.stop is None else "interrupted"
         return Ending(

@@ -76,7 +76,7 @@ class SrunRequest(Frozen):
 
 
 def start_srun(request: SrunRequest, python: Sequence[str], log: int) -> subprocess.Popen[bytes]:
-    """Start srun with the words that start `python` on a node, output to `log`. It dies with this process."""
+    """Start srun with the command that starts `python` on a node, output to `log`. It dies with this process."""
     job = this_job()
     command = None if job is None else job.across_nodes(request.nodes, request.cpus, python)
     if command is None:

@@ -80,7 +80,7 @@ def _dump(ranks: Mapping[int, int], write: Callable[[str], object], wait_for_out
     deadline, asked = time.monotonic() + _ALL_PROCESSES_SECONDS, False
     for name, process in _processes(ranks):
         if time.monotonic() > deadline:
-            write("accelsweep: no time was left for the stacks of further processes\n")
+            write("accelsweep: no time was left for the stacks of other processes\n")
             break
         write(f"\n{STACKS_HEADING} {name}, process {process.pid}, {_state(process)}\n")
         with contextlib.suppress(ProcessLookupError):

@@ -59,7 +59,7 @@ def _writable(what: str, folder: Path) -> Finding:
             free = shutil.disk_usage(folder).free
     except OSError as error:
         required = not what.startswith("HOME")
-        remedy = "runs need to write there" if required else "some libraries keep caches there; nothing of ours does"
+        remedy = "runs need to write there" if required else "some libraries keep caches there; accelsweep does not"
         return _finding(False if required else None, what, f"{folder} cannot be written: {error.strerror}", remedy)
     return _finding(True, what, f"{folder}, {gib(free)} free")
 

@@ -93,7 +93,7 @@ class PhaseProfiler(Profiler):
     """A Lightning profiler that reports actions as phases of a step."""
 
     def __init__(self, timer: PhaseTimer) -> None:
-        """`timer` is told of every phase."""
+        """`timer` gets every phase."""
         super().__init__()
         self._timer = timer
         self._depths: list[int] = []

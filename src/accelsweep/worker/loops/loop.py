@@ -148,7 +148,7 @@ def invalid_loss(output: Any) -> str | None:
 
 
 NO_VALIDATION = (
-    "the data or the module has no validation loop, so nobody can tell when measure.target is reached: define "
+    "the data or the module has no validation loop, so it is unknown when measure.target is reached: define "
     "val_dataloader and validation_step"
 )
 

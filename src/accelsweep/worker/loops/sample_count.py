@@ -98,7 +98,7 @@ class SampleCounter:
         samples, length = self._loader_samples(first), length_of(first)
         if batches is None or math.isinf(batches) or length is None or batches == length:
             return None if samples is None else samples * self._ranks
-        rounds, rest = divmod(int(batches), length)  # cut off by a limit, or repeated beside a longer loader
+        rounds, rest = divmod(int(batches), length)  # cut off by a limit, or repeated to match a longer loader
         if rounds and samples is None:
             return None
         return (rounds * (samples or 0) + rest * self._batch_size) * self._ranks
@@ -316,7 +316,7 @@ class _SampleDimensions:
     """The dimensions that may count samples: those as long as the first batch is large.
 
     That is usually the first dimension alone. A batch of shape (time, samples, ...) with as many time steps as samples
-    is ambiguous until a short batch comes. One-dimensional parts beside it, such as targets, are witnesses.
+    is ambiguous until a short batch comes. Other, one-dimensional parts, such as targets, resolve that.
     """
 
     def __init__(self, batch: Any, paths: Sequence[Path], sizes: set[int] | None) -> None:
@@ -395,7 +395,11 @@ def _describe_sizes(batch: Any) -> str:
     if sizes:
         return f"and it looks like {' or '.join(map(str, sizes))}"
     counts = list(dict.fromkeys(count for _, count in lengths(batch)))
-    return f"and its parts have the lengths {', '.join(map(str, counts[:5]))}" if counts else "and nothing in it tells"
+    return (
+        f"and its parts have the lengths {', '.join(map(str, counts[:5]))}"
+        if counts
+        else "and none of its parts has a length"
+    )
 
 
 def _first_part(batch: Any, loader: Any) -> tuple[Path, Any, Any]:

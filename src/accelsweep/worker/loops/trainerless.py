@@ -211,7 +211,9 @@ class LossScale:
         if optimizer is None:
             self._uncounted = "there are several optimisers, and a scaler may skip for each of them"
         elif getattr(optimizer, "_step_supports_amp_scaling", False):
-            self._uncounted = "a fused optimiser skips inside of its kernel, where nobody counts: optimizer.fused=false"
+            self._uncounted = (
+                "a fused optimiser skips inside of its kernel, where skips cannot be counted: optimizer.fused=false"
+            )
         self._made = self._attempted = self._skipped = 0
         if self._scaler is not None and optimizer is not None:
             optimizer.register_step_post_hook(self._count)
