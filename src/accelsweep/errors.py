@@ -19,7 +19,7 @@ EXIT_INPUT = 2
 """The input is wrong: the message names the fault, its place and the nearest valid word. Nothing was written."""
 
 EXIT_REGRESSION = 3
-"""`--fail-if` found a regression that the intervals support, or `fleet` found a sick node."""
+"""`--fail-if` found a regression that the intervals support, or a feature found what its gate refuses."""
 
 EXIT_INTERRUPTED = 130
 """Ctrl-C, SIGTERM or SIGHUP; the same command resumes."""

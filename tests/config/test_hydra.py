@@ -320,7 +320,7 @@ def test_a_space_after_a_comma_is_explained(tmp_path):
 def test_each_hydra_option_is_refused_with_one_sentence(option):
     with pytest.raises(InputError) as caught:
         refuse_options(["accelerator=cpu", option, "job"])
-    assert str(caught.value) == f"{option} is an option of Hydra's: {OPTIONS[option]}"
+    assert str(caught.value) == f"{option} is one of Hydra's options: {OPTIONS[option]}"
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
@@ -328,7 +328,9 @@ def test_hydra_options_are_refused_on_the_command_line(command, tmp_path):
     asked = [sys.executable, "-m", "accelsweep", command, "accelerator=cpu", "--multirun"]
     answered = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert answered.returncode == 2
-    assert answered.stderr.startswith("accelsweep: wrong input: --multirun is an option of Hydra's: a sweep needs no")
+    assert answered.stderr.startswith(
+        "accelsweep: wrong input: --multirun is one of Hydra's options: not needed for a sweep"
+    )
 
 
 @pytest.fixture

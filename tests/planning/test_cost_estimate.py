@@ -61,7 +61,7 @@ def test_without_records_the_estimate_lies_between_windows_and_time_limits(gpu_p
     seconds = found.runs_left * (9 + ASSUMED_OVERHEAD_SECONDS) + further * ASSUMED_PROCESS_SECONDS
     expected = (seconds + blocks * ASSUMED_BETWEEN_SECONDS) / 60 + AROUND
     most = SUBMISSIONS * sum(block.resources.minutes for block in gpu_plan().manifest.blocks)
-    assert found.minutes == pytest.approx((found.runs_left * 9 / 60, expected, most))
+    assert tuple(found.minutes) == pytest.approx((found.runs_left * 9 / 60, expected, most))
     assert "assumed" in found.basis
 
 
@@ -76,7 +76,7 @@ def test_gpu_hours_count_every_gpu(gpu_plan):
     )
     most = SUBMISSIONS * sum(60 * block.resources.minutes for block in blocks)
     hours = [4 * each / 3600 for each in (9 * len(runs), expected, most)]
-    assert estimate(gpu_plan()).gpu_hours == pytest.approx(hours)
+    assert tuple(estimate(gpu_plan()).gpu_hours) == pytest.approx(hours)
 
 
 def test_on_a_cluster_exclusive_nodes_count_for_the_time_limit_of_their_jobs(home):
@@ -93,9 +93,9 @@ def test_on_a_cluster_exclusive_nodes_count_for_the_time_limit_of_their_jobs(hom
     runs = len(plan.manifest.wanted_runs())
     assert found.gpu_hours.most == pytest.approx(SUBMISSIONS * 8 * minutes / 60)
     assert found.gpu_hours.least == pytest.approx(8 * runs * 9 / 3600)
-    assert found.usd == pytest.approx([2.0 * hours for hours in found.gpu_hours])
+    assert tuple(found.usd) == pytest.approx([2.0 * hours for hours in found.gpu_hours])
     shared = estimate(make_plan(home, [*command, "site.slurm.exclusive=false"]))
-    assert shared.gpu_hours == pytest.approx([hours / 8 for hours in found.gpu_hours])
+    assert tuple(shared.gpu_hours) == pytest.approx([hours / 8 for hours in found.gpu_hours])
     assert shared.minutes == found.minutes
 
 
@@ -103,7 +103,7 @@ def test_a_job_without_gpus_costs_its_cpu_nodes(home):
     command = ["site=slurm_example", "accelerator=cpu", "threads=4", "+prices.devices.cpu=3.0"]
     plan = make_plan(home, command)
     found, minutes = estimate(plan), sum(block.resources.minutes for block in plan.manifest.blocks)
-    assert found.gpu_hours == (0.0, 0.0, 0.0)
+    assert tuple(found.gpu_hours) == (0.0, 0.0, 0.0)
     assert found.usd.most == pytest.approx(SUBMISSIONS * 3.0 * minutes / 60)
 
 
@@ -119,7 +119,7 @@ def test_the_upper_bound_includes_retries_of_runs_and_resubmissions_of_jobs(home
 
 
 def test_cpu_settings_use_no_gpu_hours(home):
-    assert estimate(make_plan(home, ["accelerator=cpu"])).gpu_hours == (0.0, 0.0, 0.0)
+    assert tuple(estimate(make_plan(home, ["accelerator=cpu"])).gpu_hours) == (0.0, 0.0, 0.0)
 
 
 def test_observed_times_replace_assumed_ones_and_settled_runs_are_left_out(gpu_plan):
@@ -146,21 +146,21 @@ def test_without_a_price_there_is_no_cost_but_a_reason(gpu_plan, home):
 
 def test_dollars_follow_from_gpu_hours_and_a_given_price(gpu_plan):
     found = estimate(gpu_plan("+prices.devices.cuda=3.5"))
-    assert found.usd == pytest.approx(tuple(3.5 * hours for hours in found.gpu_hours))
+    assert tuple(found.usd) == pytest.approx(tuple(3.5 * hours for hours in found.gpu_hours))
     assert found.usd_reason is None
 
 
 def test_a_model_has_precedence_over_its_accelerator(gpu_plan, own_conf):
     own_conf({"prices/mine.yaml": "devices: {cuda: 1, NVIDIA H100 80GB HBM3: {usd_per_hour: 2, source: a list}}\n"})
     found = estimate(gpu_plan("prices=mine"))
-    assert found.usd == pytest.approx(tuple(2 * hours for hours in found.gpu_hours))
+    assert tuple(found.usd) == pytest.approx(tuple(2 * hours for hours in found.gpu_hours))
 
 
 def test_a_cpu_run_costs_the_whole_machine(home):
     plan = make_plan(home, ["accelerator=cpu", "devices=2", "+prices.devices.cpu=6"])
     found, breaks = estimate(plan), (0.0, len(plan.manifest.blocks) * ASSUMED_BETWEEN_SECONDS / 60 + AROUND, 0.0)
     ours = [minutes - extra for minutes, extra in zip(found.minutes, breaks, strict=True)]
-    assert found.usd == pytest.approx([minutes / 60 * 6 for minutes in ours])
+    assert tuple(found.usd) == pytest.approx([minutes / 60 * 6 for minutes in ours])
 
 
 def test_the_smallest_effect_states_its_assumption(home):
@@ -190,7 +190,7 @@ CONFIG = checked_config(config_of({"devices": 1, "batch_size": 64, "precision": 
 @pytest.fixture
 def records(example_sweep):
     """The example's records: three blocks that start ten minutes apart, with a run every 20 s."""
-    return [Record.read(path) for path in example_sweep.records_on_top()]
+    return [Record.read(path) for path in example_sweep.latest_records()]
 
 
 def test_a_measured_setting_is_expected_to_take_the_mean_of_its_runs(records):
@@ -262,7 +262,7 @@ def planned_hours(example_sweep):
 def test_a_job_with_measured_settings_asks_for_three_times_the_observed_time(planned_hours, example_sweep):
     limits, blocks = planned_hours
     longest = {}
-    for record in map(Record.read, example_sweep.records_on_top()):
+    for record in map(Record.read, example_sweep.latest_records()):
         longest[record.setting] = max(longest.get(record.setting, 0.0), record.wall_seconds)
     seconds = sum(longest[Run.parse(run).setting] for run in blocks[0].runs)
     asked = limits.of(blocks[0])
@@ -273,7 +273,7 @@ def test_a_job_with_measured_settings_asks_for_three_times_the_observed_time(pla
 def test_a_job_with_an_unmeasured_setting_keeps_its_planned_limit(planned_hours, example_sweep):
     limits, blocks = planned_hours
     setting = Run.parse(blocks[0].runs[0]).setting
-    for path in example_sweep.records_on_top():
+    for path in example_sweep.latest_records():
         if Run.parse(path.parent.name).setting == setting:
             path.unlink()
     assert limits.of(blocks[0]).minutes == 60

@@ -78,7 +78,7 @@ def test_folders_in_the_places_of_files_are_set_aside_and_named(continued: Home)
 LASTING = ("run", "experiment=tiny", "measure.min_seconds=2", "measure.max_steps=100000")
 
 
-@pytest.mark.long  # plan/test_make.py goes on from such a manifest, driver/test_snakemake_process.py tells it
+@pytest.mark.long  # planning/test_plan.py goes on from such a manifest, driver/test_snakemake_process.py tells it
 def test_a_manifest_that_is_emptied_during_a_run_is_told_in_a_sentence_and_the_same_command_goes_on(home: Home) -> None:
     process = begun(home)
     (home.path / "sweeps/tiny/manifest.json").write_text("")

@@ -11,7 +11,7 @@ class Verdict(StrEnum):
     """What a ratio's interval supports, given the practical threshold.
 
     `not yet` means that fewer than 3 blocks have both sides, `disturbed` that other work affected the measurement.
-    `larger` and `smaller` replace `faster` and `slower` if the compared metric is a size (`tasks.SIZES`).
+    `larger` and `smaller` replace `faster` and `slower` if the compared metric is a size (`tasks.SIZE_METRICS`).
     """
 
     faster = "faster"
