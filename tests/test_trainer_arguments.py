@@ -75,5 +75,5 @@ def test_the_arguments_read_from_source_are_those_of_the_trainer():
 def test_the_strategies_read_from_source_are_those_that_lightning_registers():
     from lightning.pytorch.strategies import StrategyRegistry
 
-    deprecated, ours = {"single_tpu"}, {"side_by_side"}  # another test may have registered ours
+    deprecated, ours = {"single_tpu"}, {"independent_ranks"}  # another test may have registered ours
     assert set(StrategyRegistry.available_strategies()) - deprecated - ours <= strategy_names()

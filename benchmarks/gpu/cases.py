@@ -53,7 +53,7 @@ def gpt2(batch_size: int) -> Case:
     return chosen("gpt2", "random_tokens", batch_size=batch_size, precision="bf16-mixed", data=data)
 
 
-def frontier(small: bool) -> Case:
+def largest_batch(small: bool) -> Case:
     """Return the network whose largest batch is searched, from the batch that it names."""
     case = truth(small)["resnet50_bf16"]
     return (

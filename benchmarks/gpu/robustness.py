@@ -18,19 +18,19 @@ LONG_SECONDS = 3.0
 """The length of the kernel during which a rank is killed."""
 
 
-SEARCH = ("experiment=cases", "case=searched", "measure=frontier", "measure.batch_resolution=0.05", "repeats=1")
+SEARCH = ("experiment=cases", "case=searched", "measure=largest_batch", "measure.batch_resolution=0.05", "repeats=1")
 """The overrides of a search for the largest batch, to a twentieth of it."""
 
 
-def frontier(place: Place, findings: Findings) -> None:
-    """The largest batch is found by `task=memory_frontier`; it trains, twice the next one is out of memory."""
+def largest_batch(place: Place, findings: Findings) -> None:
+    """The largest batch is found by `task=largest_batch`; it trains, twice the next one is out of memory."""
     board = _needs_memory(place)
-    case = cases.frontier(place.small)
-    place.cases({"searched": case | {"task": "memory_frontier"}, "around": case})
-    (found,) = place.sweep("frontier", *SEARCH)
+    case = cases.largest_batch(place.small)
+    place.cases({"searched": case | {"task": "largest_batch"}, "around": case})
+    (found,) = place.sweep("largest_batch", *SEARCH)
     _clean(board, findings, "after the search")
-    tries = (found.body.get("frontier") or {}).get("tries", [])
-    rows = [(one["batch_size"], one["fits"], (one.get("peak_bytes") or 0) / 2**20, one["seconds"]) for one in tries]
+    trials = (found.body.get("largest_batch") or {}).get("trials", [])
+    rows = [(one["batch_size"], one["fits"], (one.get("peak_bytes") or 0) / 2**20, one["seconds"]) for one in trials]
     findings.table("Batches that were tried (ResNet-50, bf16-mixed)", ("batch", "fits", "peak MiB", "s"), rows)
     largest, beyond = int(found.seen("largest_batch")), int(found.seen("too_large_batch"))
     findings.expect("memory ends between two batches", largest < beyond <= 1.06 * largest + 1, (largest, beyond))
@@ -137,6 +137,6 @@ def _clean(board: Board, findings: Findings, when: str) -> None:
 CHECKS = (
     Check("robustness", "a rank killed inside a kernel", 0.25, killed_in_a_kernel),
     Check("robustness", "Ctrl-C", 0.25, interrupted),
-    Check("robustness", "the largest batch, and back", 1.4, frontier),
+    Check("robustness", "the largest batch, and back", 1.4, largest_batch),
     Check("robustness", "out of memory ten times", 1.0, out_of_memory_often),
 )

@@ -103,7 +103,18 @@ def _deleted_working_folder() -> str | None:
     return None
 
 
+RENAMED = {
+    "cell": "setting",
+    "frontier": "largest_batch",
+    "memory_frontier": "largest_batch",
+    "side_by_side": "independent_ranks",
+}
+"""Words that had another name in 0.1, by which messages say the present one."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` for the known word closest to `word`, or "" if none is close."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    known = list(known)
+    renamed = RENAMED.get(word)
+    close = [renamed] if renamed in known else difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f" (did you mean '{close[0]}'?)" if close else ""

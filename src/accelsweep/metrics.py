@@ -86,7 +86,7 @@ _CORE: dict[str, MetricInfo] = {
     "query_seconds_p50": MetricInfo("s", "Median latency of a query, from 20 queries on.", "Median latency"),
     "query_seconds_p90": MetricInfo("s", "90th percentile of the latencies, from 100 queries on.", "p90 latency"),
     "query_seconds_p99": MetricInfo("s", "99th percentile of the latencies, from 1000 queries on.", "p99 latency"),
-    # the memory frontier
+    # the largest batch
     "largest_batch": MetricInfo("samples", "Largest batch per rank whose training fits into memory, found by trial."),
     "too_large_batch": MetricInfo("samples", "Smallest batch tried that does not fit; absent if all did."),
     "bytes_per_sample": MetricInfo("B", "Memory per additional sample, from a line through the peaks of the trials."),

@@ -33,9 +33,9 @@ _CORE = (
         without_loop="does not train",
     ),
     Task(
-        "memory_frontier",
-        "memory_frontier",
-        "accelsweep.worker.tasks.train:MemoryFrontier",
+        "largest_batch",
+        "largest_batch",
+        "accelsweep.worker.tasks.train:LargestBatch",
         rates=("largest_batch",),
         unused_keys=("batch_size", "measure.scenario", *TARGET_KEYS, *QUALITY_KEYS, *WINDOW_KEYS),
     ),

@@ -23,7 +23,7 @@ def findings_of(
     for block, pair in enumerate(found):
         for axes, batch in zip(SETTINGS, pair, strict=True):
             numbers = {"largest_batch": batch} | ({} if above is None else {"too_large_batch": batch + above})
-            run = simulated.make_run(axes, block, 1.0, config={"task": "memory_frontier"}, **numbers)
+            run = simulated.make_run(axes, block, 1.0, config={"task": "largest_batch"}, **numbers)
             del run.metrics["samples_per_second"]
             rows.append(run)
     return analyse(rows, simulated.make_manifest(SETTINGS, len(found), **options))

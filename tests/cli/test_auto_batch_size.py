@@ -11,7 +11,7 @@ from accelsweep.driver.request import Request
 from accelsweep.planning.checked_grid import BatchSearchNeeded
 from accelsweep.planning.plan import batch_search_plan, make_plan, write_plan
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import Coefficient, Frontier, Record, Trial
+from accelsweep.records.run_record import Coefficient, LargestBatch, Record, Trial
 from accelsweep.results import Outcome
 from accelsweep.run_config import Run
 
@@ -33,24 +33,24 @@ def searched(tmp_path):
 
     def leave(number, largest=None, rows=None, **changes):
         setting = plan.settings[number]
-        frontier = None if largest is None else a_frontier(largest, rows)
+        largest_batch = None if largest is None else a_largest_batch(largest, rows)
         run = Run.of(setting.name, 0, setting.config.seed)
         facts = {"sweep": folder.name, "setting": setting.name, "run": run.name, "repeat": 0, "axes": setting.axes}
-        facts |= {"config": setting.config, "frontier": frontier, "outcome": Outcome.measured, "reason": None}
+        facts |= {"config": setting.config, "largest_batch": largest_batch, "outcome": Outcome.measured, "reason": None}
         pattern.model_copy(update={**facts, "steps_sha256": None, **changes}).write(folder.record(run.name))
         return setting.name
 
     return home, leave
 
 
-def a_frontier(largest, rows):
-    return Frontier(
+def a_largest_batch(largest, rows):
+    return LargestBatch(
         largest=largest,
         too_large=largest + 1,
         limit="machine memory",
         limit_bytes=10**9,
         headroom=0.1,
-        tries=(Trial(batch_size=largest, fits=True, seconds=1.0),),
+        trials=(Trial(batch_size=largest, fits=True, seconds=1.0),),
         bytes_per_sample=UNKNOWN,
         fixed_bytes=UNKNOWN,
         rows=rows,
@@ -61,7 +61,7 @@ def test_a_search_gives_its_largest_batch_limited_by_the_rows_of_a_rank(searched
     home, leave = searched
     one, two = leave(0, largest=118, rows=1797), leave(1, largest=1000, rows=1797)
     found = search_results(home, "mine")
-    assert (found[one].batch_size, found[one].largest, found[one].sweep) == (118, 118, "mine-frontier")
+    assert (found[one].batch_size, found[one].largest, found[one].sweep) == (118, 118, "mine-largest-batch")
     assert (found[two].batch_size, found[two].largest) == (898, 1000)
 
 
@@ -70,7 +70,7 @@ def test_a_failed_search_gives_its_reason_and_one_that_has_not_run_nothing(searc
     failed = leave(0, outcome=Outcome.out_of_memory, reason="not even a batch of 1 fits: no memory")
     found = search_results(home, "mine")
     assert list(found) == [failed]
-    assert "mine-frontier ended as out_of_memory: not even a batch of 1 fits" in found[failed]
+    assert "mine-largest-batch ended as out_of_memory: not even a batch of 1 fits" in found[failed]
 
 
 def test_plan_shows_the_searches_until_they_have_ended_and_then_the_sweep(searched, capsys):
@@ -78,8 +78,8 @@ def test_plan_shows_the_searches_until_they_have_ended_and_then_the_sweep(search
     leave(0, largest=118)
     show_plan(home, plan_to_show(home, Request(tuple(LINE), name="mine"), keep_profile=True))
     told = capsys.readouterr()
-    assert "the largest batch of 1 setting is searched first, in the sweep mine-frontier" in told.err
-    assert "mine-frontier, revision" in told.out
+    assert "the largest batch of 1 setting is searched first, in the sweep mine-largest-batch" in told.err
+    assert "mine-largest-batch, revision" in told.out
     leave(1, outcome=Outcome.crashed, reason="exit code 1")
     show_plan(home, plan_to_show(home, Request(tuple(LINE), name="mine"), keep_profile=True))
     told = capsys.readouterr()
@@ -87,4 +87,4 @@ def test_plan_shows_the_searches_until_they_have_ended_and_then_the_sweep(search
     assert "batch 118" in told.out
     assert "ended as crashed: exit code 1" in " ".join(told.out.split())
     assert not (home / "sweeps/mine").exists()
-    assert Manifest.read(home / "sweeps/mine-frontier/manifest.json").revision == 1
+    assert Manifest.read(home / "sweeps/mine-largest-batch/manifest.json").revision == 1

@@ -89,7 +89,7 @@ def test_searches_notify_on_failures_and_completion(tmp_path, monkeypatch, heard
         listeners.progressed(SimpleNamespace(failure="batch auto, repeat 0  crashed: no memory"))
         return EXIT_INCOMPLETE
 
-    first = SimpleNamespace(manifest=SimpleNamespace(sweep="mine-frontier"))
+    first = SimpleNamespace(manifest=SimpleNamespace(sweep="mine-largest-batch"))
     monkeypatch.setattr(running, "plan_or_searches", lambda *_: (SimpleNamespace(sweep="mine"), first))
     monkeypatch.setattr(running, "measure_sweep", failing)
     for name in ("check_and_show_plan", "announce_searches", "report_searches"):
@@ -97,6 +97,6 @@ def test_searches_notify_on_failures_and_completion(tmp_path, monkeypatch, heard
     where, came = heard
     assert running.run_sweep(tmp_path, Request((), features={"notify": [where]})) == SweepExit("mine", EXIT_INCOMPLETE)
     assert came() == [
-        "accelsweep mine-frontier: the first run failed: batch auto, repeat 0  crashed: no memory",
-        "accelsweep mine-frontier: ended without a report: accelsweep status mine-frontier",
+        "accelsweep mine-largest-batch: the first run failed: batch auto, repeat 0  crashed: no memory",
+        "accelsweep mine-largest-batch: ended without a report: accelsweep status mine-largest-batch",
     ]

@@ -10,7 +10,7 @@ from tiny_executor import TinyBlock
 from accelsweep.executor.batch_size_search import Bracket, find_largest, fit_line
 from accelsweep.results import Outcome
 
-FRONTIER = {"task": "memory_frontier", "batch_size": 4}
+SEARCH = {"task": "largest_batch", "batch_size": 4}
 RULES = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200, "batch_resolution": 0.0}
 
 
@@ -53,7 +53,7 @@ def test_fewer_than_two_batches_give_no_line_and_a_reason(points):
 
 
 def search(tiny_block: TinyBlock, act: str, devices: int = 1, **rules: object):
-    config = {**FRONTIER, "measure": {**RULES, **rules}}
+    config = {**SEARCH, "measure": {**RULES, **rules}}
     code, output = tiny_block.plan(act, devices=devices, config=config, limits={"retries": 0}).run()
     assert code == 0, output
     return tiny_block.record()
@@ -64,9 +64,9 @@ def test_a_run_finds_the_largest_batch_and_records_its_tries(tiny_block, way):
     """Doubling from 4 to 64, then bisecting: 37 fits, 38 does not. Each peak is 1000 bytes and 10 more a sample."""
     record = search(tiny_block, f"holds:37:{way}")
     assert (record.outcome, record.reason, record.steps_sha256) == (Outcome.measured, None, None)
-    assert [one.batch_size for one in record.frontier.tries] == [4, 8, 16, 32, 64, 48, 40, 36, 38, 37]
-    assert [one.batch_size for one in record.frontier.tries if not one.fits] == [64, 48, 40, 38]
-    assert (record.frontier.largest, record.frontier.too_large) == (37, 38)
+    assert [one.batch_size for one in record.largest_batch.trials] == [4, 8, 16, 32, 64, 48, 40, 36, 38, 37]
+    assert [one.batch_size for one in record.largest_batch.trials if not one.fits] == [64, 48, 40, 38]
+    assert (record.largest_batch.largest, record.largest_batch.too_large) == (37, 38)
     values = {name: metric.value for name, metric in record.metrics.items()}
     assert values["largest_batch"] == 37.0
     assert values["bytes_per_sample"] == pytest.approx(10.0)
@@ -77,17 +77,17 @@ def test_a_run_finds_the_largest_batch_and_records_its_tries(tiny_block, way):
         "per rank, 10% of the free memory kept free; the 30 rows of the data repeated"
     )
     assert "batch 38: " in tiny_block.log()
-    assert not (tiny_block.attempt() / "tries").exists()
+    assert not (tiny_block.attempt() / "trials").exists()
 
 
 def test_the_batch_must_fit_on_all_ranks(tiny_block):
-    assert search(tiny_block, "holds:9", devices=2).frontier.largest == 8
+    assert search(tiny_block, "holds:9", devices=2).largest_batch.largest == 8
 
 
 def test_the_search_ends_at_max_batch_and_the_record_says_at_least(tiny_block):
     record = search(tiny_block, "holds:1000000", max_batch=20)
-    assert (record.frontier.largest, record.frontier.too_large) == (20, None)
-    assert [one.batch_size for one in record.frontier.tries] == [4, 8, 16, 20]
+    assert (record.largest_batch.largest, record.largest_batch.too_large) == (20, None)
+    assert [one.batch_size for one in record.largest_batch.trials] == [4, 8, 16, 20]
     assert record.metrics["largest_batch"].scope.startswith("at least, up to measure.max_batch=20; per rank")
     assert record.metrics["too_large_batch"].value is None
 
@@ -96,7 +96,7 @@ def test_the_search_ends_at_max_batch_and_the_record_says_at_least(tiny_block):
 def test_any_other_failure_is_a_crash_with_its_reason_and_its_output(tiny_block, way, word):
     """A SIGKILL that the kernel does not count as out of memory says nothing about memory."""
     record = search(tiny_block, f"holds:5:{way}")
-    assert (record.outcome, record.frontier) == (Outcome.crashed, None)
+    assert (record.outcome, record.largest_batch) == (Outcome.crashed, None)
     assert record.reason.startswith("with a batch of 8: it was ended by ")
     assert word in record.reason
     assert "batch 4: fits" in tiny_block.log()
@@ -108,7 +108,7 @@ def test_a_model_that_fits_not_even_one_sample_is_out_of_memory(tiny_block):
 
 
 def test_the_run_time_limit_applies_to_the_whole_search(tiny_block):
-    config = {**FRONTIER, "measure": RULES}
+    config = {**SEARCH, "measure": RULES}
     limits = {"retries": 0, "run_seconds": 2.0, "stop_grace_seconds": 0.2}
     code, output = tiny_block.plan("hang", config=config, limits=limits).run()
     assert code == 0, output

@@ -67,20 +67,20 @@ def test_the_largest_batch_within_a_memory_limit_matches_the_arithmetic(tmp_path
     (home / "allocating.py").write_text(ALLOCATING)
     measure = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200}
     measure |= {"rank_memory_bytes": 300_000_000, "headroom": 0.2, "batch_resolution": 0.05}
-    common = {"task": "memory_frontier", "model": {"_target_": "allocating.Allocating"}, "measure": measure}
+    common = {"task": "largest_batch", "model": {"_target_": "allocating.Allocating"}, "measure": measure}
     folder, block = plan_sweep(home, [{**common, "devices": count, "batch_size": 100} for count in (1, 2)])
     for record in measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)[0]:
         assert (record.outcome, record.reason) == (Outcome.measured, None)
-        frontier = record.frontier
-        assert frontier is not None
-        assert (frontier.limit, frontier.limit_bytes) == ("measure.rank_memory_bytes", 240_000_000)
-        assert frontier.bytes_per_sample.value == pytest.approx(2**20, rel=0.05)
-        assert frontier.fixed_bytes.value is not None
-        expected = (240_000_000 - frontier.fixed_bytes.value) / 2**20
+        largest_batch = record.largest_batch
+        assert largest_batch is not None
+        assert (largest_batch.limit, largest_batch.limit_bytes) == ("measure.rank_memory_bytes", 240_000_000)
+        assert largest_batch.bytes_per_sample.value == pytest.approx(2**20, rel=0.05)
+        assert largest_batch.fixed_bytes.value is not None
+        expected = (240_000_000 - largest_batch.fixed_bytes.value) / 2**20
         # Above `expected` the bound is arithmetic's own: fixed_bytes is the intercept of a fit, 0 at the least.
-        assert max(180, 0.9 * expected) < frontier.largest < 229, "240 MB hold at most 228 samples"
+        assert max(180, 0.9 * expected) < largest_batch.largest < 229, "240 MB hold at most 228 samples"
         assert record.effective is not None
-        assert record.effective.batch_size == frontier.largest
+        assert record.effective.batch_size == largest_batch.largest
 
 
 @pytest.mark.long  # two searches of up to ten trials; tests/worker/test_strategies.py finds most faults sooner
@@ -92,7 +92,7 @@ def test_a_model_sharded_over_two_processes_leaves_room_for_a_larger_batch(tmp_p
     measure |= {"rank_memory_bytes": 150_000_000, "headroom": 0.1, "batch_resolution": 0.2, "max_batch": 2048}
     model = {"_target_": "accelsweep.workloads.image_models.MLP", "width": 1024, "depth": 8}
     data = {"_target_": "accelsweep.workloads.datasets.RandomImages", "image_size": 8, "channels": 1, "samples": 4096}
-    common = {"task": "memory_frontier", "loop": "lightning", "batch_size": 128, "model": model, "data": data}
+    common = {"task": "largest_batch", "loop": "lightning", "batch_size": 128, "model": model, "data": data}
     common |= {"measure": measure, "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.01, "momentum": 0.9}}
     trainer = yaml.safe_load((shipped_root() / "conf" / "trainer" / "fsdp_parts.yaml").read_text())
     sharded = {"strategy": trainer["strategy"]}
@@ -100,9 +100,9 @@ def test_a_model_sharded_over_two_processes_leaves_room_for_a_larger_batch(tmp_p
     largest = {}
     for record in measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)[0]:
         assert (record.outcome, record.reason) == (Outcome.measured, None)
-        assert record.frontier is not None
+        assert record.largest_batch is not None
         assert record.effective is not None
-        largest[record.effective.strategy] = record.frontier.largest
+        largest[record.effective.strategy] = record.largest_batch.largest
     assert largest["fsdp"] > 1.3 * largest["single_device"]
 
 

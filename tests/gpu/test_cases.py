@@ -45,11 +45,9 @@ def test_every_case_is_planned_for_a_gpu_and_supported(group: str, tmp_path: Pat
 def test_the_search_for_the_largest_batch_is_planned_for_a_gpu(tmp_path: Path):
     place = Place(tmp_path, "cuda", small=False)
     place.prepare()
-    place.cases({"searched": cases.frontier(small=False) | {"task": "memory_frontier"}})
+    place.cases({"searched": cases.largest_batch(small=False) | {"task": "largest_batch"}})
     plan = make_plan(tmp_path, ["accelerator=cuda", *SEARCH, *GPU])
-    assert [(setting.config.task, setting.config.batch_size) for setting in plan.settings] == [
-        ("memory_frontier", 1024)
-    ]
+    assert [(setting.config.task, setting.config.batch_size) for setting in plan.settings] == [("largest_batch", 1024)]
 
 
 def test_a_later_window_replaces_an_earlier_one(tmp_path: Path):

@@ -27,7 +27,7 @@ def results(needed, *numbers):
 
 def batch_of(name, number):
     return FoundBatch(
-        search=name, batch_size=number, largest=number, headroom=0.1, sweep="mine-frontier", record_sha256="0" * 64
+        search=name, batch_size=number, largest=number, headroom=0.1, sweep="mine-largest-batch", record_sha256="0" * 64
     )
 
 
@@ -39,7 +39,7 @@ def test_settings_that_differ_in_nothing_that_takes_memory_share_a_search(home):
     needed = needed_searches(home, "devices=1,2", "measure.warmup_steps=5,10", "+measure.headroom=0.2")
     assert len(needed.searches) == len(needed.pending) == 2
     assert [setting.axes for setting in needed.searches.values()] == [{"devices": 1}, {"devices": 2}]
-    assert {setting.config.task for setting in needed.searches.values()} == {"memory_frontier"}
+    assert {setting.config.task for setting in needed.searches.values()} == {"largest_batch"}
     assert {setting.config.measure.headroom for setting in needed.searches.values()} == {0.2}
     assert "`accelsweep run` searches for it first" in str(needed)
     assert list(home.iterdir()) == []
@@ -59,7 +59,7 @@ def test_a_search_result_becomes_the_batch_size_of_the_setting(home):
     given = make_plan(home, [*BASE, "batch_size=118"], name="other").settings[0]
     assert plan.settings[0].name == given.name, "an automatic batch is that batch"
     assert [one.batch_size for one in plan.manifest.found_batches] == [118, 60]
-    assert any("60, 118 per rank, found by mine-frontier" in note for note in plan.notes)
+    assert any("60, 118 per rank, found by mine-largest-batch" in note for note in plan.notes)
 
 
 def test_a_plan_keeps_its_batch_sizes_whatever_later_searches_find(home):
@@ -116,7 +116,7 @@ def test_unsupported_settings_need_no_search(home):
     ("line", "why"),
     [
         (["task=inference"], "task=inference does none"),
-        (["task=memory_frontier", "measure=frontier"], "task=memory_frontier does none"),
+        (["task=largest_batch", "measure=largest_batch"], "task=largest_batch does none"),
         (["devices=1,2", "+report.ladder=devices"], "each changes one thing only"),
         (["batch_size=automatic"], "must be a number of samples, or auto"),
     ],
@@ -130,7 +130,7 @@ def test_settings_that_cannot_be_searched_are_refused(home, line, why):
 def test_the_searches_are_a_separate_sweep(home):
     needed = needed_searches(home, "devices=1,2")
     plan = batch_search_plan(home, needed)
-    assert (plan.manifest.sweep, plan.manifest.searches_for) == ("mine-frontier", "mine")
+    assert (plan.manifest.sweep, plan.manifest.searches_for) == ("mine-largest-batch", "mine")
     assert [setting.axes for setting in plan.manifest.settings] == [{"devices": 1}, {"devices": 2}]
     (block,) = plan.manifest.blocks
     assert len(block.runs) == 2, "one search of each, the first one not twice"

@@ -42,15 +42,15 @@ def test_adding_a_key_is_not_suggested_where_keys_are_fixed(home):
 
 def test_every_key_of_measure_has_its_default_in_the_file():
     """No key may be known to the check alone. Keys of one task or of one pass have files of their own."""
-    default, frontier, operators = (
+    default, largest_batch, operators = (
         yaml.safe_load((shipped_root() / f"conf/measure/{name}.yaml").read_text())
-        for name in ("default", "frontier", "operators")
+        for name in ("default", "largest_batch", "operators")
     )
-    own = frontier.keys() - default.keys() - {"defaults"}
+    own = largest_batch.keys() - default.keys() - {"defaults"}
     asked_for = operators.keys() - {"defaults"}
     assert default.keys() | own | asked_for == set(MODELS[Measure].model_fields)
     assert {MODELS[Measure].model_fields[key].default for key in asked_for} == {None}
-    assert {key: frontier[key] for key in own} == {key: MODELS[Measure].model_fields[key].default for key in own}
+    assert {key: largest_batch[key] for key in own} == {key: MODELS[Measure].model_fields[key].default for key in own}
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
         ([*SERVER, "analysis.rate=samples_per_second"], "measure.scenario=server measures no such rate"),
         (["task=inference", "measure.scenario=single_stream"], "batch_size is 32: set batch_size=1"),
         (["task=inference", "loop=raw"], "task=inference does not train: leave loop out"),
-        (["task=memory_frontier", "measure=frontier", "measure.headroom=1.5"], "must be at least 0 and less than 1"),
-        (["task=memory_frontier", "measure=frontier", "measure.max_batch=0"], "must be at least 1"),
+        (["task=largest_batch", "measure=largest_batch", "measure.headroom=1.5"], "must be at least 0 and less than 1"),
+        (["task=largest_batch", "measure=largest_batch", "measure.max_batch=0"], "must be at least 1"),
         (["task=boosting"], "SmallCNN is a network or a kernel: take model=xgboost"),
         (["model=xgboost"], "XGBoost grows trees, which has no training step: set task=boosting"),
         ([*TREES, "measure=quick"], "measure.quality_metric=val_accuracy is another quality: take measure=boosting"),
@@ -280,8 +280,8 @@ KERNELS = ["task=kernels", "model=kernel_copy"]
         (["task=inference", "serving=default", "serving.max_wait_ms=0.0,1.0"], "serving.max_wait_ms"),
         ([*SERVER, "serving.generator=own,loadgen"], "serving.generator"),
         (["serving=default", "serving.latency_ms=5.0,50.0"], "serving.latency_ms"),
-        (["task=memory_frontier", "batch_size=8,9"], "batch_size"),
-        (["measure=frontier", "measure.headroom=0.1,0.2"], "measure.headroom"),
+        (["task=largest_batch", "batch_size=8,9"], "batch_size"),
+        (["measure=largest_batch", "measure.headroom=0.1,0.2"], "measure.headroom"),
         ([*TREES, "batch_size=8,9"], "batch_size"),
         ([*TREES, *ONE[1:], "precision=32-true,64-true"], "precision"),
         ([*TREES, *ONE, "optimizer.lr=0.1,0.2"], "optimizer.lr"),

@@ -148,7 +148,7 @@ def test_settings_that_a_strategy_cannot_train_have_a_reason(found, words):
         reason(LIGHTNINGS, accelerator="cuda"),
         reason("ddp", loop="raw"),
         reason("deepspeed", accelerator="cuda", trainer={"gradient_clip_val": 1.0}),
-        reason("side_by_side"),
+        reason("independent_ranks"),
         reason("fsdp", trainer={"plugins": [{"_target_": "lightning.pytorch.plugins.io.TorchCheckpointIO"}]}),
     ],
 )

@@ -50,7 +50,7 @@ def test_the_batch_is_that_of_the_arithmetic_and_a_resumed_sweep_keeps_it(tmp_pa
     assert all(180 < batch < 229 for batch in found)
     records = [Record.read(path) for path in (tmp_path / "sweeps/mine/runs").glob("*/record.json")]
     assert {record.effective.batch_size for record in records if record.effective is not None} == set(found)
-    assert (tmp_path / "reports/mine-frontier/index.html").is_file()
+    assert (tmp_path / "reports/mine-largest-batch/index.html").is_file()
     said = accelsweep("run", *LINE, "--add-repeats", "1", home=tmp_path)
     assert "is searched first" not in said
     assert [

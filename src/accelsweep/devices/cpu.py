@@ -117,7 +117,7 @@ class CpuKind(DeviceKind):
 
         del device, configured
         if sys.platform != "linux":
-            raise Unsupported("task=memory_frontier on a CPU bounds the memory of a process, which needs Linux")
+            raise Unsupported("task=largest_batch on a CPU bounds the memory of a process, which needs Linux")
         torch.ones(2**20).sum()  # starts torch's threads: their stacks are not part of a batch, and need memory
         return_freed_blocks()
         before, cap = reset_peak_rss(), host.without_headroom(headroom)

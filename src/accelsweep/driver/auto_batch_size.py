@@ -52,17 +52,17 @@ def search_results(home: Path, sweep: str) -> SearchResults:
 
 
 def _search_result(folder: SweepFolder, record: Record) -> FoundBatch | str:
-    frontier = record.frontier
-    if record.outcome is not Outcome.measured or frontier is None:
+    found = record.largest_batch
+    if record.outcome is not Outcome.measured or found is None:
         return f"batch_size=auto: the search in {folder.name} ended as {record.outcome}: {record.reason}"
-    rows = frontier.largest if frontier.rows is None else frontier.rows // record.config.world_size
+    rows = found.largest if found.rows is None else found.rows // record.config.world_size
     if not rows:
-        return f"batch_size=auto: the data has {frontier.rows} rows, fewer than the {record.config.world_size} ranks"
+        return f"batch_size=auto: the data has {found.rows} rows, fewer than the {record.config.world_size} ranks"
     return FoundBatch(
         search=record.setting,
-        batch_size=min(frontier.largest, rows),
-        largest=frontier.largest,
-        headroom=frontier.headroom,
+        batch_size=min(found.largest, rows),
+        largest=found.largest,
+        headroom=found.headroom,
         sweep=folder.name,
         record_sha256=sha256_file(folder.record(record.run)),
     )

@@ -168,10 +168,10 @@ class AttemptRunner:
             return runner.run(spec, method, lease, version, limits)
 
         results: Mapping[int, RankResult]
-        frontier, note, doubts = None, "", list[Doubt]()
-        if spec.config.task == "memory_frontier":
+        largest_batch, note, doubts = None, "", list[Doubt]()
+        if spec.config.task == "largest_batch":
             search = BatchSizeSearch(spec, self._limits, run_ranks, self.say)
-            conclusion, results, frontier = search.run()
+            conclusion, results, largest_batch = search.run()
             wall_seconds = search.elapsed_seconds
         else:
             ending = run_ranks(spec, self._limits)
@@ -190,7 +190,7 @@ class AttemptRunner:
         doubts += source_doubts(provenance.fingerprint, self.current.read_fingerprint(spec.config))
         self.lock.confirm()
         run_folder, config = self.run_folder(spec.run), self.block.configs[spec.run.setting]
-        write_record(run_folder, spec, config, conclusion, results, provenance, wall_seconds, doubts, frontier)
+        write_record(run_folder, spec, config, conclusion, results, provenance, wall_seconds, doubts, largest_batch)
         reason = f": {conclusion.reason}" if conclusion.reason else ""
         self.say(f"{spec.run.name}: {conclusion.outcome} after {wall_seconds:.1f} s{note}{reason}")
         return conclusion

@@ -23,7 +23,7 @@ from accelsweep.executor.outcome import Conclusion, conclude
 from accelsweep.executor.recording import read_results
 from accelsweep.metrics import MEMORY_METRICS, Metric
 from accelsweep.records.layout import LOG_FILE
-from accelsweep.records.run_record import SEARCH_CONFIDENCE, Coefficient, Frontier, Trial
+from accelsweep.records.run_record import SEARCH_CONFIDENCE, Coefficient, LargestBatch, Trial
 from accelsweep.results import Outcome, RankResult
 from accelsweep.run_config import SettingConfig
 from accelsweep.worker.run_spec import RunSpec
@@ -107,11 +107,11 @@ class _EndSearch(Exception):
 
 
 class SearchResult(NamedTuple):
-    """`conclusion` is None if the search was interrupted; `frontier` is None unless it found a batch that fits."""
+    """`conclusion` is None if the search was interrupted; `largest_batch` is None unless it found a batch that fits."""
 
     conclusion: Conclusion | None
     results: Mapping[int, RankResult]
-    frontier: Frontier | None
+    largest_batch: LargestBatch | None
 
 
 class BatchSizeSearch:
@@ -145,12 +145,12 @@ class BatchSizeSearch:
         except _EndSearch as end:
             return SearchResult(end.conclusion, {}, None)
         finally:
-            shutil.rmtree(self._folder / "tries", ignore_errors=True)
+            shutil.rmtree(self._folder / "trials", ignore_errors=True)
         if bracket.fits == 0:
             reason = f"not even a batch of 1 fits: {self._trials[-1].reason}"
             return SearchResult(Conclusion(Outcome.out_of_memory, reason), {}, None)
-        frontier = self._frontier(bracket)
-        return SearchResult(Conclusion(Outcome.measured, None), {0: self._result(frontier)}, frontier)
+        result = self._largest_batch(bracket)
+        return SearchResult(Conclusion(Outcome.measured, None), {0: self._result(result)}, result)
 
     def _fits(self, batch: int) -> bool:
         started = time.monotonic()
@@ -177,7 +177,7 @@ class BatchSizeSearch:
     def _trial_spec(self, batch: int) -> RunSpec:
         config = self._spec.config
         config = changed(config, batch_size=batch, measure={**asdict(config.measure), **_TRIAL_STEPS})
-        folder = self._folder / "tries" / str(batch)
+        folder = self._folder / "trials" / str(batch)
         folder.mkdir(parents=True)
         spec = replace(self._spec, config=config, attempt_folder=str(folder), host_memory=self._host_memory)
         spec.write()
@@ -195,26 +195,26 @@ class BatchSizeSearch:
         with (self._folder / LOG_FILE).open("a", encoding="utf-8") as log:
             log.write(f"{line}\n")
 
-    def _frontier(self, bracket: Bracket) -> Frontier:
+    def _largest_batch(self, bracket: Bracket) -> LargestBatch:
         line = fit_line(
             [(trial.batch_size, trial.peak_bytes) for trial in self._trials if trial.peak_bytes is not None]
         )
         limits = [result.metrics["memory_limit_bytes"] for result in self._best.values()]
         tightest = min(limits, key=lambda limit: limit.value or 0.0)
         rows = _value(self._best[0], "epoch_samples")
-        return Frontier(
+        return LargestBatch(
             largest=bracket.fits,
             too_large=bracket.too_large,
-            limit=cast(MemoryLimit, tightest.scope),  # validated by Frontier
+            limit=cast(MemoryLimit, tightest.scope),  # validated by LargestBatch
             limit_bytes=None if tightest.value is None else int(tightest.value),
             headroom=self._spec.config.measure.headroom,
-            tries=tuple(self._trials),
+            trials=tuple(self._trials),
             bytes_per_sample=line.per_sample,
             fixed_bytes=line.fixed,
             rows=None if rows is None else int(rows),
         )
 
-    def _result(self, frontier: Frontier) -> RankResult:
+    def _result(self, result: LargestBatch) -> RankResult:
         """Return rank 0's result at the largest batch, with the search's metrics and memory only: no rates."""
         first = self._best[0]
         memory = {name: first.metrics[name] for name in MEMORY_METRICS if name in first.metrics}
@@ -224,7 +224,7 @@ class BatchSizeSearch:
             reason=None,
             error_kind="none",
             traceback=None,
-            metrics={**_frontier_metrics(frontier, self._spec.config), **memory},
+            metrics={**_largest_batch_metrics(result, self._spec.config), **memory},
             doubts=tuple(doubt for doubt in first.doubts if doubt.code in _MEMORY_DOUBTS),
         )
 
@@ -234,27 +234,25 @@ def _value(result: RankResult, name: str) -> float | None:
     return None if metric is None else metric.value
 
 
-def _frontier_metrics(frontier: Frontier, config: SettingConfig) -> dict[str, Metric]:
+def _largest_batch_metrics(result: LargestBatch, config: SettingConfig) -> dict[str, Metric]:
     """Return the metrics of a search: the largest batch, the first that is too large, and the line's coefficients."""
-    peak = max((trial.peak_bytes or 0 for trial in frontier.tries if trial.batch_size == frontier.largest), default=0)
-    at_least = (
-        "" if frontier.too_large is not None else f"at least, up to measure.max_batch={config.measure.max_batch}; "
-    )
-    repeated = frontier.rows is not None and frontier.largest * config.world_size > frontier.rows
-    rows = f"; the {frontier.rows} rows of the data repeated" if repeated else ""
-    scope = f"{at_least}per rank, {frontier.headroom:.0%} of the free memory kept free{rows}"
+    peak = max((trial.peak_bytes or 0 for trial in result.trials if trial.batch_size == result.largest), default=0)
+    at_least = "" if result.too_large is not None else f"at least, up to measure.max_batch={config.measure.max_batch}; "
+    repeated = result.rows is not None and result.largest * config.world_size > result.rows
+    rows = f"; the {result.rows} rows of the data repeated" if repeated else ""
+    scope = f"{at_least}per rank, {result.headroom:.0%} of the free memory kept free{rows}"
     too_large = Metric(value=None, unit="samples", reason="no batch up to measure.max_batch is too large")
-    if frontier.too_large is not None:
-        too_large = Metric(value=float(frontier.too_large), unit="samples", scope="per rank", provenance="counted")
-    limit = Metric(value=None, unit="B", reason="not read", scope=frontier.limit)
-    if frontier.limit_bytes is not None:
-        limit = Metric(value=float(frontier.limit_bytes), unit="B", scope=frontier.limit, provenance="limit")
+    if result.too_large is not None:
+        too_large = Metric(value=float(result.too_large), unit="samples", scope="per rank", provenance="counted")
+    limit = Metric(value=None, unit="B", reason="not read", scope=result.limit)
+    if result.limit_bytes is not None:
+        limit = Metric(value=float(result.limit_bytes), unit="B", scope=result.limit, provenance="limit")
     fit = "a line through the peaks of the trials"
     return {
-        "largest_batch": Metric(value=float(frontier.largest), unit="samples", scope=scope, provenance="counted"),
+        "largest_batch": Metric(value=float(result.largest), unit="samples", scope=scope, provenance="counted"),
         "too_large_batch": too_large,
-        "bytes_per_sample": _bytes(frontier.bytes_per_sample.value, frontier.bytes_per_sample.reason, fit),
-        "fixed_bytes": _bytes(frontier.fixed_bytes.value, frontier.fixed_bytes.reason, fit),
+        "bytes_per_sample": _bytes(result.bytes_per_sample.value, result.bytes_per_sample.reason, fit),
+        "fixed_bytes": _bytes(result.fixed_bytes.value, result.fixed_bytes.reason, fit),
         "memory_limit_bytes": limit,
         "peak_rank_bytes": _bytes(float(peak) if peak else None, "the allocator keeps no peak", "counter"),
     }

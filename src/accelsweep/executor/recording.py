@@ -15,7 +15,7 @@ from accelsweep.executor.outcome import Conclusion
 from accelsweep.files import sha256_file
 from accelsweep.metrics import NOT_REACHED
 from accelsweep.records.run_files import RunFolder, read_rank_result
-from accelsweep.records.run_record import Frontier, Record, now
+from accelsweep.records.run_record import LargestBatch, Record, now
 from accelsweep.redaction import masked, without_secrets
 from accelsweep.results import Doubt, Fingerprint, Outcome, RankResult
 from accelsweep.run_config import SettingConfig
@@ -92,18 +92,18 @@ def write_record(
     provenance: Provenance,
     wall_seconds: float = 0.0,
     doubts: Iterable[Doubt] = (),
-    frontier: Frontier | None = None,
+    largest_batch: LargestBatch | None = None,
 ) -> None:
     """Write the record of one attempt and make it the run's: metrics from rank 0, doubts of every rank and `doubts`.
 
-    `config` is the setting's, as its block has it. `frontier` is the result of a search for the largest batch.
+    `config` is the setting's, as its block has it. `largest_batch` is the result of a search for the largest batch.
     """
     steps = run_folder.steps_file(spec.attempt)
     has_steps = merge_steps(spec, steps)
     first = results.get(0)
     effective = None if first is None else first.effective
     all_doubts = [*(doubt for result in results.values() for doubt in result.doubts), *doubts]
-    if conclusion.outcome is Outcome.measured and not has_steps and frontier is None:
+    if conclusion.outcome is Outcome.measured and not has_steps and largest_batch is None:
         all_doubts.append(_NO_STEPS)
     record = Record(
         sweep=spec.sweep,
@@ -128,7 +128,7 @@ def write_record(
         git=dict(provenance.git),
         breakdown=first.breakdown if first is not None else None,
         traits=first.traits if first is not None else None,
-        frontier=frontier,
+        largest_batch=largest_batch,
         steps_sha256=sha256_file(steps) if has_steps else None,
         doubts=tuple({(doubt.code, doubt.message): doubt for doubt in all_doubts}.values()),
     )

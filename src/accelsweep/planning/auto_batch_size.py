@@ -1,6 +1,6 @@
 """`batch_size: auto`: the search that each such setting needs first, and its result, frozen into the plan.
 
-A search is a setting of `task=memory_frontier`. Its name follows from everything that the largest batch can depend on,
+A search is a setting of `task=largest_batch`. Its name follows from everything that the largest batch can depend on,
 so settings that differ in nothing else share one search.
 """
 
@@ -39,7 +39,7 @@ def search_config(config: SettingConfig) -> SettingConfig:
         batch_resolution=config.measure.batch_resolution,
         rank_memory_bytes=config.measure.rank_memory_bytes,
     )
-    return changed(config, task="memory_frontier", batch_size=PLACEHOLDER_BATCH_SIZE, measure=asdict(measure))
+    return changed(config, task="largest_batch", batch_size=PLACEHOLDER_BATCH_SIZE, measure=asdict(measure))
 
 
 def refuse_unsearchable(config: SettingConfig, option: str) -> None:

@@ -396,12 +396,12 @@ def write_plan(home: Path, plan: Plan) -> SweepFolder:
     return folder
 
 
-# The first phase of a sweep with `batch_size: auto` is a sweep NAME-frontier with a search for each of its settings.
+# The first phase of a sweep with `batch_size: auto` is a sweep NAME-largest-batch: a search for each setting.
 
 
 def batch_search_folder(home: Path, sweep: str) -> SweepFolder:
     """Return the folder of the sweep that searches for the batch sizes of `sweep`."""
-    return SweepFolder(home, f"{sweep}-frontier")
+    return SweepFolder(home, f"{sweep}-largest-batch")
 
 
 def batch_search_plan(home: Path, needed: BatchSearchNeeded) -> Plan:

@@ -41,7 +41,7 @@ class Coefficient(Frozen):
     reason: str | None = None
 
 
-class Frontier(Frozen):
+class LargestBatch(Frozen):
     """The result of a batch-size search. `largest` fits, `too_large` does not; None if `measure.max_batch` fits too.
 
     `headroom` is the share of the free memory that was kept free, which left `limit_bytes` to each rank by the tightest
@@ -53,7 +53,7 @@ class Frontier(Frozen):
     limit: MemoryLimit
     limit_bytes: int | None
     headroom: float
-    tries: tuple[Trial, ...]
+    trials: tuple[Trial, ...]
     bytes_per_sample: Coefficient
     fixed_bytes: Coefficient
     rows: int | None = None
@@ -81,7 +81,7 @@ class Record(Document):
     `metrics` maps names with unit and scope (`samples_per_second`, `host_pss_bytes`) to values or reasons.
     `environment` holds the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is None
     without a probe pass; `steps_sha256` is that of `steps.parquet`, None without one. `traits` are the counts of a
-    forward pass, or the reason why there are none. `frontier` is the result of a batch-size search, None in other runs.
+    forward pass, or the reason why there are none. `largest_batch` is the result of a search, None in other runs.
     """
 
     kind: ClassVar[str] = "record"
@@ -110,7 +110,7 @@ class Record(Document):
     breakdown: Breakdown | None = None
     steps_sha256: str | None = None
     traits: Traits | str | None = None
-    frontier: Frontier | None = None
+    largest_batch: LargestBatch | None = None
 
     @model_validator(mode="after")
     def _reason_for_every_failure(self) -> Record:

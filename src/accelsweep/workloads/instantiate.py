@@ -116,7 +116,7 @@ def build_training_data(
         vars(data).pop("train_dataloader", None)  # the wrapper that was made for the earlier module
     if isinstance(data, ModuleData):
         data.serve(module)
-    if config.task == "memory_frontier":
+    if config.task == "largest_batch":
         repeat_training_rows(data, config.batch_size)
     if config.measure.fake_loader:
         _repeat_first_batch(data, device)

@@ -52,10 +52,10 @@ from accelsweep.worker.loops.sample_count import (
     usual_batches_per_step,
 )
 from accelsweep.worker.loops.strategies import (
-    SIDE_BY_SIDE,
-    SideBySideStrategy,
+    INDEPENDENT_RANKS,
+    IndependentRanksStrategy,
     device_arguments,
-    register_side_by_side,
+    register_independent_ranks,
     replace_fsdp,
 )
 from accelsweep.worker.loops.trainerless import LossScale, ScratchLogger, require_device
@@ -509,7 +509,7 @@ class LightningLoop:
 
     def disable_gradient_sync(self) -> bool:
         """Enter `no_sync` for the rest of this module's life; False if the strategy does not use DDP."""
-        if isinstance(self._trainer.strategy, SideBySideStrategy):
+        if isinstance(self._trainer.strategy, IndependentRanksStrategy):
             return True
         model = self._trainer.strategy.model
         if not isinstance(model, DistributedDataParallel):
@@ -582,7 +582,7 @@ _STRATEGY_NAMES = {
     "FSDPStrategy": "fsdp",
     "FullySharded": "fsdp",
     "DeepSpeedStrategy": "deepspeed",
-    "SideBySide": SIDE_BY_SIDE,
+    "IndependentRanksStrategy": INDEPENDENT_RANKS,
 }
 
 
@@ -601,7 +601,7 @@ def _build_trainer(
     settings = _trainer_settings(config.trainer)
     accumulate = int(settings.get("accumulate_grad_batches") or 1)
     length = length or fixed_length(config, accumulate, spec.extra_steps)
-    register_side_by_side()
+    register_independent_ranks()
     try:
         settings = replace_fsdp(device_arguments(config.accelerator, config.precision, place, settings))
         init_process_group(

@@ -139,11 +139,11 @@ def replace_fsdp(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-SIDE_BY_SIDE = "side_by_side"
-"""The name of `SideBySideStrategy` in `trainer.strategy`."""
+INDEPENDENT_RANKS = "independent_ranks"
+"""The name of `IndependentRanksStrategy` in `trainer.strategy`."""
 
 
-class SideBySideStrategy(DDPStrategy):
+class IndependentRanksStrategy(DDPStrategy):
     """DDP without gradient exchange: each rank trains a module of its own, as a control for data parallelism.
 
     As under DDP, ranks start and end the window together and read separate parts of the data.
@@ -153,6 +153,6 @@ class SideBySideStrategy(DDPStrategy):
         """Do not wrap the module in DistributedDataParallel."""
 
 
-def register_side_by_side() -> None:
+def register_independent_ranks() -> None:
     """Register the strategy with Lightning."""
-    StrategyRegistry.register(SIDE_BY_SIDE, SideBySideStrategy, "ranks that exchange nothing", override=True)
+    StrategyRegistry.register(INDEPENDENT_RANKS, IndependentRanksStrategy, "ranks that exchange nothing", override=True)

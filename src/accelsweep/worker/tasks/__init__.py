@@ -1,1 +1,1 @@
-"""What a run measures: training throughput, time to accuracy, a memory frontier, or inference."""
+"""What a run measures: training throughput, time to accuracy, a largest batch, or inference."""

@@ -1,4 +1,4 @@
-"""The training tasks: throughput, time to accuracy, and one trial of a memory frontier."""
+"""The training tasks: throughput, time to accuracy, and one trial of a largest batch."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ class TimeToAccuracy(TrainThroughput):
         return QualityPhase(metrics, loop.logged, training.doubts)
 
 
-class MemoryFrontier:
-    """`task: memory_frontier`: one trial, some training steps with one batch size under a cap on memory."""
+class LargestBatch:
+    """`task: largest_batch`: one trial, some training steps with one batch size under a cap on memory."""
 
     tolerated_failures = frozenset[ErrorKind]()  # whether it fits is the result
 

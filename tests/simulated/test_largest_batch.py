@@ -16,7 +16,7 @@ EACH = 512 * 1024
 
 @BOTH_LOOPS
 @pytest.mark.parametrize("headroom", [0.0, 0.25])
-def test_a_memory_frontier_is_found_exactly(simulated, run, loop, headroom):
+def test_a_largest_batch_is_found_exactly(simulated, run, loop, headroom):
     """64 MiB are 128 samples; 25 % kept free leaves 96. Weight, gradient, loss and batch take less than a sample."""
     device, peaks = simulated(memory_bytes=64 * MIB), []
 
@@ -24,7 +24,7 @@ def test_a_memory_frontier_is_found_exactly(simulated, run, loop, headroom):
         device.allocator.empty_cache()
         device.allocator.most = device.allocator.total  # as in a process of its own
         measure = {**STEPS, "headroom": headroom}
-        found = run(measure=measure, loop=loop, task="memory_frontier", batch_size=batch, each=EACH, data=DIGITS)
+        found = run(measure=measure, loop=loop, task="largest_batch", batch_size=batch, each=EACH, data=DIGITS)
         assert found.outcome in (Outcome.measured, Outcome.out_of_memory), found.traceback
         if found.outcome is Outcome.measured:
             assert found.metrics["memory_limit_bytes"].value == 64 * MIB * (1 - headroom)
@@ -41,7 +41,7 @@ def test_a_memory_frontier_is_found_exactly(simulated, run, loop, headroom):
 
 def test_a_batch_of_more_rows_than_the_data_have_repeats_them(simulated, run):
     simulated(memory_bytes=2**30)
-    found = run(measure=STEPS, loop="raw", task="memory_frontier", batch_size=3000, data=DIGITS)
+    found = run(measure=STEPS, loop="raw", task="largest_batch", batch_size=3000, data=DIGITS)
     assert found.outcome is Outcome.measured, found.traceback
     assert found.effective.batch_size == 3000
     assert found.metrics["epoch_samples"].value == 1438.0
