@@ -143,7 +143,7 @@ def test_a_head_does_what_its_command_does_and_ends_with_its_exit_code(request_,
         return lambda _home, *rest: given.extend(rest) or ends
 
     monkeypatch.setattr(job, "carried_out", replaced(Ended("mine", 10)))
-    monkeypatch.setattr(ab, "measured_versions", replaced((11, None)))
+    monkeypatch.setattr(ab, "measure_versions", replaced((11, None)))
     monkeypatch.setattr(fleet, "measured_nodes", replaced((12, None)))
     monkeypatch.setattr(claims, "run_claims", replaced(13))
     assert job.do(tmp_path, request_) == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[request_.command]
