@@ -18,11 +18,11 @@ FORM = {
     "ComparedVersion": "name kind digest",
     "VersionedSetting": "setting against label axes rate ratio verdict reason blocks gate doubts",
     "FleetAnswer": "sweep headline tolerance hotter_by correction confidence nodes spread sick report",
-    "ComparedNode": (
+    "FleetNode": (
         "node sick faults verdict reason ratio chance celsius warmer warmer_chance blocks planned throttled drivers "
         "dates"
     ),
-    "SpreadOfNodes": "setting label between within",
+    "NodeSpread": "setting label between within",
     "PlanAnswer": (
         "sweep revision settings unsupported excluded blocks wanted settled estimate visible_effect notes warnings"
     ),

@@ -144,7 +144,7 @@ def test_a_head_does_what_its_command_does_and_ends_with_its_exit_code(request_,
 
     monkeypatch.setattr(job, "carried_out", replaced(Ended("mine", 10)))
     monkeypatch.setattr(ab, "measure_versions", replaced((11, None)))
-    monkeypatch.setattr(fleet, "measured_nodes", replaced((12, None)))
+    monkeypatch.setattr(fleet, "measure_nodes", replaced((12, None)))
     monkeypatch.setattr(claims, "run_claims", replaced(13))
     assert job.do(tmp_path, request_) == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[request_.command]
     assert given == ([(), 1.5] if request_.command == "claims" else [request_])
