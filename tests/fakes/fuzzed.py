@@ -23,8 +23,8 @@ from accelsweep.errors import AccelsweepError
 from accelsweep.executor.result_reuse import audit
 from accelsweep.features.accounting.sacct import Accounting, JobAccount, accounting_file
 from accelsweep.features.archives.command import export_sweep, import_archive
-from accelsweep.features.detach.job import HeadOrder
-from accelsweep.features.detach.places import Handed, HeadEnd
+from accelsweep.features.detach.backends import DriverExit, Submission
+from accelsweep.features.detach.driver import DriverSpec
 from accelsweep.features.imports.readers import external_file, read_all_external, read_published
 from accelsweep.files import sha256_file
 from accelsweep.planning.plan import make_plan
@@ -147,19 +147,19 @@ def _head(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
     """Change the order to a detached head, or the notes on where it went and how it ended."""
     site = Manifest.read(folder.manifest).site
     request = Request(("batch_size=16",), time_budget="30m", features={"notify": ["json://host/token"]})
-    HeadOrder(request=request, site=site, sweeps=(folder.name,), revision=1).write(folder.of_head("order"))
-    Handed(place="tmux", name="accelsweep-old", host="elsewhere", since="2026-01-01T00:00:00+00:00").write(
+    DriverSpec(request=request, site=site, sweeps=(folder.name,), revision=1).write(folder.of_head("order"))
+    Submission(place="tmux", name="accelsweep-old", host="elsewhere", since="2026-01-01T00:00:00+00:00").write(
         folder.of_head("handed")
     )
-    HeadEnd(code=1).write(folder.of_head("ended"))
+    DriverExit(code=1).write(folder.of_head("ended"))
     path = chance.choice((folder.of_head("order"), folder.of_head("handed"), folder.of_head("ended")))
     way = changed_json if chance.random() < 0.8 else damaged
     path.write_bytes(way(path.read_bytes(), chance))
 
     def read() -> None:
         READERS["status"](folder)
-        order = HeadOrder.read(folder.of_head("order")).begun(folder)
-        str(order.later(time.monotonic()).request.again())
+        order = DriverSpec.read(folder.of_head("order")).for_next_start(folder)
+        str(order.with_remaining_budget(time.monotonic()).request.again())
 
     return read
 

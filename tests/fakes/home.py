@@ -37,7 +37,7 @@ measure:
 
 
 MODULES = {
-    "cli": {"accelsweep", "accelsweep.features.detach.job"},
+    "cli": {"accelsweep", "accelsweep.features.detach.driver"},
     "snakemake": {"snakemake", "accelsweep.driver.snakemake_main"},
     "publisher": {"accelsweep.tracking.live_publishing"},
     "supervisor": {"accelsweep.executor", "accelsweep.executor.fork_server"},

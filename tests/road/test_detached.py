@@ -1,4 +1,4 @@
-"""A head without a terminal, on one machine: in tmux, and in a unit of the user's systemd."""
+"""A detached driver on one machine: in tmux, and in a systemd user unit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shown_in_processes(word: str) -> list[str]:
     return [line for line in lines if word in line]
 
 
-@pytest.mark.long  # tests/drive/test_detached.py starts sessions and reads files; only here a head lives in one
+@pytest.mark.long  # tests/features/detach starts sessions and reads files; only here a driver runs in one
 @pytest.mark.real
 def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_for_who_asks(home: Home) -> None:
     if shutil.which("tmux") is None:
@@ -67,7 +67,7 @@ def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_f
     watching.send_signal(signal.SIGINT)
     said, _ = watching.communicate(timeout=PATIENCE_SECONDS)
     assert watching.returncode == 130
-    assert "the head goes on" in said
+    assert "the driver keeps running" in said
     assert shown_in_processes("commands.detached.carry_on")
 
     ended = home.accelsweep("attach", "tiny")
@@ -92,7 +92,7 @@ def test_attach_ends_as_ab_and_claims_end_in_a_terminal(tmp_path: Path) -> None:
     try:
         left = home.accelsweep(*command, "--detach")
         assert left.returncode == 0, left.stdout
-        (home.path / "toy.py").write_text(MODULE)  # the head has its own copy
+        (home.path / "toy.py").write_text(MODULE)  # the driver has its own copy
         ended = home.accelsweep("attach", "ab-toy")
         judged = "slower:50%: failed by" in ended.stdout  # else others keep this machine busy, and the code says so
         assert judged or "slower:50%: 1 of 1 comparison could not be judged" in ended.stdout, ended.stdout
@@ -118,7 +118,7 @@ exit $code
 """
 
 
-@pytest.mark.long  # drive/test_detached.py has the command; a systemd of one's own has its own namespaces
+@pytest.mark.long  # features/detach has the command; a systemd of one's own has its own namespaces
 @pytest.mark.real
 def test_a_head_goes_to_the_users_systemd_where_there_is_one(home: Home) -> None:
     if os.getuid() != 0 or not Path("/lib/systemd/systemd").exists():

@@ -269,7 +269,7 @@ def test_a_draft_as_it_is_written_goes_through_doctor_plan_run_fleet_and_detach(
     done("fleet", *tiny, *fleet, "--nodes", "gpu1,gpu2", "--each", "2", codes=(0, 1, 3))
     assert (home.path / "reports" / "fleet-tiny" / "index.html").exists()
     left = done("run", *tiny, "--name", "away", "--detach")
-    assert "the head left this terminal" in left
+    assert "the driver runs in the background" in left
     done("attach", "away")
     assert (home.path / "reports" / "away" / "index.html").exists()
     assert (home.path / "conf" / "site" / "drafted.yaml").read_text() == written

@@ -14,8 +14,8 @@ from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.driver.request import Request
 from accelsweep.driver.run_sweep import Ended
 from accelsweep.errors import InputError
-from accelsweep.features.detach import job
-from accelsweep.features.detach.job import Errand
+from accelsweep.features.detach import driver
+from accelsweep.features.detach.driver import PreparedCommand
 from accelsweep.features.fleet import command
 from accelsweep.features.fleet.command import FleetRequest, fleet, measure_fleet, preview_fleet
 from accelsweep.features.fleet.planning import FLEET_TOLERANCE, Fleet
@@ -44,7 +44,7 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "offer", lambda _options: accepted)
     monkeypatch.setattr(SlurmEngine, "offer", lambda _engine, _needs: accepted)
     monkeypatch.setattr(command, "refuse_without", lambda _engine, _site: None)
-    monkeypatch.setattr(job, "refuse_misfits", lambda _request, _plan: None)
+    monkeypatch.setattr(driver, "refuse_misfits", lambda _request, _plan: None)
 
 
 @pytest.mark.usefixtures("two_nodes")
@@ -90,12 +90,12 @@ def test_what_is_not_a_fleet_is_rejected_with_the_reason(tmp_path: Path, request
 def test_a_background_driver_measures_the_nodes_that_were_selected_when_it_was_submitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handed = Errand.of(tmp_path, make_request(*CLUSTER))
-    assert handed.request.nodes == ("n1", "n2")
-    assert handed.sweep == handed.request.name == "fleet-quickstart"
+    prepared = PreparedCommand.of(tmp_path, make_request(*CLUSTER))
+    assert prepared.request.nodes == ("n1", "n2")
+    assert prepared.sweep == prepared.request.name == "fleet-quickstart"
     monkeypatch.setattr(slurm, "ask", lambda *_: pytest.fail("the nodes are selected already"))
-    assert handed.request.extension is not None
-    assert handed.request.extension.resolved(tmp_path, handed.request) == handed.request
+    assert prepared.request.extension is not None
+    assert prepared.request.extension.resolved(tmp_path, prepared.request) == prepared.request
 
 
 @pytest.mark.heavy
