@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from own_repository import MODULE, commit, repository, write
 from typer.testing import CliRunner
+from user_repository import MODULE, commit, repository, write
 
 from accelsweep.cli.status import _unplanned_names, print_status
 from accelsweep.config.site import Site

@@ -8,7 +8,7 @@ import socket
 import psutil
 import pytest
 from example_sweep import config_of
-from hand_clock import FakeClock
+from fake_clock import FakeClock
 
 from accelsweep.config.schema import checked_config
 from accelsweep.driver.progress_display import (

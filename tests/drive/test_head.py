@@ -9,7 +9,7 @@ import time
 
 import psutil
 import pytest
-from patience import until
+from polling import until
 
 from accelsweep.driver.sweep_lock import end_old, held, living_head
 from accelsweep.errors import AccelsweepError

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from patience import until
+from polling import until
 
 from accelsweep.driver import background_processes
 from accelsweep.driver.background_processes import Child

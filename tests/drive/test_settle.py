@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hand_clock import FakeClock
+from fake_clock import FakeClock
 
 from accelsweep.config.site import Site
 from accelsweep.driver import job_queue as queueing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hand_clock import FakeClock
+from fake_clock import FakeClock
 
 from accelsweep.driver.slurm_job_status import ALONE_SECONDS, DRIVEN_SECONDS, Questions
 

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from own_repository import FILES, MODULE, commit, git, repository, write
 from tiny_sweep import plan_sweep
+from user_repository import FILES, MODULE, commit, git, repository, write
 
 from accelsweep.config.versions import Tree
 from accelsweep.errors import AccelsweepError, InputError

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from archives import contents_of, members, relisted
-from guard import Forbidden
 from mutations import changed_csv, changed_json, changed_log, changed_svg, changed_yaml, damaged
 from published_files import PUBLISHED
+from side_effect_guard import Forbidden
 
 import accelsweep
 from accelsweep.cli.runs import print_runs

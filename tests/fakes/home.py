@@ -11,7 +11,7 @@ from pathlib import Path
 
 import forked
 import psutil
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 
 from accelsweep.records.file_lock import living_hold
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from hand_clock import FakeClock, FakeGroup
+from fake_clock import FakeClock, FakeGroup
 
 from accelsweep.devices.clock import ClockMarks
 from accelsweep.measure.memory import LEAST_BYTES, NOTES_BYTES, MemoryWatch, growth, kinds_of, part_ends

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 from home import Home
-from own_repository import MODULE, repository
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
+from user_repository import MODULE, repository
 
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest

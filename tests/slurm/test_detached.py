@@ -5,7 +5,7 @@ import stat
 
 import pytest
 import yaml
-from patience import until
+from polling import until
 
 from accelsweep.features.detach.backends import last_submission
 from accelsweep.results import Outcome

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from own_repository import MODULE, git, repository, write
+from user_repository import MODULE, git, repository, write
 
 from accelsweep.driver.request import Request
 from accelsweep.errors import InputError

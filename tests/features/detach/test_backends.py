@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from patience import until
+from polling import until
 
 from accelsweep.config.site import Site, Slurm
 from accelsweep.driver.sweep_lock import refuse_while_run

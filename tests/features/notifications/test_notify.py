@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 from example_sweep import build_example_sweep
-from hand_clock import FakeClock
-from patience import until
+from fake_clock import FakeClock
+from polling import until
 
 from accelsweep.errors import EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, InputError
 from accelsweep.features.notifications import notify
