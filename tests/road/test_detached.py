@@ -53,13 +53,13 @@ def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_f
     assert left.returncode == 0, left.stdout
     assert "accelsweep attach tiny" in left.stdout
     assert stat.S_IMODE(folder.of_head("order").stat().st_mode) == 0o600
-    assert shown_in_processes("commands.detached.carry_on")
+    assert shown_in_processes("features.detach.driver")
     assert shown_in_processes(SECRET) == []
 
     second = home.accelsweep(*arguments)
     assert second.returncode == 1, second.stdout
     assert "already being run by process" in second.stdout
-    assert "detached since" in home.accelsweep("status", "tiny").stdout
+    assert "tmux session" in home.accelsweep("status", "tiny").stdout
 
     watching = home.start("attach", "tiny")
     assert watching.stdout is not None
@@ -68,7 +68,7 @@ def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_f
     said, _ = watching.communicate(timeout=PATIENCE_SECONDS)
     assert watching.returncode == 130
     assert "the driver keeps running" in said
-    assert shown_in_processes("commands.detached.carry_on")
+    assert shown_in_processes("features.detach.driver")
 
     ended = home.accelsweep("attach", "tiny")
     assert ended.returncode == 0, ended.stdout
@@ -102,7 +102,7 @@ def test_attach_ends_as_ab_and_claims_end_in_a_terminal(tmp_path: Path) -> None:
         ended = home.accelsweep("attach", "claims")
         assert ended.returncode == 0, ended.stdout
         assert "reports/claims/" in ended.stdout
-        assert "claims: detached since" in home.accelsweep("status").stdout
+        assert "accelsweep attach claims" in home.accelsweep("status").stdout
     finally:
         home.end_processes()
 
