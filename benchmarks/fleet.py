@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from accelsweep.analysis.intervals import Family
 from accelsweep.features.fleet.planning import FLEET_TOLERANCE
-from accelsweep.features.fleet.statistics import Scatter, against_others, components, holm
+from accelsweep.features.fleet.statistics import ComponentEstimate, deviations_from_others, holm, variance_components
 
 BETWEEN, SLOW, CONFIDENCE = 0.0063, 0.02, 0.95
 COVERED, FALSE = 0.94, 0.05
@@ -83,10 +83,10 @@ def simulated(nodes: int, rounds: int, noise: float, scenario: str, fleets: int)
             levels[0], slow = levels[1:].mean() + math.log1p(-SLOW), slow + 1
         spread = noises(random, scenario, nodes, noise)
         values = [list(row) for row in levels[:, None] + spread[:, None] * random.normal(size=(nodes, rounds))]
-        truth, found = levels - (levels.sum() - levels) / (nodes - 1), against_others(values)
-        named = np.array(holm([one.chance_below(BOUND, CONFIDENCE) for one in found])) <= 1.0 - CONFIDENCE
+        truth, found = levels - (levels.sum() - levels) / (nodes - 1), deviations_from_others(values)
+        named = np.array(holm([one.p_value_below(BOUND, CONFIDENCE) for one in found])) <= 1.0 - CONFIDENCE
         ends = [one.interval(Family(nodes, CONFIDENCE)) for one in found]
-        parts = components(values, CONFIDENCE) if not number % 2 else None
+        parts = variance_components(values, CONFIDENCE) if not number % 2 else None
         counts += [
             named[0] if number % 2 else 0,
             (named & (truth >= BOUND)).any(),
@@ -99,7 +99,7 @@ def simulated(nodes: int, rounds: int, noise: float, scenario: str, fleets: int)
     return Row(nodes, rounds, noise, scenario, *map(float, shares))
 
 
-def holds(found: Scatter, truth: float) -> bool:
+def holds(found: ComponentEstimate, truth: float) -> bool:
     """Return whether the interval of a component holds the truth; one that is not known claims nothing."""
     return found.low is None or found.high is None or found.low <= truth <= found.high
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 
 from fuzzed import KINDS
 from fuzzing import Bench, kind_of, one_try
-from guard import Forbidden
+from side_effect_guard import Forbidden
 
 
 def work(numbers: range, until: float, state: Path) -> None:

@@ -248,8 +248,8 @@ def unchanged_folders() -> Iterator[set[str]]:
 
 @pytest.fixture(scope="session", autouse=True)
 def pictures_are_kept(once: Callable[[str, Callable[[Path], None]], Path]) -> Iterator[None]:
-    """Let no two tests draw the same picture (see fakes/kept_pictures.py)."""
-    from kept_pictures import keep_pictures
+    """Let no two tests draw the same picture (see fakes/chart_cache.py)."""
+    from chart_cache import keep_pictures
 
     with pytest.MonkeyPatch.context() as patch:
         keep_pictures(patch, once("pictures", lambda _: None))

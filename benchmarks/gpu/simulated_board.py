@@ -11,7 +11,7 @@ from typing import Any
 
 from board import Board
 
-from accelsweep.testing.simulated_device import SIMULATED_VARIABLE, UUID, SimulatedTelemetry, Spec, living
+from accelsweep.testing.simulated_device import SIMULATED_VARIABLE, UUID, SimulatedTelemetry, Spec, active_processes
 
 SPEC = Spec(
     model="Simulated device of the acceptance",
@@ -39,7 +39,7 @@ class SimulatedBoard(Board):
 
     def processes(self) -> list[int]:
         """Return the ids of the processes that compute on the device."""
-        return list(living(self._folder))
+        return list(active_processes(self._folder))
 
     def joules(self) -> float:
         """Return the energy counter."""

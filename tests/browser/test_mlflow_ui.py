@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 from one_rank import free_port
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder

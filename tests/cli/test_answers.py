@@ -17,8 +17,8 @@ FORM = {
     "VersionedSetting": "setting against label axes rate ratio verdict reason blocks gate doubts",
     "FleetAnswer": "nodes spread tolerance hotter_by confidence correction sweep headline sick report",
     "FleetNode": (
-        "node blocks planned verdict reason ratio chance celsius warmer warmer_chance hotter throttled held_back "
-        "drivers dates"
+        "node sick faults verdict reason ratio chance celsius warmer warmer_chance blocks planned throttled drivers "
+        "dates"
     ),
     "NodeSpread": "setting label between within",
     "PlanAnswer": (

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 
 from accelsweep.cli.sweeps import STARTER_FILES, write_starter
 from accelsweep.cli.typer_app import app, exit_code

@@ -15,7 +15,7 @@ SURFACE = {
     "run": "OVERRIDES --dry-run -n --cfg --name --profile --jobs -j --add-repeats --time-budget --until-decided "
     "--tracking-uri --cancel-old --keep-going --detach --notify",
     "attach": "NAME",
-    "ab": "WORDS --python --fail-if --dry-run -n --json --format --name --profile --jobs -j --add-repeats "
+    "ab": "ARGUMENTS --python --fail-if --dry-run -n --json --format --name --profile --jobs -j --add-repeats "
     "--time-budget --until-decided --tracking-uri --cancel-old --keep-going --detach --notify",
     "fleet": "OVERRIDES --nodes --each --tolerance --dry-run -n --json --name --profile --jobs -j --time-budget "
     "--tracking-uri --cancel-old --keep-going --detach --notify",

@@ -84,7 +84,7 @@ def test_holds_marks_and_signs_of_life_do_on_a_disk_without_links_locks_and_maps
     backing.mkdir()
     place.mkdir()
     script.write_text(ON_A_POOR_DISK)
-    command = [sys.executable, str(FAKES / "poor_disk.py"), str(backing), str(place), sys.executable, str(script)]
+    command = [sys.executable, str(FAKES / "faulty_disk.py"), str(backing), str(place), sys.executable, str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -102,7 +102,7 @@ def test_locks_on_a_shared_folder_that_has_none_are_refused_with_the_variable_to
     )
     for name in ("backing", "place"):
         (tmp_path / name).mkdir(mode=0o700)
-    command = [sys.executable, str(FAKES / "poor_disk.py"), str(tmp_path / "backing"), str(tmp_path / "place")]
+    command = [sys.executable, str(FAKES / "faulty_disk.py"), str(tmp_path / "backing"), str(tmp_path / "place")]
     environment = {**os.environ, "ACCELSWEEP_LEASES": str(tmp_path / "place")}
     done = subprocess.run(
         [*command, sys.executable, "-c", script],

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from patience import until
+from polling import until
 
 from accelsweep.config.site import Site
 from accelsweep.driver import background_processes

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hand_clock import FakeClock
+from fake_clock import FakeClock
 
 from accelsweep.config.site import Site
 from accelsweep.driver import job_queue

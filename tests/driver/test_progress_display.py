@@ -13,7 +13,7 @@ from dataclasses import replace
 import psutil
 import pytest
 from example_sweep import config_of
-from hand_clock import FakeClock
+from fake_clock import FakeClock
 from rich.console import Console
 
 from accelsweep.config.schema import checked_config

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hand_clock import FakeClock
+from fake_clock import FakeClock
 
 from accelsweep.driver.snakemake_hooks import DEFERRED, DRIVEN_POLL_SECONDS, STANDALONE_POLL_SECONDS, PollSchedule
 

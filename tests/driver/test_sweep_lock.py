@@ -9,7 +9,7 @@ import time
 
 import psutil
 import pytest
-from patience import until
+from polling import until
 
 from accelsweep.driver.sweep_lock import active_driver, end_earlier_driver, lock_sweep
 from accelsweep.errors import AccelsweepError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as parquet
 import pytest
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 from tiny_executor import TinyBlock
 
 from accelsweep.config.site import Site

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 from shared_fork_server import beside_the_server
 from tiny_sweep import CONFIG, plan_sweep
 

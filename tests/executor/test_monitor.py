@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from one_rank import make_spec
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 from tiny_executor import TinyBlock, ended
 
 from accelsweep.config.sweep_options import Limits

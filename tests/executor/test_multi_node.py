@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 from tiny_sweep import config_with
 
 from accelsweep.executor.device_lease import NotEnoughDevices

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 import yaml
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 from tiny_sweep import measure_sweep, plan_sweep
 
 from accelsweep.installation import shipped_root

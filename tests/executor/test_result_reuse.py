@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 from tiny_executor import TinyBlock
 from tiny_sweep import CONFIG
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 from tiny_sweep import config_with
 
 from accelsweep.executor.device_lease import NotEnoughDevices

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from patience import until
+from polling import until
 from tiny_executor import TinyBlock
 
 from accelsweep.analysis.collect import collect

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hand_clock import FakeClock
-from patience import PATIENCE_SECONDS
+from fake_clock import FakeClock
+from polling import PATIENCE_SECONDS
 from tiny_executor import TinyBlock
 from tiny_sweep import measure_sweep, plan_sweep
 

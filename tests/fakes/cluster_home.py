@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import psutil
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 
 from accelsweep.records.file_lock import read_lock
 from accelsweep.records.layout import SweepFolder

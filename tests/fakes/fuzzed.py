@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from archives import contents_of, members, relisted
-from guard import Forbidden
 from mutations import changed_csv, changed_json, changed_log, changed_svg, changed_yaml, damaged
 from published_files import PUBLISHED
+from side_effect_guard import Forbidden
 
 import accelsweep
 from accelsweep.cli.runs import print_runs
@@ -23,8 +23,8 @@ from accelsweep.errors import AccelsweepError
 from accelsweep.executor.result_reuse import audit
 from accelsweep.features.accounting.sacct import Accounting, JobAccount, accounting_file
 from accelsweep.features.archives.command import export_sweep, import_archive
-from accelsweep.features.detach.job import DriverOrder
-from accelsweep.features.detach.places import DriverExit, StartedDriver
+from accelsweep.features.detach.backends import DriverExit, Submission
+from accelsweep.features.detach.driver import DriverSpec
 from accelsweep.features.imports.readers import external_file, read_all_external, read_published
 from accelsweep.files import sha256_file
 from accelsweep.planning.plan import make_plan
@@ -147,8 +147,8 @@ def _head(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
     """Change the order to a detached head, or the notes on where it went and how it ended."""
     site = Manifest.read(folder.manifest).site
     request = Request(("batch_size=16",), time_budget="30m", features={"notify": ["json://host/token"]})
-    DriverOrder(request=request, site=site, sweeps=(folder.name,), revision=1).write(folder.driver_file("order"))
-    StartedDriver(place="tmux", name="accelsweep-old", host="elsewhere", since="2026-01-01T00:00:00+00:00").write(
+    DriverSpec(request=request, site=site, sweeps=(folder.name,), revision=1).write(folder.driver_file("order"))
+    Submission(place="tmux", name="accelsweep-old", host="elsewhere", since="2026-01-01T00:00:00+00:00").write(
         folder.driver_file("handed")
     )
     DriverExit(code=1).write(folder.driver_file("ended"))
@@ -158,8 +158,8 @@ def _head(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
 
     def read() -> None:
         READERS["status"](folder)
-        order = DriverOrder.read(folder.driver_file("order")).begun(folder)
-        str(order.later(time.monotonic()).request.resume_command())
+        order = DriverSpec.read(folder.driver_file("order")).for_next_start(folder)
+        str(order.with_remaining_budget(time.monotonic()).request.resume_command())
 
     return read
 

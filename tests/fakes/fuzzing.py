@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fuzzed import HEAVY, KINDS, LIGHT, READERS
-from guard import Forbidden, watched
+from side_effect_guard import Forbidden, watched
 from small_sweep import unpack_small_sweep
 
 from accelsweep.errors import AccelsweepError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import forked
 import psutil
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 
 from accelsweep.records.file_lock import live_lock
 
@@ -37,7 +37,7 @@ measure:
 
 
 MODULES = {
-    "cli": {"accelsweep", "accelsweep.features.detach.job"},
+    "cli": {"accelsweep", "accelsweep.features.detach.driver"},
     "snakemake": {"snakemake", "accelsweep.driver.snakemake_main"},
     "publisher": {"accelsweep.tracking.live_publishing"},
     "supervisor": {"accelsweep.executor", "accelsweep.executor.fork_server"},

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import warm
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 
 from accelsweep.config.schema import checked_config
 from accelsweep.records.run_files import read_rank_result

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import forked
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 from tiny_sweep import plan_sweep
 
 from accelsweep.executor.block import main as run_executor

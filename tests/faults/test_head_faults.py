@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 from home import Home
-from ledger import HeadLedger
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
+from record_audit import HeadLedger
 
 from accelsweep.results import Outcome
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ledger import mounted
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
+from record_audit import mounted
 from tiny_executor import TinyBlock
 
 from accelsweep.errors import DamagedFile

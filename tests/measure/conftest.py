@@ -1,9 +1,9 @@
-"""The fakes of tests/fakes/hand_clock.py as fixtures."""
+"""The fakes of tests/fakes/fake_clock.py as fixtures."""
 
 from __future__ import annotations
 
 import pytest
-from hand_clock import FakeClock, FakeDevice, FakeGroup
+from fake_clock import FakeClock, FakeDevice, FakeGroup
 
 
 @pytest.fixture

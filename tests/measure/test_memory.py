@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from hand_clock import FakeClock, FakeGroup
+from fake_clock import FakeClock, FakeGroup
 
 from accelsweep.devices.clock import ClockMarks
 from accelsweep.measure.memory import (

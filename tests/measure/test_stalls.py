@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from patience import until
+from polling import until
 
 from accelsweep.devices.clock import clock_gap
 from accelsweep.measure import run_doubts, stalls

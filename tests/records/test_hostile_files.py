@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from fuzzed import KINDS
 from fuzzing import Bench, kind_of, one_try
-from guard import DRIVER, Forbidden, watched
+from side_effect_guard import DRIVER, Forbidden, watched
 
 pytestmark = pytest.mark.heavy
 

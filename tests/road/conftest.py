@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from home import REPOSITORY, TINY, Home
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 from shared_fork_server import beside_the_server
 from unusual_home import measure_unusual_settings
 

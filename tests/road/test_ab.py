@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from home import Home
-from own_repository import MODULE, git, repository
 from shared_fork_server import beside_the_server
+from user_repository import MODULE, git, repository
 
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from environments import environment
 from home import Home
-from own_repository import FILES, MODULE, write
 from shared_fork_server import beside_the_server
+from user_repository import FILES, MODULE, write
 
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings

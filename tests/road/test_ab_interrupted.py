@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from home import Home
-from own_repository import MODULE, git, repository
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 from shared_fork_server import beside_the_server
+from user_repository import MODULE, git, repository
 
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest

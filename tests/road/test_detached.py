@@ -1,4 +1,4 @@
-"""A driver without a terminal, on one machine: in tmux, and in a unit of the user's systemd."""
+"""A detached driver on one machine: in tmux, and in a systemd user unit."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 from home import Home
-from own_repository import MODULE, repository
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
+from user_repository import MODULE, repository
 
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
@@ -39,7 +39,7 @@ def shown_in_processes(word: str) -> list[str]:
     return [line for line in lines if word in line]
 
 
-@pytest.mark.long  # features/detach/test_places.py starts sessions and reads files; only here a driver lives in one
+@pytest.mark.long  # tests/features/detach starts sessions and reads files; only here a driver runs in one
 @pytest.mark.real
 def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_for_who_asks(home: Home) -> None:
     if shutil.which("tmux") is None:
@@ -53,13 +53,13 @@ def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_f
     assert left.returncode == 0, left.stdout
     assert "accelsweep attach tiny" in left.stdout
     assert stat.S_IMODE(folder.driver_file("order").stat().st_mode) == 0o600
-    assert shown_in_processes("commands.detached.carry_on")
+    assert shown_in_processes("features.detach.driver")
     assert shown_in_processes(SECRET) == []
 
     second = home.accelsweep(*arguments)
     assert second.returncode == 1, second.stdout
     assert "already being run by process" in second.stdout
-    assert "detached since" in home.accelsweep("status", "tiny").stdout
+    assert "tmux session" in home.accelsweep("status", "tiny").stdout
 
     watching = home.start("attach", "tiny")
     assert watching.stdout is not None
@@ -68,7 +68,7 @@ def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_f
     said, _ = watching.communicate(timeout=PATIENCE_SECONDS)
     assert watching.returncode == 130
     assert "the driver keeps running" in said
-    assert shown_in_processes("commands.detached.carry_on")
+    assert shown_in_processes("features.detach.driver")
 
     ended = home.accelsweep("attach", "tiny")
     assert ended.returncode == 0, ended.stdout
@@ -102,7 +102,7 @@ def test_attach_ends_as_ab_and_claims_end_in_a_terminal(tmp_path: Path) -> None:
         ended = home.accelsweep("attach", "claims")
         assert ended.returncode == 0, ended.stdout
         assert "reports/claims/" in ended.stdout
-        assert "claims: detached since" in home.accelsweep("status").stdout
+        assert "accelsweep attach claims" in home.accelsweep("status").stdout
     finally:
         home.end_processes()
 
@@ -118,7 +118,7 @@ exit $code
 """
 
 
-@pytest.mark.long  # features/detach/test_places.py has the command; a systemd of one's own has its own namespaces
+@pytest.mark.long  # features/detach has the command; a systemd of one's own has its own namespaces
 @pytest.mark.real
 def test_a_head_goes_to_the_users_systemd_where_there_is_one(home: Home) -> None:
     if os.getuid() != 0 or not Path("/lib/systemd/systemd").exists():

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 from home import Home
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 
 from accelsweep.records.run_record import Record
 from accelsweep.results import Outcome

@@ -9,7 +9,7 @@ from home import TINY, Home
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.long,  # features/notifications/test_notify.py delivers notices, cli/test_run.py reads the option
+    pytest.mark.long,  # features/notifications sends each message, commands/test_run.py reads the option
 ]
 
 _FAILING = """
@@ -44,7 +44,7 @@ def test_the_first_failure_and_the_end_are_told_and_a_lost_notice_fails_nothing(
     assert first.endswith("crashed: ValueError: shapes 3 and 4 do not match")
     assert last.startswith("accelsweep tiny: ended, ")
     said = ended.stdout
-    assert said.count("no notice reached json://***") == 2
+    assert said.count("the notification to json://*** failed") == 2
     kept = [path for path in home.path.rglob("*") if path.is_file()]
     for secret in ("hunter2", "T0K3N"):
         assert secret not in said

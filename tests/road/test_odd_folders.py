@@ -8,7 +8,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from home import TINY, Home
-from patience import until
+from polling import until
 from shared_fork_server import beside_the_server
 
 pytestmark = pytest.mark.real

@@ -8,7 +8,7 @@ import time
 
 import mlflow
 import pytest
-from patience import until
+from polling import until
 
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Record

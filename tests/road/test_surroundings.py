@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from home import TINY, Home
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Record

@@ -12,7 +12,7 @@ import yaml
 from accelsweep.cli.sweeps import quickstart_overrides, write_draft
 from accelsweep.config.site import Site
 from accelsweep.errors import AccelsweepError, InputError
-from accelsweep.features.detach.places import DetachedHead
+from accelsweep.features.detach.backends import DriverJobOptions
 from accelsweep.planning.plan import make_plan
 from accelsweep.schedulers import slurm, slurm_site
 from accelsweep.schedulers.protocol import JobOffer
@@ -170,7 +170,7 @@ def test_overlapping_partitions_are_one_kind_in_the_widest_with_a_long_enough_li
     text = (tmp_path / "conf/site/mine.yaml").read_text()
     assert "# or debug, long, private" in text
     assert "# n5,n6" in text, "those that no earlier kind has"
-    head = DetachedHead.model_validate(site.slurm.head)
+    head = DriverJobOptions.model_validate(site.slurm.head)
     assert (head.partition, head.minutes) == ("gpu", 1440)
 
 

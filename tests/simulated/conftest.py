@@ -14,7 +14,7 @@ from simulated_clock import SimulatedClock
 
 from accelsweep.records.run_files import read_rank_result
 from accelsweep.testing import simulator
-from accelsweep.testing.simulated_device import PRESENCES, SIMULATED_VARIABLE, Spec
+from accelsweep.testing.simulated_device import PROCESS_USAGES, SIMULATED_VARIABLE, Spec
 from accelsweep.testing.simulated_torch import register, unavailable
 from accelsweep.testing.simulator import Simulator
 
@@ -52,11 +52,11 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         clock = clock or SimulatedClock()
         if clock.simulated:
             monkeypatch.setattr(time, "perf_counter", clock)
-        return simulator.put(Simulator(Spec.read(folder), folder, clock))
+        return simulator.set_current(Simulator(Spec.read(folder), folder, clock))
 
     yield put
     simulator._CURRENT.clear()
-    PRESENCES.pop(folder, None)
+    PROCESS_USAGES.pop(folder, None)
     torch.set_num_threads(threads)
 
 

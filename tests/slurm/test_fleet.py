@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.features.detach.places import handed_head
+from accelsweep.features.detach.backends import last_submission
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
@@ -42,7 +42,7 @@ def devices(home):
     shutil.rmtree(ROOT / "devices")
 
 
-@pytest.mark.long  # analyse/test_fleet.py, features/fleet and schedulers/test_slurm_nodes.py test its parts
+@pytest.mark.long  # features/fleet, plan/test_fleet.py and schedulers/test_slurm_nodes.py have the parts of it
 @pytest.mark.usefixtures("devices")
 def test_the_worn_node_of_a_fleet_is_named_and_makes_the_exit_code_3(home):
     refused = home.accelsweep(*FLEET, "--nodes", "gpu1,gpo2")
@@ -87,7 +87,7 @@ def test_a_fleet_whose_head_is_a_job_ends_with_the_fleets_own_words_and_code(hom
     assert not home.left()
     left = home.accelsweep(*command, "--nodes", "gpu1,gpu2")
     assert left.returncode == 0, left.stderr
-    head = handed_head(SweepFolder(home.path, "fleet-tiny")).name
+    head = last_submission(SweepFolder(home.path, "fleet-tiny")).name
     home.wait_for(lambda: "NodeList=gpu3" in home.told(head), "the head beside the nodes that it compares", 60)
     shown = home.accelsweep("attach", "fleet-tiny")
     assert shown.returncode in (0, 3), f"{shown.stdout}{shown.stderr}{home.log()}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 
 from accelsweep.features.accounting.sacct import NO_ENERGY, Accounting, accounting_file
 from accelsweep.records.findings import Findings

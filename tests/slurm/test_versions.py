@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from own_repository import EXPERIMENT, MODULE, commit, git
+from user_repository import EXPERIMENT, MODULE, commit, git
 
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from example_sweep import build_example_sweep
 from group_server import BLOCKS, GroupServer, free_port, group_server
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 from postgres import programs
 
 from accelsweep.records.layout import SweepFolder

@@ -17,7 +17,7 @@ import pytest
 from example_sweep import build_example_sweep
 from guarded_server import free_port
 from mlflow.exceptions import MlflowException
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 from stores import BOTH_STORES
 
 from accelsweep.records.layout import SweepFolder

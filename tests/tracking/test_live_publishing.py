@@ -18,7 +18,7 @@ import forked
 import psutil
 import pytest
 from forked import Forked
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import LockOwner, Manifest

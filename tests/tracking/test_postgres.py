@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 from postgres import PASSWORD, Postgres, postgres, programs
 
 from accelsweep.records.layout import SweepFolder

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from example_sweep import build_example_sweep
-from patience import until
+from polling import until
 
 from accelsweep.cli.sweeps import publish_now
 from accelsweep.errors import DamagedFile

@@ -19,7 +19,7 @@ from pathlib import Path
 import forked
 import psutil
 import pytest
-from patience import PATIENCE_SECONDS, until
+from polling import PATIENCE_SECONDS, until
 
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.records.layout import SweepFolder

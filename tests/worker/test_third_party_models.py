@@ -8,7 +8,7 @@ import importlib.util
 import pytest
 import torch
 from one_rank import BOTH_LOOPS
-from patience import PATIENCE_SECONDS
+from polling import PATIENCE_SECONDS
 from tiny_sweep import measure_sweep, plan_sweep
 
 from accelsweep.results import Outcome

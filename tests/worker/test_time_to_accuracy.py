@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from hand_clock import FakeClock, FakeDevice, FakeGroup
-from patience import PATIENCE_SECONDS
+from fake_clock import FakeClock, FakeDevice, FakeGroup
+from polling import PATIENCE_SECONDS
 from tiny_sweep import CONFIG as SWEPT
 from tiny_sweep import config_with, measure_sweep, plan_sweep
 

@@ -1,13 +1,14 @@
-"""Workloads whose truth is known: steps and data waits of a given length, to test the measurement.
+"""Calibrated workloads: steps and data waits of known length, to test measurements against the truth.
 
-A step waits by spinning on the monotonic clock. So it takes exactly as long as its schedule says, on any device. It
-trains one number, so that every loop can drive it.
+A step busy-waits on the monotonic clock, so it takes exactly as long as scheduled, on any device. It trains a single
+weight, so that every loop can run it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import count
 
 import lightning.pytorch as pl
 import torch
@@ -18,14 +19,14 @@ from accelsweep.workloads.training_stream import make_loader, rank_and_size
 
 
 def spin(seconds: float) -> None:
-    """Keep the processor busy for `seconds` of the monotonic clock."""
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
+    """Busy-wait for `seconds` of the monotonic clock."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
         pass
 
 
 class TimedStep(pl.LightningModule):
-    """A module whose training step takes `seconds`, changed as its other arguments say."""
+    """A module whose training step takes `seconds`, with optional drift, slow steps and stalls."""
 
     def __init__(
         self,
@@ -37,10 +38,10 @@ class TimedStep(pl.LightningModule):
         stalled_rank: int = -1,
         stall_seconds: float = 0.0,
     ) -> None:
-        """Say how long each step takes.
+        """Set the step time: `seconds * (1 + drift_per_step * i)` for step i.
 
-        Step i takes `seconds * (1 + drift_per_step * i)`, `slow_factor` times as long if i is a multiple of
-        `slow_every` or less than `slow_warmup_steps`, and `stall_seconds` more on rank `stalled_rank`.
+        It is multiplied by `slow_factor` if i is a multiple of `slow_every` or below `slow_warmup_steps`, and
+        `stall_seconds` are added on rank `stalled_rank`.
         """
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1))
@@ -50,14 +51,14 @@ class TimedStep(pl.LightningModule):
         self._steps = 0
 
     def seconds_of(self, step: int) -> float:
-        """Return how long step number `step` (from 0) takes on this rank."""
+        """Return the length of step `step` (from 0) on this rank."""
         seconds = self._seconds * (1.0 + self._drift * step)
         if step < self._slow_warmup or (self._slow_every and step % self._slow_every == 0):
             seconds *= self._slow_factor
         return seconds + self._stall
 
     def training_step(self, batch: Tensor, _batch_idx: int) -> Tensor:
-        """Spin, then return a loss that the weight decides."""
+        """Busy-wait, then return a loss that depends on the weight."""
         spin(self.seconds_of(self._steps))
         self._steps += 1
         return (self.weight * batch.mean()).sum() ** 2
@@ -68,38 +69,36 @@ class TimedStep(pl.LightningModule):
 
 
 class TimedNetwork(nn.Module):
-    """A layer from `features` inputs to `classes` logits, whose call takes `seconds` and no processor.
+    """A layer from `features` inputs to `classes` logits, whose call sleeps for `seconds`.
 
-    So two of them in one process do not disturb each other, like two devices.
+    It uses no CPU meanwhile, so two of them in one process do not slow each other down, like two devices.
     """
 
     def __init__(self, seconds: float, features: int = 8, classes: int = 4) -> None:
-        """`seconds` are those of one call in training or evaluation; a backward pass takes none."""
+        """`seconds` is the time of a forward pass; a backward pass takes none."""
         super().__init__()
         self.layer = nn.Linear(features, classes)
         self._seconds = seconds
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Sleep, then answer `inputs` (samples, features)."""
+        """Sleep, then return the logits of `inputs` (samples, features)."""
         time.sleep(self._seconds)
-        answers: Tensor = self.layer(inputs)
-        return answers
+        logits: Tensor = self.layer(inputs)
+        return logits
 
 
-class _Waiting(IterableDataset[Tensor]):
+class _TimedBatches(IterableDataset[Tensor]):
     def __init__(self, batch_size: int, seconds: float, batches: int | None) -> None:
         self._batch, self._seconds, self._batches = torch.full((batch_size, 1), 0.1), seconds, batches
 
     def __iter__(self) -> Iterator[Tensor]:
-        given = 0
-        while self._batches is None or given < self._batches:
+        for _ in count() if self._batches is None else range(self._batches):
             spin(self._seconds)
             yield self._batch.clone()
-            given += 1
 
 
 class TimedData(pl.LightningDataModule):
-    """Batches of shape (batch_size, 1) that each take `wait_seconds` to make; endless, or `batches` an epoch."""
+    """Batches of shape (batch_size, 1) that take `wait_seconds` each; endless, or `batches` per epoch."""
 
     def __init__(self, batch_size: int, wait_seconds: float = 0.0, batches: int | None = None) -> None:
         """`batch_size` is per rank."""
@@ -108,8 +107,8 @@ class TimedData(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Tensor]:
         """Return the training batches."""
-        return make_loader(_Waiting(self._batch_size, self._seconds, self._batches))
+        return make_loader(_TimedBatches(self._batch_size, self._seconds, self._batches))
 
     def val_dataloader(self) -> DataLoader[Tensor]:
-        """Return one batch, at once."""
-        return make_loader(_Waiting(self._batch_size, 0.0, 1))
+        """Return one batch without a wait."""
+        return make_loader(_TimedBatches(self._batch_size, 0.0, 1))

@@ -1,8 +1,8 @@
-"""The driver of the simulated device: a folder of files, which every process of a machine reads and writes.
+"""The driver of the simulated device: a folder of files that all processes of a machine share.
 
-`device.json` says what the device is. Each process that uses it keeps a file below `processes`, with the memory that it
-holds and the time for which it worked. The rest follows: memory in use, energy, heat, who else computes. As with a real
-driver, nobody needs torch to ask, and a process that is killed leaves its energy behind and none of its memory.
+`device.json` holds the device's properties. Each process that uses the device has a file below `processes` with its
+allocated memory and busy time, from which memory in use, energy, heat and foreign processes are derived. As with a real
+driver, telemetry does not need torch, and a killed process frees its memory, but its energy still counts.
 """
 
 from __future__ import annotations
@@ -19,22 +19,20 @@ from accelsweep.devices.device_kind import TelemetryUnavailable, foreign_process
 from accelsweep.devices.host import pid_exists
 
 SIMULATED_VARIABLE = "ACCELSWEEP_SIMULATED"
-"""The environment variable that names the folder. Without it there is no simulated device."""
+"""The environment variable for the folder. Without it there is no simulated device."""
 
 UUID = "SIM-00000000"
 
 
 @dataclass(frozen=True)
 class Spec:
-    """The device and the costs of its operations, in its own time.
+    """The device's properties and the device time of its operations.
 
-    Each operation takes `kernel_seconds`, or what `seconds` says of it (`aten.mm`). Products and convolutions take
-    their operations over `flops_per_second` on top. A copy from or to the host takes its bytes over
-    `copy_bytes_per_second`.
-    Each of `stalls` is (busy seconds after which it comes, seconds). From `throttled_after` busy seconds on everything
-    takes `throttle` times as long. `launch_seconds` is the host's own time per operation, on a simulated clock only.
-    With `wear` everything takes so many times as long, and nobody is told: the device seems to be as all others of its
-    model.
+    An operation takes `kernel_seconds`, or its entry in `seconds` (`aten.mm`); for matrix products and convolutions
+    their FLOPs over `flops_per_second` are added. A copy from or to the host takes its bytes over
+    `copy_bytes_per_second`. `stalls` are pairs (busy seconds before the stall, its seconds). After `throttled_after`
+    busy seconds everything takes `throttle` times as long. `launch_seconds` is host time per operation, on a simulated
+    clock only. `wear` slows everything down by this factor, without a trace in the telemetry or the fingerprint.
     """
 
     model: str = "Simulated device"
@@ -55,27 +53,27 @@ class Spec:
 
     @classmethod
     def read(cls, folder: Path) -> Spec:
-        """Read `device.json`. Raises TelemetryUnavailable where it cannot be read or holds an unknown key."""
+        """Read `device.json`. Raises TelemetryUnavailable if it is unreadable or has an unknown key."""
         try:
-            found = json.loads((folder / "device.json").read_text("utf-8"))
-            return cls(**{**found, "stalls": tuple(map(tuple, found.get("stalls", ())))})
+            values = json.loads((folder / "device.json").read_text("utf-8"))
+            return cls(**{**values, "stalls": tuple(map(tuple, values.get("stalls", ())))})
         except (OSError, ValueError, TypeError) as error:
-            known = ", ".join(one.name for one in fields(cls))
+            known = ", ".join(key.name for key in fields(cls))
             raise TelemetryUnavailable(
                 f"the simulated device in {folder} cannot be read ({error}); its keys are {known}"
             ) from None
 
     def write(self, folder: Path) -> None:
-        """Make the device in `folder`."""
+        """Create the device in `folder`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "device.json").write_text(json.dumps(self.__dict__), "utf-8")
 
 
 @dataclass
-class Use:
-    """The work of one process on the device: bytes that it holds, seconds of its work, seconds of these held back.
+class Usage:
+    """A process's allocated bytes, busy seconds, and throttled seconds (`held_back`) among these.
 
-    The work is queued until the moment `free_at`, so a part of `busy` may lie ahead.
+    Work is queued until `free_at` on the device's clock, so a part of `busy` may be in the future.
     """
 
     bytes: int = 0
@@ -83,92 +81,92 @@ class Use:
     held_back: float = 0.0
     free_at: float = 0.0
 
-    def done(self, now: float) -> float:
-        """Return the seconds of work until now."""
+    def busy_until(self, now: float) -> float:
+        """Return the busy seconds until now."""
         return max(0.0, self.busy - max(0.0, self.free_at - now))
 
 
-class Presence:
-    """The device as this process uses it. The telemetry of the same process sees `use` at once."""
+class ProcessUsage:
+    """The usage by this process. Telemetry in the same process reads `use` without the file."""
 
     def __init__(self, folder: Path) -> None:
-        """Nothing is written before `tell`."""
-        self.use, self.folder = Use(), folder
+        """`folder` is the device's; the file is created by `write`."""
+        self.use, self.folder = Usage(), folder
         self._file = folder / "processes" / f"{os.getpid()}.json"
 
-    def tell(self) -> None:
-        """Write the use for other processes to read."""
+    def write(self) -> None:
+        """Write the usage for other processes."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         draft = self._file.with_suffix(".draft")
         draft.write_text(json.dumps(self.use.__dict__), "utf-8")
         draft.replace(self._file)
 
 
-PRESENCES: dict[Path, Presence] = {}
-"""The work of this process on devices, by the device's folder."""
+PROCESS_USAGES: dict[Path, ProcessUsage] = {}
+"""This process's usage, by the device's folder."""
 
 
 def folder() -> Path | None:
-    """Return the folder of this machine's simulated device; None where there is none."""
-    named = os.environ.get(SIMULATED_VARIABLE)
-    return Path(named) if named else None
+    """Return the folder of this machine's simulated device, None if there is none."""
+    path = os.environ.get(SIMULATED_VARIABLE)
+    return Path(path) if path else None
 
 
-def uses(where: Path) -> dict[int, Use]:
-    """Return what each process did on the device, those that have ended included."""
-    found = dict(_written(where))
-    if where in PRESENCES:
-        found[os.getpid()] = PRESENCES[where].use
-    return found
+def usage_by_process(where: Path) -> dict[int, Usage]:
+    """Return the usage by process ID, including processes that have ended."""
+    usage = dict(_read_usage(where))
+    if where in PROCESS_USAGES:
+        usage[os.getpid()] = PROCESS_USAGES[where].use
+    return usage
 
 
-def _written(where: Path) -> Iterator[tuple[int, Use]]:
+def _read_usage(where: Path) -> Iterator[tuple[int, Usage]]:
     for file in (where / "processes").glob("*.json"):
         try:
-            yield int(file.stem), Use(**json.loads(file.read_text("utf-8")))
-        except (OSError, ValueError, TypeError):  # it goes away or is written just now
+            yield int(file.stem), Usage(**json.loads(file.read_text("utf-8")))
+        except (OSError, ValueError, TypeError):  # removed or replaced meanwhile
             continue
 
 
-def living(where: Path) -> dict[int, Use]:
-    """Return the processes that are on the device now."""
-    return {pid: use for pid, use in uses(where).items() if pid_exists(pid)}
+def active_processes(where: Path) -> dict[int, Usage]:
+    """Return the usage of processes that are alive."""
+    return {pid: use for pid, use in usage_by_process(where).items() if pid_exists(pid)}
 
 
 class SimulatedTelemetry:
-    """The driver's answers about the device of this machine. The clock is `time.perf_counter`, like the device's."""
+    """The telemetry of this machine's device, on the clock `time.perf_counter`."""
 
     def state(self, identity: str) -> dict[str, Any]:
-        """Return the device's state. Raises TelemetryUnavailable where there is no such device."""
+        """Return the device's state. Raises TelemetryUnavailable if there is no such device."""
         where, spec = _device(identity)
-        everyone, here, now = uses(where), living(where), time.perf_counter()
-        held_back = sum(use.held_back for use in everyone.values())
-        hot = spec.throttled_after is not None and any(use.held_back for use in here.values())
+        all_usage, active, now = usage_by_process(where), active_processes(where), time.perf_counter()
+        held_back = sum(use.held_back for use in all_usage.values())
+        hot = spec.throttled_after is not None and any(use.held_back for use in active.values())
         return {
             "name": spec.model,
             "sm_mhz": round(spec.mhz / spec.throttle) if hot else spec.mhz,
             "sm_mhz_max": spec.mhz,
             "memory_mhz": spec.mhz,
             "celsius": spec.celsius,
-            "watts": spec.watts_busy if any(use.free_at > now for use in here.values()) else spec.watts_idle,
+            "watts": spec.watts_busy if any(use.free_at > now for use in active.values()) else spec.watts_idle,
             "watts_limit": spec.watts_busy,
-            "memory_used_bytes": sum(use.bytes for use in here.values()),
+            "memory_used_bytes": sum(use.bytes for use in active.values()),
             "memory_total_bytes": spec.memory_bytes,
             "throttles": [],
             "held_back": {"heat": [held_back, now]},
-            "foreign_processes": foreign_processes(here),
+            "foreign_processes": foreign_processes(active),
         }
 
     def joules(self, identity: str) -> float:
-        """Return the energy so far: idle power all the time, and the rest while a process works."""
+        """Return the energy since time 0, at busy power while a process works and at idle power otherwise."""
         where, spec = _device(identity)
         now = time.perf_counter()
-        busy = sum(use.done(now) for use in uses(where).values())
+        busy = sum(use.busy_until(now) for use in usage_by_process(where).values())
         return spec.watts_idle * now + (spec.watts_busy - spec.watts_idle) * busy
 
 
 def _device(identity: str) -> tuple[Path, Spec]:
     where = folder()
     if where is None or identity != UUID:
-        raise TelemetryUnavailable(f"there is no simulated device {identity} here: {SIMULATED_VARIABLE} names none")
+        raise TelemetryUnavailable(f"there is no simulated device {identity} here: {SIMULATED_VARIABLE} is not set")
     return where, Spec.read(where)

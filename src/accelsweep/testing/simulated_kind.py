@@ -1,4 +1,4 @@
-"""The simulated device as a kind of device: it exists where an environment variable names its folder."""
+"""The simulated device as a device kind; it exists if an environment variable is set to its folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accelsweep.testing import simulated_device as driver
 
 
 class SimulatedKind(DeviceKind):
-    """One device or none, leased by its identity. It cannot be hidden: the variable that names it is the user's."""
+    """At most one device. It cannot be hidden from a process, because the environment variable is the user's."""
 
     accelerator = "simulated"
     unit, units, site_units = "simulated device", "simulated devices", "simulated devices"
@@ -19,36 +19,36 @@ class SimulatedKind(DeviceKind):
     telemetry = driver.SimulatedTelemetry()
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Return the device, where there is one. Raises InputError where its file cannot be read."""
+        """Return the device, if there is one. Raises InputError if its file is unreadable."""
         spec = _spec()
         return () if spec is None else (Gpu("0", driver.UUID, spec.model, spec.memory_bytes),)
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the whole spec: measurements on another simulation are not comparable."""
+        """Return the full spec: measurements on devices with different specs are not comparable."""
         spec = _spec()
         return {} if spec is None else {"simulated_device": str(spec)}
 
     @property
     def module(self) -> Any:
-        """Torch's module of it, which is registered on first use."""
+        """Its torch module, registered on first use."""
         from accelsweep.testing.simulated_torch import register
 
         register()
         return super().module
 
     def unavailable_reason(self) -> str | None:
-        """Return why there is none: nobody named one, or this torch cannot have one."""
+        """Return why there is no device: the variable is not set, or this version of torch does not support it."""
         if driver.folder() is None:
-            return f"finds no simulated device here: {driver.SIMULATED_VARIABLE} names none"
+            return f"finds no simulated device here: {driver.SIMULATED_VARIABLE} is not set"
         from accelsweep.testing.simulated_torch import unavailable
 
         return unavailable()
 
     def is_initialised(self) -> bool:
-        """Return whether this process has used it. Registers nothing."""
-        from accelsweep.testing.simulator import used
+        """Return whether this process has used the device, without registering it."""
+        from accelsweep.testing.simulator import is_used
 
-        return used()
+        return is_used()
 
 
 def _spec() -> driver.Spec | None:

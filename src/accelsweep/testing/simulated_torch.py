@@ -1,4 +1,4 @@
-"""Every operation on the simulated device: its shape at once from the meta device, its numbers later from the CPU."""
+"""The simulated device in torch: shapes are computed at once on the meta device, data later on the CPU."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from torch.utils.flop_counter import flop_registry
 
 from accelsweep.testing import simulated_device as driver
 from accelsweep.testing.simulated_device import Spec
-from accelsweep.testing.simulator import Allocation, Buffer, Slot, buffer, current, handle, on_device, used
+from accelsweep.testing.simulator import Allocation, Buffer, Slot, buffer, current, handle, is_used, on_device
 
 aten = torch.ops.aten
 
-AS_RESHAPE = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
-"""For torch every tensor here is contiguous, so it asks for views where the numbers may have to be copied."""
+RESHAPE_OPS = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
+"""To torch every tensor here is contiguous, so it requests views where the data may have to be copied."""
 
-IN_MEMORY_ORDER = ("_fused", "linalg_vector_norm")
-"""Beginnings of operations on gradients whose result depends on the order in memory.
+CONTIGUOUS_OPS = ("_fused", "linalg_vector_norm")
+"""Name prefixes of operations on gradients whose result depends on the memory layout.
 
-torch copies a gradient whose strides are not its parameter's. Here it cannot see them.
+torch copies gradients whose strides differ from their parameter's, but cannot see strides here.
 """
 
 
 def kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run any operation: allocate its results, queue its work, and return before that is done."""
-    if op in AS_RESHAPE:
+    """Run any operation asynchronously: allocate its results, queue its work, and return."""
+    if op in RESHAPE_OPS:
         op, args = aten.reshape.default, args[:2]
     flat, spec = pytree.tree_flatten((args, kwargs))
     try:
         results = _call(op, pytree.tree_unflatten([_as_meta(one) for one in flat], spec))
     except (NotImplementedError, RuntimeError):
-        return _at_once(op, flat, spec)  # the shape depends on the numbers, or the call is wrong
+        return _run_synchronously(op, flat, spec)  # the shape depends on the data, or the call is invalid
     outputs, shape = pytree.tree_flatten(results)
     made, slots = _made(
         outputs, [buffer(one) for one in flat if on_device(one)], [one for one in flat if on_device(one)]
@@ -55,7 +55,7 @@ def kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def cost(spec: Spec, op: Any, args: Any, kwargs: Any, results: Any) -> float:
-    """Return the seconds of an operation."""
+    """Return the device seconds of an operation."""
     seconds = spec.seconds.get(str(op.overloadpacket), spec.kernel_seconds)
     counted = flop_registry.get(op.overloadpacket)
     if counted is None:
@@ -77,7 +77,7 @@ def _as_meta(value: Any) -> Any:
 
 
 def _source(value: Any) -> Any:
-    """Return what the worker will use of an argument: the slot of ours, a copy of the host's."""
+    """Return an argument as the worker needs it: the slot of a device tensor, a copy of a host tensor."""
     if on_device(value):
         return buffer(value).slot
     return value.detach().clone() if isinstance(value, Tensor) else value
@@ -90,14 +90,14 @@ def _there(source: Any) -> Any:
 
 
 def _laid_out(op: Any, source: Any) -> Any:
-    """Return what the worker uses. One that goes through memory finds gradients as torch lays them out."""
+    """Return the worker's argument, contiguous if the operation depends on the memory layout."""
     there = _there(source)
-    in_order = isinstance(there, Tensor) and op.__name__.startswith(IN_MEMORY_ORDER)
+    in_order = isinstance(there, Tensor) and op.__name__.startswith(CONTIGUOUS_OPS)
     return there.contiguous() if in_order else there
 
 
 def _made(outputs: list[Any], inputs: list[Buffer], given: list[Tensor]) -> tuple[list[Any], list[Slot | None]]:
-    """Return the results and the slots that are still to be filled: an input that is returned is filled already."""
+    """Return the results, and the slots to fill, None for a result that is an input."""
     same = {id(one.meta): tensor for one, tensor in zip(inputs, given, strict=True)}
     shared = {one.meta.untyped_storage()._cdata: one.allocation for one in inputs}
     made: list[Any] = []
@@ -115,8 +115,8 @@ def _made(outputs: list[Any], inputs: list[Buffer], given: list[Tensor]) -> tupl
     return made, slots
 
 
-def _at_once(op: Any, flat: list[Any], spec: Any) -> Any:
-    """Wait for the device and compute now, as a device has to whose next shape depends on its numbers."""
+def _run_synchronously(op: Any, flat: list[Any], spec: Any) -> Any:
+    """Wait for the device and compute now, as any device must if the shape depends on the data."""
     current().wait(str(op))
     with torch.no_grad():
         found = _call(op, pytree.tree_unflatten([_there(_source(one)) for one in flat], spec))
@@ -136,7 +136,7 @@ def empty(size: Any, *, dtype: Any = None, **_: Any) -> Tensor:
 
 
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, **_: Any) -> Tensor:
-    """Allocate a tensor; for torch it is contiguous all the same."""
+    """Allocate a tensor; to torch it is contiguous."""
     return _allocated(lambda device: torch.empty_strided(size, stride, dtype=dtype, device=device))
 
 
@@ -152,7 +152,7 @@ def _allocated(make: Callable[[str], Tensor]) -> Tensor:
 
 
 def copy_from(source: Tensor, into: Tensor, non_blocking: bool = False) -> Tensor:
-    """Copy between host and device, or on the device. As in CUDA, only a non-blocking copy to the device goes on.
+    """Copy between host and device, or on the device. As in CUDA, only non-blocking copies to the device are async.
 
     https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers
     """
@@ -182,60 +182,57 @@ def _copy_seconds(source: Tensor, crossing: bool) -> float:
 
 
 def scalar(tensor: Tensor) -> Any:
-    """Return the number in a tensor, once it is there."""
+    """Wait for the device and return the number in a tensor."""
     current().wait("item")
     return buffer(tensor).slot.numbers.item()
 
 
 def convolution_backward(gradient: Tensor, inputs: Tensor, weight: Tensor, *rest: Any) -> Any:
-    """Run the gradient of a convolution, which is not told how long a bias is: one number per channel of the result."""
+    """Run the gradient of a convolution. torch omits the size of the bias, which is that of the output channels."""
     return kernel(aten.convolution_backward.default, gradient, inputs, weight, [gradient.shape[1]], *rest)
 
 
-# `torch.simulated`: what torch and its users expect of a device's module, as `torch.cuda` has it.
-
-
 class Event:
-    """A mark in the device's queue. Its time is the device's own."""
+    """A mark in the queue, timed by the device."""
 
     def __init__(self, device: Any = None, *, enable_timing: bool = False, **_: Any) -> None:
-        """Every event keeps its time; `enable_timing` is taken as CUDA takes it."""
+        """Every event is timed; `enable_timing` exists for compatibility with CUDA."""
         self._moment: float | None = None
 
     def record(self, stream: Any = None) -> None:
-        """Put the mark into the queue."""
+        """Queue the mark."""
         current().mark(self._passed)
 
     def _passed(self, moment: float) -> None:
         self._moment = moment
 
     def query(self) -> bool:
-        """Return whether the device has passed the mark. Waits for nothing."""
+        """Return whether the device has passed the mark, without waiting."""
         return self._moment is not None and self._moment <= current().clock.now()
 
     def synchronize(self) -> None:
-        """Wait for the mark, which here is to wait for the whole queue."""
+        """Wait for the whole queue, and so for the mark."""
         current().wait("event")
 
     def elapsed_time(self, later: Event) -> float:
-        """Return the milliseconds from this mark to a later one. Raises RuntimeError before both are passed."""
+        """Return the milliseconds to a later mark. Raises RuntimeError before both are passed."""
         if self._moment is None or later._moment is None:
-            raise RuntimeError("both events must be recorded and passed before their time is asked for")
+            raise RuntimeError("both events must be recorded and completed before calculating elapsed time")
         return (later._moment - self._moment) * 1e3
 
 
 class Module:
-    """The functions of the module. There is one device, number 0."""
+    """The functions of `torch.simulated`, like `torch.cuda`, for a single device with index 0."""
 
     Event = Event
 
     def is_available(self) -> bool:
         """Return whether there is a device."""
-        return driver.folder() is not None or used()
+        return driver.folder() is not None or is_used()
 
     def is_initialized(self) -> bool:
         """Return whether this process has used it."""
-        return used()
+        return is_used()
 
     def _is_in_bad_fork(self) -> bool:
         return False
@@ -249,31 +246,31 @@ class Module:
         return 0
 
     def set_device(self, device: Any) -> None:
-        """Do nothing: there is one."""
+        """Do nothing: there is only one device."""
 
     def synchronize(self, device: Any = None) -> None:
-        """Wait until the queue is empty. Raises the first error of an operation since the last wait."""
+        """Wait until the queue is empty. Raises the first error since the last wait."""
         current().wait("synchronize")
 
     def work(self, seconds: float) -> None:
-        """Let the device work for so long, as a kernel of known length."""
+        """Launch a kernel of known length."""
         current().launch(seconds, lambda: None)
 
     def manual_seed(self, seed: int) -> None:
-        """Do nothing: random numbers are drawn with the CPU's generator."""
+        """Do nothing: random numbers come from the CPU's generator."""
 
     def manual_seed_all(self, seed: int) -> None:
         """Do nothing, as `manual_seed`."""
 
     def get_rng_state(self, device: Any = None) -> torch.Tensor:
-        """Return the CPU's."""
+        """Return the state of the CPU's generator."""
         return torch.get_rng_state()
 
     def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
-        """Do nothing: it is the CPU's, which is set by itself."""
+        """Do nothing: the CPU's generator is restored separately."""
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        """Return the types of autocast. It changes nothing here: the numbers stay as wide as they are."""
+        """Return the types of autocast, which has no effect here: data keeps its type."""
         return [torch.bfloat16, torch.float16]
 
     def get_device_name(self, device: Any = None) -> str:
@@ -281,51 +278,49 @@ class Module:
         return current().spec.model
 
     def get_device_properties(self, device: Any = None) -> SimpleNamespace:
-        """Return name, memory in bytes and the identity that the driver knows."""
+        """Return name, memory in bytes and UUID."""
         spec = current().spec
         return SimpleNamespace(name=spec.model, total_memory=spec.memory_bytes, uuid=driver.UUID)
 
     def memory_allocated(self, device: Any = None) -> int:
-        """Return the bytes that tensors hold now."""
+        """Return the bytes of tensors."""
         return current().allocator.allocated
 
     def max_memory_allocated(self, device: Any = None) -> int:
-        """Return the most that they held since the peaks began."""
+        """Return the peak of allocated bytes."""
         return current().allocator.peak_allocated
 
     def memory_reserved(self, device: Any = None) -> int:
-        """Return the bytes that this process keeps from others."""
+        """Return the bytes that this process has reserved."""
         return current().allocator.reserved
 
     def max_memory_reserved(self, device: Any = None) -> int:
-        """Return the most that it kept."""
+        """Return the peak of reserved bytes."""
         return current().allocator.peak_reserved
 
     def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-        """Return the free and the total bytes of the device, other processes' included."""
+        """Return the free and the total bytes of the device, considering all processes."""
         device_ = current()
-        used_bytes = sum(use.bytes for use in driver.living(device_.presence.folder).values())
+        used_bytes = sum(use.bytes for use in driver.active_processes(device_.usage.folder).values())
         return device_.spec.memory_bytes - used_bytes, device_.spec.memory_bytes
 
     def set_per_process_memory_fraction(self, fraction: float, device: Any = None) -> None:
-        """Let this process reserve no more than this part of the device's memory."""
+        """Limit what this process may reserve to a share of the device's memory."""
         current().allocator.most = round(fraction * current().spec.memory_bytes)
 
     def empty_cache(self) -> None:
-        """Keep no more than tensors hold."""
+        """Release memory that no tensor uses."""
         current().allocator.empty_cache()
 
     def reset_peak_memory_stats(self, device: Any = None) -> None:
-        """Begin the peaks anew."""
+        """Reset the peaks."""
         current().allocator.reset_peaks()
 
 
-# Makes torch know the simulated device. Once a process, and only where somebody wants it.
+SETUP_FUNCTION = "_setup_privateuseone_for_python_backend"
+"""An experimental function of torch 2.13 for devices written in Python; it may change without notice."""
 
-NEEDED = "_setup_privateuseone_for_python_backend"
-"""An experimental function of torch 2.13, by which a device is written in Python. It may change without notice."""
-
-VIEWS = (
+VIEW_OPS = (
     "as_strided",
     "diagonal",
     "expand",
@@ -346,28 +341,28 @@ VIEWS = (
     "_reshape_alias",
     "_unsafe_view",
 )
-"""torch computes these from strides, for every device that does not have its own. Ours are not the numbers' strides."""
+"""torch's default implementations use strides, which here are not those of the data."""
 
 
 def unavailable() -> str | None:
-    """Return why this torch cannot have the device; None where it can."""
+    """Return why this version of torch does not support the device, None if it does."""
     from torch.utils import backend_registration
 
-    if hasattr(backend_registration, NEEDED):
+    if hasattr(backend_registration, SETUP_FUNCTION):
         return None
-    return f"torch {torch.__version__} has no {NEEDED}, which the simulated device is written with"
+    return f"torch {torch.__version__} has no {SETUP_FUNCTION}, which the simulated device needs"
 
 
 @cache
 def register() -> tuple[Any, ...]:
-    """Make `simulated` a type of device, once; return what must stay alive. Raises RuntimeError where it cannot be."""
+    """Register the device type `simulated` once; return what must stay alive. Raises RuntimeError if unsupported."""
     from torch.utils import backend_registration
 
     if why := unavailable():
         raise RuntimeError(why)
 
-    getattr(backend_registration, NEEDED)("simulated", backend_module=Module())
-    return _every_operation(), _operations_of_ours(), _pinned_memory()
+    getattr(backend_registration, SETUP_FUNCTION)("simulated", backend_module=Module())
+    return _fallback_kernels(), _kernels(), _pinned_memory()
 
 
 def _library(namespace: str) -> Any:
@@ -375,7 +370,7 @@ def _library(namespace: str) -> Any:
     return make(namespace, "IMPL")
 
 
-def _every_operation() -> Any:
+def _fallback_kernels() -> Any:
 
     library = _library("_")
     library.fallback(kernel, "PrivateUse1")
@@ -383,7 +378,7 @@ def _every_operation() -> Any:
     return library
 
 
-def _operations_of_ours() -> Any:
+def _kernels() -> Any:
 
     library = _library("aten")
     ours = {
@@ -393,7 +388,7 @@ def _operations_of_ours() -> Any:
         "_local_scalar_dense": scalar,
         "convolution_overrideable": _through(torch.ops.aten.convolution.default),
         "convolution_backward_overrideable": convolution_backward,
-        **{name: _through(_named(name)) for name in VIEWS},
+        **{name: _through(_named(name)) for name in VIEW_OPS},
     }
     for name, function in ours.items():
         library.impl(name, function, "PrivateUse1")
@@ -411,7 +406,7 @@ def _through(op: Any) -> Any:
 
 
 def _pinned_memory() -> Any:
-    """Let tensors of the host be pinned: a copy that says so. Nothing is faster with it."""
+    """Support pinning of host tensors: a marked copy, which is no faster."""
     library = _library("aten")
 
     def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from grammar import Fault
-from patience import until
+from polling import until
 from promises import left_running
 from scene import Scene
 from slurm_grammar import DAEMONS, JOB_STRIKES, WAITING

@@ -16,8 +16,8 @@ from typing import ClassVar
 import psutil
 import pytest
 from grammar import BEFORE, Case, Fault
-from ledger import mounted
 from promises import NO_CAUSE, Ledger, check_nothing_left, check_whole, check_words, kind_of_ending
+from record_audit import mounted
 from scene import Scene, environment_of, working_in
 from strikes import COMMAND, strike_of
 

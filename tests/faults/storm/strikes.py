@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import psutil
 from damages import DAYS_SECONDS, chosen, chosen_folder, damage
 from grammar import DAMAGES, Fault
-from ledger import mounted
 from promises import check_words
+from record_audit import mounted
 from scene import Scene
 
 if TYPE_CHECKING:

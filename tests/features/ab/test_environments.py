@@ -9,8 +9,8 @@ import pytest
 from environments import environment
 
 from accelsweep.errors import InputError
-from accelsweep.features.ab.repository import environments
-from accelsweep.features.ab.trees import trees_of
+from accelsweep.features.ab.trees import version_trees
+from accelsweep.features.ab.versions import environments
 from accelsweep.records.layout import SweepFolder
 
 pytestmark = pytest.mark.heavy
@@ -32,7 +32,7 @@ def test_environments_that_cannot_be_compared_are_refused_with_the_reason(tmp_pa
     for names, words in (
         (same, "have the same Python and packages"),
         ((same[0], bare), "lacks accelsweep and torch and lightning"),
-        ((same[0], str(tmp_path / "none")), "did not say what is installed there"),
+        ((same[0], str(tmp_path / "none")), "cannot list its packages"),
         (same[:1], "give it twice"),
     ):
         with pytest.raises(InputError, match=words):
@@ -41,7 +41,7 @@ def test_environments_that_cannot_be_compared_are_refused_with_the_reason(tmp_pa
 
 def test_commits_and_environments_are_not_mixed(tmp_path: Path) -> None:
     with (
-        pytest.raises(InputError, match="compare the ones or the others"),
-        trees_of(SweepFolder(tmp_path, "s"), ("HEAD",), ("a", "b")),
+        pytest.raises(InputError, match="compare either commits or environments"),
+        version_trees(SweepFolder(tmp_path, "s"), ("HEAD",), ("a", "b")),
     ):
         pass

@@ -13,7 +13,7 @@ from accelsweep.driver.request import Request
 from accelsweep.driver.run_sweep import SweepExit
 from accelsweep.features.ab import command
 from accelsweep.features.ab.command import VersionsRequest, compare_versions
-from accelsweep.features.detach.job import do
+from accelsweep.features.detach.driver import run_command
 from accelsweep.plain_json import sha256_text
 from accelsweep.records.layout import SweepFolder
 
@@ -57,7 +57,7 @@ def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (80.0, 130, "slower:2%", 130, ""),
     ],
 )
-@pytest.mark.parametrize("command", [compare_versions, do])
+@pytest.mark.parametrize("command", [compare_versions, run_command])
 def test_the_gate_decides_unless_the_command_was_interrupted(
     command, rate: float, code: int, fail_if: str | None, wanted: int, says: str, ends, tmp_path: Path, capsys
 ) -> None:

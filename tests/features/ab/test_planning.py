@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from own_repository import FILES, MODULE, write
+from user_repository import FILES, MODULE, write
 
 from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import InputError

@@ -10,13 +10,14 @@ import threading
 from pathlib import Path
 
 import pytest
-from own_repository import FILES, MODULE, commit, git, repository, write
 from tiny_sweep import plan_sweep
+from user_repository import FILES, MODULE, commit, git, repository, write
 
 from accelsweep.config.versions import Tree
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.features.ab.repository import Repository
-from accelsweep.features.ab.trees import remove_trees, restore_trees, trees_made, versions_named
+from accelsweep.features.ab.trees import create_trees, remove_trees, restore_trees
+from accelsweep.features.ab.versions import resolve_versions
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 
@@ -31,7 +32,7 @@ def home(tmp_path: Path) -> Path:
 
 def made(home: Path, *names: str, sweep: str = "s") -> tuple[Tree, ...]:
     found = Repository.around(home)
-    with trees_made(SweepFolder(home, sweep), found, versions_named(found, names)) as trees:
+    with create_trees(SweepFolder(home, sweep), found, resolve_versions(found, names)) as trees:
         return trees
 
 
@@ -68,10 +69,10 @@ def test_the_working_tree_is_copied_without_what_git_ignores_and_what_accelsweep
 
 def test_the_working_tree_is_another_version_after_an_edit_only(home: Path) -> None:
     first, second = (Repository.around(home) for _ in range(2))
-    before = versions_named(first, ("HEAD", "."))[1]
-    assert versions_named(second, ("HEAD", "."))[1] == before
+    before = resolve_versions(first, ("HEAD", "."))[1]
+    assert resolve_versions(second, ("HEAD", "."))[1] == before
     write(home, {"toy.py": MODULE + "# edited\n"})
-    assert versions_named(first, ("HEAD", "."))[1].digest != before.digest
+    assert resolve_versions(first, ("HEAD", "."))[1].digest != before.digest
 
 
 def test_an_unknown_revision_is_refused_with_the_nearest_name(home: Path) -> None:
@@ -92,7 +93,7 @@ def test_a_repository_without_commits_says_so(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_repository_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert "lies in no checkout of a git repository" in why_refused(tmp_path, "HEAD", ".")
+    assert "is not inside a git checkout" in why_refused(tmp_path, "HEAD", ".")
 
 
 def test_a_machine_without_git_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +152,7 @@ def test_the_plans_lost_trees_are_made_again_and_one_that_cannot_be_is_told(home
     plan.write(folder.manifest)
     (why,) = restore_trees(folder)
     assert (tree_of(home, trees[0]) / "toy.py").read_text() == SLOWER["toy.py"]
-    assert why.startswith("version . cannot be made again: the working tree was edited")
+    assert why.startswith("version . cannot be restored: the working tree was edited")
     assert not tree_of(home, trees[1]).exists()
 
 
@@ -210,7 +211,5 @@ def test_a_link_that_the_disk_cannot_hold_is_named_and_no_edit_is_blamed(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "symlink", refused)
-    with pytest.raises(
-        AccelsweepError, match=r"link\.py is a symbolic link, and the disk of .* has none: give the command"
-    ):
+    with pytest.raises(AccelsweepError, match=r"link\.py is a symbolic link, and the disk of .* does not support them"):
         made(home, ".", "HEAD")

@@ -2,7 +2,7 @@
 
 import pytest
 import simulated_sweep
-from feature_fixtures import simulated  # noqa: F401
+from shared_fixtures import simulated  # noqa: F401
 
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.records.findings import Findings

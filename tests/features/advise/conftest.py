@@ -1,3 +1,3 @@
 """A simulated sweep in memory."""
 
-from feature_fixtures import simulated  # noqa: F401
+from shared_fixtures import simulated  # noqa: F401

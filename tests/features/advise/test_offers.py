@@ -17,8 +17,7 @@ from accelsweep.features.advise.command import advise, epoch_samples
 from accelsweep.features.advise.offers import Advice, Fit, Offer, Terms, Tier, Training, fit, offers_of
 from accelsweep.features.advise.tiers import advise_on, in_words
 from accelsweep.features.projection.analysis import Targets, project_onto, with_projections
-from accelsweep.features.projection.model import MemoryFit, Projections
-from accelsweep.features.projection.ranges import Range
+from accelsweep.features.projection.model import MemoryFit, Projections, Range
 from accelsweep.installation import shipped_root
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Findings

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from own_repository import MODULE, commit, repository, write
 from typer.testing import CliRunner
+from user_repository import MODULE, commit, repository, write
 
 from accelsweep.cli.status import _unplanned_names, print_status
 from accelsweep.config.site import Site
@@ -21,10 +21,10 @@ from accelsweep.features.ab import command as ab
 from accelsweep.features.ab.command import VersionsRequest
 from accelsweep.features.claims import command as claims
 from accelsweep.features.claims.command import ClaimsRequest
-from accelsweep.features.detach import command, job, places
+from accelsweep.features.detach import backends, command, driver
+from accelsweep.features.detach.backends import DriverExit, SlurmBackend, Submission, TmuxBackend, driver_log
 from accelsweep.features.detach.command import attach
-from accelsweep.features.detach.job import MOST_STARTS, DriverOrder, last_of_chain
-from accelsweep.features.detach.places import DriverExit, DriverJob, StartedDriver, Tmux, driver_log
+from accelsweep.features.detach.driver import MAX_STARTS, DriverSpec, why_chain_ends
 from accelsweep.features.fleet import command as fleet
 from accelsweep.features.fleet.command import FleetRequest
 from accelsweep.features.fleet.planning import Fleet
@@ -36,9 +36,9 @@ SECRET = "slack://T0K3N/T0K3N"
 VERSION = Version(name=".", kind="files", digest="0" * 64)
 
 
-def order(**changes: object) -> DriverOrder:
+def order(**changes: object) -> DriverSpec:
     request = Request(overrides=ODD, features={"notify": [SECRET]}, tracking_uri="http://me:pass@host", **changes)
-    return DriverOrder(request=request, site=Site(name="local"), sweeps=("tiny",), revision=2)
+    return DriverSpec(request=request, site=Site(name="local"), sweeps=("tiny",), revision=2)
 
 
 def test_an_order_keeps_every_argument_exactly_and_its_owner_alone_can_read_it(tmp_path):
@@ -49,7 +49,7 @@ def test_an_order_keeps_every_argument_exactly_and_its_owner_alone_can_read_it(t
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "order.json").stat().st_mode) == 0o600
-    assert DriverOrder.read(tmp_path / "order.json") == order(jobs=3)
+    assert DriverSpec.read(tmp_path / "order.json") == order(jobs=3)
 
 
 def test_a_head_in_a_job_gets_the_users_secrets_from_its_order_and_sbatch_does_not(monkeypatch, example_sweep):
@@ -57,46 +57,46 @@ def test_a_head_in_a_job_gets_the_users_secrets_from_its_order_and_sbatch_does_n
     monkeypatch.setattr(
         os, "environ", {"MLFLOW_TRACKING_PASSWORD": "x", "HF_TOKEN": "y", "PATH": "/bin", "SBATCH_WAIT": "1"}
     )
-    left = {name: os.environ[name] for name in command._left_behind(DriverJob(), site)}
+    left = command.forwarded_secrets(SlurmBackend(), site)
     assert left == {"MLFLOW_TRACKING_PASSWORD": "x"}
-    assert command._left_behind(Tmux(), site) == [], "on this machine it has all variables"
+    assert command.forwarded_secrets(TmuxBackend(), site) == {}, "on this machine it has all variables"
     submitted = {}
 
     def asked(program, *_arguments, base=None, **_):
         submitted.update(base or {})
         return "7\n" if program == "sbatch" else ""
 
-    monkeypatch.setattr(places, "ask", asked)
-    DriverJob(site.slurm).start(example_sweep, ("true",), "head")
+    monkeypatch.setattr(backends, "ask", asked)
+    SlurmBackend(site.slurm).start(example_sweep, ("true",), "head")
     assert submitted == {"HF_TOKEN": "y", "PATH": "/bin"}
     order().model_copy(update={"secrets": left}).write(example_sweep.driver_file("order"))
     os.environ.pop("MLFLOW_TRACKING_PASSWORD")
-    monkeypatch.setattr(job, "_done", lambda *_: submitted.update(os.environ) or 0)
-    job.carry_on(example_sweep)
+    monkeypatch.setattr(driver, "_run_stored", lambda *_: submitted.update(os.environ) or 0)
+    driver.run_driver(example_sweep)
     assert submitted["MLFLOW_TRACKING_PASSWORD"] == "x"
 
 
 def test_repeats_that_are_in_the_plan_are_not_added_by_another_head(example_sweep):
     revision = Manifest.read(example_sweep.manifest).revision
     waiting = order(add_repeats=2).model_copy(update={"revision": revision + 1})
-    assert waiting.begun(example_sweep).request.add_repeats == 2
+    assert waiting.for_next_start(example_sweep).request.add_repeats == 2
     planned = waiting.model_copy(update={"revision": revision})
-    assert planned.begun(example_sweep).request.add_repeats == 0
-    assert planned.begun(example_sweep).begun(example_sweep).starts == 2
+    assert planned.for_next_start(example_sweep).request.add_repeats == 0
+    assert planned.for_next_start(example_sweep).for_next_start(example_sweep).starts == 2
 
 
 def test_the_next_head_has_what_is_left_of_the_time_budget():
-    assert order(time_budget="1h").later(time.monotonic() - 600).request.time_budget == "3000s"
-    assert order(time_budget="5m").later(time.monotonic() - 600).request.time_budget == "1s"
-    assert order().later(time.monotonic() - 600).request.time_budget is None
+    assert order(time_budget="1h").with_remaining_budget(time.monotonic() - 600).request.time_budget == "3000s"
+    assert order(time_budget="5m").with_remaining_budget(time.monotonic() - 600).request.time_budget == "1s"
+    assert order().with_remaining_budget(time.monotonic() - 600).request.time_budget is None
 
 
 @pytest.mark.parametrize(
     ("starts", "moved", "waiting", "ends"),
-    [(1, True, 0, False), (1, False, 2, False), (1, False, 0, True), (MOST_STARTS, True, 2, True)],
+    [(1, True, 0, False), (1, False, 2, False), (1, False, 0, True), (MAX_STARTS, True, 2, True)],
 )
 def test_a_chain_of_heads_goes_on_while_something_moves_or_waits_and_has_an_end(starts, moved, waiting, ends):
-    assert (last_of_chain(starts, moved=moved, waiting=waiting) is not None) is ends
+    assert (why_chain_ends(starts, progressed=moved, startable_jobs=waiting) is not None) is ends
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_answers_in_the_terminal_is_not_detached(command, option, tmp_path,
     monkeypatch.chdir(tmp_path)
     ended = CliRunner().invoke(app, [command, "experiment=quickstart", "--detach", *option.split()])
     assert isinstance(ended.exception, InputError)
-    assert f"{option.removesuffix(' job')} answers in this terminal" in str(ended.exception)
+    assert f"{option.removesuffix(' job')} prints its answer in this terminal" in str(ended.exception)
 
 
 ASKED = [
@@ -135,7 +135,7 @@ def command_of(request: Request) -> str:
 def test_an_order_keeps_the_arguments_of_every_command(request_, tmp_path):
     given = order().model_copy(update={"request": request_})
     given.write(tmp_path / "order.json")
-    assert DriverOrder.read(tmp_path / "order.json") == given
+    assert DriverSpec.read(tmp_path / "order.json") == given
 
 
 @pytest.mark.parametrize("request_", [order().request, *ASKED], ids=command_of)
@@ -146,11 +146,13 @@ def test_a_head_does_what_its_command_does_and_ends_with_its_exit_code(request_,
     def replaced(ends):
         return lambda _home, *rest: given.extend(rest) or ends
 
-    monkeypatch.setattr(job, "run_sweep", replaced(SweepExit("mine", 10)))
-    monkeypatch.setattr(ab, "measured_versions", replaced((11, None)))
-    monkeypatch.setattr(fleet, "measured_nodes", replaced((12, None)))
+    monkeypatch.setattr(driver, "run_sweep", replaced(SweepExit("mine", 10)))
+    monkeypatch.setattr(ab, "measure_versions", replaced((11, None)))
+    monkeypatch.setattr(fleet, "measure_nodes", replaced((12, None)))
     monkeypatch.setattr(claims, "run_claims", replaced(13))
-    assert job.do(tmp_path, request_) == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[command_of(request_)]
+    assert (
+        driver.run_command(tmp_path, request_) == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[command_of(request_)]
+    )
     assert given == ([(), 1.5] if command_of(request_) == "claims" else [request_])
 
 
@@ -160,7 +162,7 @@ def test_the_head_of_ab_measures_the_versions_of_the_moment_in_which_it_was_hand
     home = repository(tmp_path, {"toy.py": f"{MODULE}# second\n"})
     write(home, {"toy.py": f"{MODULE}# edited\n"})
     asked = Request(("experiment=toy",), extension=VersionsRequest(names=("main", ".")))
-    handed = job.BackgroundCommand.of(home, asked)
+    handed = driver.PreparedCommand.of(home, asked)
     before = handed.plan.manifest.compared
     commit(home, {"toy.py": f"{MODULE}# third\n"})
     write(home, {"toy.py": f"{MODULE}# edited again\n"})
@@ -172,17 +174,17 @@ def test_the_head_of_ab_measures_the_versions_of_the_moment_in_which_it_was_hand
 
 
 def test_claims_are_handed_over_to_this_machine_and_a_wrong_one_is_refused_before(tmp_path):
-    handed = job.BackgroundCommand.of(tmp_path, Request(extension=ClaimsRequest(names=("vgg16",))))
+    handed = driver.PreparedCommand.of(tmp_path, Request(extension=ClaimsRequest(names=("vgg16",))))
     assert (handed.sweep, handed.sweeps, handed.plan, handed.site.scheduler) == ("claims", (), None, "local")
     with pytest.raises(InputError, match="did you mean 'vgg16'"):
-        job.BackgroundCommand.of(tmp_path, Request(extension=ClaimsRequest(names=("vg16",))))
+        driver.PreparedCommand.of(tmp_path, Request(extension=ClaimsRequest(names=("vg16",))))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_head_without_a_plan_is_told_by_status_alone_and_among_all(left, capsys):
     for name in (None, "tiny"):
         assert print_status(left.home, name) == 0
-        assert "vanished from tmux" in capsys.readouterr().out
+        assert "gone without a word from tmux" in capsys.readouterr().out
     DriverExit(code=3).write(left.driver_file("ended"))
     assert print_status(left.home, None) == 0
     assert "ended with exit code 3; accelsweep attach tiny" in capsys.readouterr().out
@@ -195,9 +197,9 @@ def test_a_head_whose_slurm_does_not_answer_is_not_said_to_be_gone(tmp_path, mon
     def silent(*_: object, **__: object) -> str:
         raise AccelsweepError("squeue did not answer within 60 s")
 
-    monkeypatch.setattr(places, "ask", silent)
+    monkeypatch.setattr(backends, "ask", silent)
     folder = SweepFolder(tmp_path, "tiny")
-    StartedDriver(place="slurm", name="12", host="login", since="").write(folder.driver_file("handed"))
+    Submission(place="slurm", name="12", host="login", since="").write(folder.driver_file("handed"))
     print_status(folder.home, "tiny")
     assert "not known: squeue did not answer within 60 s; accelsweep attach tiny" in capsys.readouterr().out
     print_status(folder.home, "tiny", as_json=True)
@@ -208,7 +210,7 @@ def test_a_head_whose_slurm_does_not_answer_is_not_said_to_be_gone(tmp_path, mon
 def left(tmp_path: Path) -> SweepFolder:
     """A sweep whose driver was handed over to a tmux that is no more, and said three lines."""
     folder = SweepFolder(tmp_path, "tiny")
-    StartedDriver(place="tmux", name="accelsweep-none", host=os.uname().nodename, since="").write(
+    Submission(place="tmux", name="accelsweep-none", host=os.uname().nodename, since="").write(
         folder.driver_file("handed")
     )
     driver_log(folder).parent.mkdir()
@@ -225,21 +227,21 @@ def test_attach_shows_all_that_a_head_said_and_ends_as_it_ended(left, capsys):
 def test_attach_waits_for_nobody_where_something_else_stands_in_the_place_of_the_log(left):
     driver_log(left).unlink()
     os.mkfifo(driver_log(left))
-    with pytest.raises(DamagedFile, match="it is not a file"):
+    with pytest.raises(DamagedFile, match="it is no file"):
         attach(left.home, "tiny")
 
 
 def test_attach_tells_of_a_head_that_was_killed(left, capsys, monkeypatch):
-    monkeypatch.setattr(command, "_ASK_SECONDS", 0.0)
-    monkeypatch.setattr(command, "_READ_SECONDS", 0.0)
+    monkeypatch.setattr(command, "_STATE_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(command, "_LOG_POLL_SECONDS", 0.0)
     with pytest.raises(AccelsweepError, match="ended without a message"):
         attach(left.home, "tiny")
     assert "three" in capsys.readouterr().out
 
 
 def test_attach_shows_whole_lines_and_waits_where_one_job_follows_another(left, capsys, monkeypatch):
-    monkeypatch.setattr(command, "_ASK_SECONDS", 0.0)
-    monkeypatch.setattr(command, "_READ_SECONDS", 0.0)
+    monkeypatch.setattr(command, "_STATE_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(command, "_LOG_POLL_SECONDS", 0.0)
     driver_log(left).write_text("one\nha")
     looks = []
 
@@ -250,7 +252,7 @@ def test_attach_shows_whole_lines_and_waits_where_one_job_follows_another(left, 
                 log.write("lf\n")
             DriverExit(code=0).write(left.driver_file("ended"))
 
-    monkeypatch.setattr(command, "detached", absent)
+    monkeypatch.setattr(command, "active_submission", absent)
     assert attach(left.home, "tiny") == 0
     assert capsys.readouterr().out.splitlines() == ["one", "half"]
 

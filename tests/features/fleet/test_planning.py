@@ -81,8 +81,8 @@ def test_an_additional_setting_is_measured_on_every_node_with_the_others(home: P
     ("overrides", "why"),
     [
         (("num_nodes=1,2",), "compares single nodes"),
-        (("accelerator=cpu,cuda", "~baseline.accelerator"), "need jobs of different kinds"),
-        (("block.size=1",), "has 2 runs, and a block may hold 1"),
+        (("accelerator=cpu,cuda", "~baseline.accelerator"), "need different kinds of jobs"),
+        (("block.size=1",), "takes 2 runs, and a block is limited to 1"),
     ],
 )
 def test_settings_that_cannot_share_a_job_are_refused(home: Path, overrides: tuple[str, ...], why: str) -> None:

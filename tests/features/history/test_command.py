@@ -6,8 +6,8 @@ import json
 import re
 
 import pytest
-from own_repository import commit, repository
 from sweep_series import build_sweep_again
+from user_repository import commit, repository
 
 from accelsweep.errors import InputError
 from accelsweep.features.archives.command import export_sweep

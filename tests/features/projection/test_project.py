@@ -10,9 +10,8 @@ from accelsweep.config.prices import PaymentOption
 from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of, datasheets
 from accelsweep.errors import InputError
 from accelsweep.features.projection.fit import published_rates
-from accelsweep.features.projection.model import MemoryFit, Projection
+from accelsweep.features.projection.model import MemoryFit, Projection, Range
 from accelsweep.features.projection.project import Anchor, Workload, break_even, project, rent_or_buy
-from accelsweep.features.projection.ranges import Range
 from accelsweep.features.projection.time_model import (
     FORMS,
     INFERENCE,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.features.projection.model import FormError, Projection, Projections
-from accelsweep.features.projection.ranges import Range
+from accelsweep.features.projection.model import FormError, Projection, Projections, Range
 from accelsweep.features.projection.report import TITLE, tables
 from accelsweep.features.projection.time_model import fitted
 from accelsweep.records.findings import Findings

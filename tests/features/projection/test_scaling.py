@@ -3,8 +3,7 @@
 import pytest
 
 from accelsweep.devices.datasheets import datasheet
-from accelsweep.features.projection.model import Projection
-from accelsweep.features.projection.ranges import Range
+from accelsweep.features.projection.model import Projection, Range
 from accelsweep.features.projection.scaling import (
     COUNTS,
     Efficiency,

@@ -1,3 +1,3 @@
 """A rank in this process, and a simulated sweep in memory."""
 
-from feature_fixtures import ceilings, own_module, run, simulated, spec, ticking  # noqa: F401
+from shared_fixtures import ceilings, own_module, run, simulated, spec, ticking  # noqa: F401

@@ -1,4 +1,4 @@
-"""`accelsweep ab`: versions of the user's sources, or environments, as one more axis, measured side by side."""
+"""`accelsweep ab`: compare versions of the sources, or environments, as one more axis."""
 
 from accelsweep.registry import Command, Feature
 
@@ -7,7 +7,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "ab",
-            "Compare commits of your repository, or environments, measured side by side in each block.",
+            "Compare commits of your repository, or environments, in the same blocks.",
             "accelsweep.features.ab.command:ab",
             overrides=True,
         ),

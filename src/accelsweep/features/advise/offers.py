@@ -17,8 +17,7 @@ from pydantic import Field, model_validator
 from accelsweep.config.prices import PaymentOption, Prices
 from accelsweep.config.setting import describe_axes
 from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of
-from accelsweep.features.projection.model import MemoryFit, Projection, Projections
-from accelsweep.features.projection.ranges import Range
+from accelsweep.features.projection.model import MemoryFit, Projection, Projections, Range
 from accelsweep.features.projection.scaling import (
     COUNTS,
     Efficiency,

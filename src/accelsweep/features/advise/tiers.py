@@ -24,8 +24,7 @@ from accelsweep.features.advise.offers import (
     time_unit,
     usd_of,
 )
-from accelsweep.features.projection.model import MemoryFit
-from accelsweep.features.projection.ranges import shortened
+from accelsweep.features.projection.model import MemoryFit, shortened
 from accelsweep.significant_digits import interval_digits, significant
 
 MAX_RIVALS = 3

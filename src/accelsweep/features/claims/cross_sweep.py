@@ -37,8 +37,7 @@ from accelsweep.features.claims.judge import (
 )
 from accelsweep.features.claims.model import ClaimFigure, ClaimFinding, Claims, ClaimVerdict, claims_in, factors
 from accelsweep.features.projection.analysis import project_setting
-from accelsweep.features.projection.model import Projection
-from accelsweep.features.projection.ranges import Range
+from accelsweep.features.projection.model import Projection, Range
 from accelsweep.metrics import Metric
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest

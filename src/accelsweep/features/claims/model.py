@@ -15,7 +15,7 @@ from accelsweep.devices.datasheets import datasheet
 from accelsweep.errors import InputError, nearest
 from accelsweep.features.imports.model import ExternalResults, ExternalRow, RowQuery
 from accelsweep.features.imports.readers import read_external
-from accelsweep.features.projection.ranges import Range
+from accelsweep.features.projection.model import Range
 from accelsweep.json_documents import Frozen, NonEmpty
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Findings, Section

@@ -13,7 +13,7 @@ import altair as alt
 from accelsweep.config.sweep_options import CONFIDENCE
 from accelsweep.driver.console import Tone
 from accelsweep.features.claims.model import GROUP, OUTCOME, ClaimFinding, ClaimVerdict, figures_of
-from accelsweep.features.projection.ranges import two_digits
+from accelsweep.features.projection.model import two_digits
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
 from accelsweep.report import units as fmt

@@ -7,8 +7,8 @@ FEATURE = Feature(
     commands=(
         Command(
             "debug",
-            "Run one setting in the foreground, in a throw-away folder; breakpoint() and pdb work. Records "
-            "stay untouched.",
+            "Run one setting in the foreground, in a temporary folder; breakpoint() and pdb work, and nothing is "
+            "recorded.",
             "accelsweep.features.debug.command:debug",
         ),
     ),

@@ -1,4 +1,4 @@
-"""`accelsweep debug`: one setting in the foreground. Rank 0 is this process, so pdb works; nothing is recorded."""
+"""`accelsweep debug`: run one setting in the foreground, with rank 0 in this process, so that pdb works."""
 
 from __future__ import annotations
 
@@ -29,23 +29,31 @@ from accelsweep.worker.run_spec import RunSpec
 
 
 def debug_setting(folder: SweepFolder, setting: str, launcher: Launcher | None = None) -> RankResult:
-    """Run the first repeat of `setting` in a temporary folder and return rank 0's result.
+    """Run the first repeat of `setting` in a temporary folder, without a timeout; return rank 0's result.
 
-    There is no time limit. Other ranks are new interpreters that print to this terminal and end with rank 0.
-    Raises InputError if no block of the sweep holds the setting, or if it takes several nodes.
+    Other ranks are new interpreters that print to this terminal and are killed when rank 0 fails. Nothing is recorded.
+    Raises InputError if no block of the sweep contains the setting, or if it takes several nodes.
     """
+
+    def pause(seconds: float) -> bool:
+        time.sleep(seconds)
+        return False  # Ctrl-C ends the wait
+
+    def print_error(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+
     with temporary_folder("debugging") as attempt:
         spec = standalone_spec(folder, setting, attempt, "debug")
         spec.write()
         holder = f"process {os.getpid()} (debugging {setting})"
-        with leased(spec.config, holder, _pause, _print_error, spec.device_models) as lease:
+        with leased(spec.config, holder, pause, print_error, spec.device_models) as lease:
             _run(spec, lease, launcher or Launcher(), CodeVersions(folder).require(spec.config))
         return read_rank_result(spec.rank_result(0))
 
 
 def _run(spec: RunSpec, lease: Lease, launcher: Launcher, version: CodeVersion | None) -> None:
     if version is not None and version.python is not None:
-        raise InputError(f"debug runs in this environment: give the command with {version.python}")
+        raise InputError(f"debug uses the current environment: run it with {version.python}")
     variables = rank_environment(spec, lease, version)
     sys.stderr.flush()
     launch = Launch(spec, "spawn", variables, sys.stderr.fileno(), lease.descriptors)
@@ -65,26 +73,19 @@ def _run(spec: RunSpec, lease: Lease, launcher: Launcher, version: CodeVersion |
             os.waitpid(peer, 0)
 
 
-def _pause(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False  # Ctrl-C ends the wait
-
-
-def _print_error(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-
-
-Setting = Annotated[
-    str,
-    typer.Argument(help="the setting's name, its beginning, its words, or its values", autocompletion=complete_setting),
-]
-
-
-def debug(name: SweepName, setting: Setting) -> None:
+def debug(
+    name: SweepName,
+    setting: Annotated[
+        str,
+        typer.Argument(
+            help="the setting's ID or its beginning, its label, or its values", autocompletion=complete_setting
+        ),
+    ],
+) -> None:
     """`accelsweep debug NAME SETTING`."""
     folder = existing_sweep(Path.cwd(), name)
     result = debug_setting(folder, resolve_setting(folder, setting))
-    say(f"{result.outcome}" + (f": {result.reason}" if result.reason else ""))
+    say(f"{result.outcome}: {result.reason}" if result.reason else str(result.outcome))
     for metric in dict.fromkeys(rate for rates in rates_by_task().values() for rate in rates):
         if (rate := result.metrics.get(metric)) is not None and rate.value is not None:
             say(f"{number(rate.value, rate.unit)} (one run in the foreground, not recorded)")

@@ -11,8 +11,8 @@ FEATURE = Feature(
             "accelsweep.features.detach.command:attach_command",
         ),
     ),
-    config_keys=(ConfigKeys("site.slurm", "accelsweep.features.detach.places:DetachOptions"),),
+    config_keys=(ConfigKeys("site.slurm", "accelsweep.features.detach.backends:DetachOptions"),),
     run_options=(RunOption("detach", "accelsweep.features.detach.options:Detach"),),
-    run_elsewhere="accelsweep.features.detach.command:hand_over",
-    background_driver="accelsweep.features.detach.places:DetachedDriver",
+    run_elsewhere="accelsweep.features.detach.command:detach",
+    background_driver="accelsweep.features.detach.backends:DetachedDriver",
 )

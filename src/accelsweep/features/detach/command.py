@@ -1,11 +1,10 @@
-"""`--detach`: plan here to report errors at once, then run the driver in the background; and `accelsweep attach`."""
+"""`--detach` plans in the terminal and starts the driver in the background; `accelsweep attach` follows its output."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,19 +19,19 @@ from accelsweep.driver.job_queue import JobQueue, wait_for_earlier_jobs
 from accelsweep.driver.request import Request
 from accelsweep.driver.sweep_lock import active_driver, lock_sweep
 from accelsweep.errors import EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, InputError
-from accelsweep.features.detach.job import BackgroundCommand, DriverOrder
-from accelsweep.features.detach.places import (
-    Place,
-    StartedDriver,
-    detached,
+from accelsweep.features.detach.backends import (
+    Backend,
+    Submission,
+    active_submission,
+    backend_of,
     driver_exit_code,
     driver_log,
-    name_in,
-    place_for,
-    place_of,
-    started_driver,
-    ways_to_end,
+    driver_name,
+    last_submission,
+    select_backend,
+    stop_hints,
 )
+from accelsweep.features.detach.driver import DriverSpec, PreparedCommand, driver_command
 from accelsweep.files import open_regular, tail_lines
 from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder
@@ -40,191 +39,175 @@ from accelsweep.records.run_record import now
 from accelsweep.schedulers.job_environment import secrets_in
 from accelsweep.schedulers.select import engine_of
 
-_BEGIN_SECONDS = 60.0
+_START_TIMEOUT_SECONDS = 60.0
 
-_LOOK_SECONDS = 0.2
+_START_POLL_SECONDS = 0.2
+
+_LOG_POLL_SECONDS = 0.5
+
+_STATE_POLL_SECONDS = 10.0
+
+_MISSES = 3
+"""Polls in a row that must find no driver: a job may just be followed by its successor."""
 
 
-def hand_over(home: Path, request: Request, answers_here: Sequence[str]) -> int | None:
-    """Plan the request, and start its driver in the background where `--detach` is given; return the exit code."""
+def detach(home: Path, request: Request, foreground_options: Sequence[str]) -> int | None:
+    """With `--detach`, plan the request and start its driver in the background; return the exit code.
+
+    None without `--detach`. `foreground_options` are given options whose answer goes to the terminal.
+    """
     if not request.features.get("detach"):
         return None
-    if answers_here:
-        raise InputError(f"{answers_here[0]} answers in this terminal: leave --detach out")
+    if foreground_options:
+        raise InputError(f"{foreground_options[0]} prints its answer in this terminal: leave --detach out")
     from accelsweep.planning.plan import write_plan
 
-    background = BackgroundCommand.of(home, request)
-    site, sweep, plan = background.site, background.sweep, background.first_plan
-    blocks = [block.resources for block in background.plan.manifest.blocks] if background.plan else []
-    place, folder = (
-        place_for(site, background.request.nodes, blocks),
-        SweepFolder(home, sweep),
-    )
-    place.check(folder, name_in(place, folder))
+    prepared = PreparedCommand.of(home, request)
+    site, plan = prepared.site, prepared.sweep_plan
+    folder = SweepFolder(home, prepared.sweep)
+    blocks = [block.resources for block in prepared.plan.manifest.blocks] if prepared.plan else []
+    backend = select_backend(site, prepared.request.nodes, blocks)
+    backend.check(folder, driver_name(backend, folder))
     with lock_sweep(folder, cancel_old=request.cancel_old) as lock:
-        if found := detached(folder):
+        if active := active_submission(folder):
             raise AccelsweepError(
-                f"sweep {sweep!r} already has a driver in the background: {found[1].words}; accelsweep attach {sweep}"
+                f"sweep {folder.name!r} has a driver already: {active[1].description}; accelsweep attach {folder.name}"
             )
         if request.cancel_old and (engine := engine_of(site)):
             wait_for_earlier_jobs(JobQueue(folder, engine, say), cancel=True, on_poll=lock.heartbeat)
         if plan is not None and not folder.manifest.exists():
-            write_plan(home, plan)  # for `status` while the driver waits; a later plan is the driver's to write
-        DriverOrder(
-            request=replace(
-                background.request, cancel_old=False, features=background.request.features | {"detach": None}
-            ),
+            write_plan(home, plan)  # for `status` while the driver is pending; later plans are written by the driver
+        DriverSpec(
+            request=replace(prepared.request, cancel_old=False, features=prepared.request.features | {"detach": None}),
             site=site,
-            sweeps=background.sweeps,
+            sweeps=prepared.sweeps,
             revision=plan.manifest.revision if plan is not None else 1,
-            secrets={name: os.environ[name] for name in _left_behind(place, site)},
+            secrets=forwarded_secrets(backend, site),
         ).write(folder.driver_file("order"))
-        handed = _started(place, folder)
-    return _told(place, folder, handed)
-
-
-def _left_behind(place: Place, site: Site) -> list[str]:
-    """Return the names of the variables that a driver's job does not get; a driver on this machine gets all."""
-    return secrets_in(os.environ, site.slurm.secrets) if place.kind == "slurm" else []
-
-
-def _started(place: Place, folder: SweepFolder) -> StartedDriver:
-    """Have the place start the driver; without one the order is taken back."""
-    for file in (folder.driver_file("ended"), driver_log(folder)):
-        file.unlink(missing_ok=True)
-    driver_log(folder).parent.mkdir(parents=True, exist_ok=True)
-    command = (sys.executable, "-P", "-m", "accelsweep.features.detach.job", str(folder.root))
-    try:
-        name = place.start(folder, command, name_in(place, folder))
-    except BaseException:
-        folder.driver_file("order").unlink()
-        raise
-    handed = StartedDriver(place=place.kind, name=name, host=socket.gethostname(), since=now())
-    handed.write(folder.driver_file("handed"))
-    return handed
-
-
-def _told(place: Place, folder: SweepFolder, handed: StartedDriver) -> int:
-    """Say where the driver went, once it has begun there, or waits; return the exit code."""
-    if not place.waits:
-        _see_begin(place, folder, handed.name)
-    found = place.state(handed.name)
-    say(f"the driver runs in the background: {found.words if found else 'it has ended already'}")
+        driver_id = _start(backend, folder)
+    if not backend.queues:
+        _wait_for_start(backend, folder, driver_id)
+    state = backend.state(driver_id)
+    say(f"the driver runs in the background: {state.description if state else 'it has ended already'}")
     say(f"follow it: accelsweep attach {folder.name}")
-    if found is not None:
-        for line in ways_to_end(place, handed.name, waits=found.waits):
-            say(line)
-        if place.caution is not None:
-            say(place.caution)
+    if state is not None:
+        for hint in stop_hints(backend, driver_id, pending=state.pending):
+            say(hint)
+        if backend.warning is not None:
+            say(backend.warning)
     return driver_exit_code(folder) or EXIT_OK
 
 
-def _see_begin(place: Place, folder: SweepFolder, name: str) -> None:
-    """Wait until the driver holds the sweep, or has ended. Raises AccelsweepError if it ends before it begins."""
-    deadline = time.monotonic() + _BEGIN_SECONDS
-    lock = folder.driver_file("claim")
-    while live_lock(lock) is None and driver_exit_code(folder) is None and time.monotonic() < deadline:
-        if place.state(name) is None and driver_exit_code(folder) is None:
-            said = (
-                [line for line in tail_lines(driver_log(folder)) if line.strip()] if driver_log(folder).exists() else []
-            )
-            why = said[-1] if said else "it said nothing"
-            raise AccelsweepError(f"the driver ended before it began: {why}; {driver_log(folder)} has more")
-        time.sleep(_LOOK_SECONDS)
+def forwarded_secrets(backend: Backend, site: Site) -> dict[str, str]:
+    """Return the variables that must not pass through Slurm; a driver on this machine inherits all variables."""
+    if backend.name != "slurm":
+        return {}
+    return {name: os.environ[name] for name in secrets_in(os.environ, site.slurm.secrets)}
 
 
-# `accelsweep attach`: what a detached driver prints, until its end. Ctrl-C leaves the driver to its work.
+def _start(backend: Backend, folder: SweepFolder) -> str:
+    """Start the driver and return its ID; if that fails, remove its spec."""
+    for file in (folder.driver_file("ended"), driver_log(folder)):
+        file.unlink(missing_ok=True)
+    driver_log(folder).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        driver_id = backend.start(folder, driver_command(folder), driver_name(backend, folder))
+    except BaseException:
+        folder.driver_file("order").unlink()
+        raise
+    submission = Submission(place=backend.name, name=driver_id, host=socket.gethostname(), since=now())
+    submission.write(folder.driver_file("handed"))
+    return driver_id
 
-_READ_SECONDS = 0.5
 
-_ASK_SECONDS = 10.0
-
-_GONE = 3
-"""So many times in a row a driver has to be absent: one job may follow another one."""
+def _wait_for_start(backend: Backend, folder: SweepFolder, driver_id: str) -> None:
+    """Wait until the driver has locked the sweep or ended. Raises AccelsweepError if it ends before it starts."""
+    deadline = time.monotonic() + _START_TIMEOUT_SECONDS
+    while (
+        live_lock(folder.driver_file("claim")) is None
+        and driver_exit_code(folder) is None
+        and time.monotonic() < deadline
+    ):
+        if backend.state(driver_id) is None and driver_exit_code(folder) is None:
+            log = driver_log(folder)
+            output = [line for line in tail_lines(log) if line.strip()] if log.exists() else []
+            raise AccelsweepError(f"the driver ended on start: {output[-1] if output else 'it printed nothing'}; {log}")
+        time.sleep(_START_POLL_SECONDS)
 
 
 def attach(home: Path, name: str) -> int:
-    """Print what the detached driver of this sweep has said and says, until it ends; return its exit code."""
+    """Print the detached driver's output, past and present, until it ends; return its exit code."""
     folder = SweepFolder(home, name)
-    handed = started_driver(folder)
-    if handed is None:
-        raise InputError(_none(folder))
-    shown = _Shown(folder)
+    submission = last_submission(folder)
+    if submission is None:
+        if (head := active_driver(folder)) is not None:
+            raise InputError(f"the driver of sweep {name!r} runs in a terminal: process {head.pid} on {head.host}")
+        raise InputError(f"sweep {name!r} has no detached driver; accelsweep run ... --detach starts one")
     try:
-        return shown.to_the_end()
+        return _LogFollower(folder).follow()
     except KeyboardInterrupt:
-        handed = started_driver(folder) or handed
+        submission = last_submission(folder) or submission
+        backend, pending = backend_of(submission), False
+        with contextlib.suppress(AccelsweepError):
+            pending = (state := backend.state(submission.name)) is not None and state.pending
         say(f"\nthe driver keeps running. Follow it again: accelsweep attach {name}")
-        for line in _ways_to_end(handed):
-            say(line)
+        for hint in stop_hints(backend, submission.name, pending=pending):
+            say(hint)
         return EXIT_INTERRUPTED
 
 
-def _ways_to_end(handed: StartedDriver) -> list[str]:
-    place, waits = place_of(handed), False
-    with contextlib.suppress(AccelsweepError):
-        waits = (found := place.state(handed.name)) is not None and found.waits
-    return ways_to_end(place, handed.name, waits=waits)
-
-
-def _none(folder: SweepFolder) -> str:
-    driver = active_driver(folder)
-    if driver is not None:
-        return f"the driver of sweep {folder.name!r} has a terminal: it is process {driver.pid} on {driver.host}"
-    return f"sweep {folder.name!r} has no detached driver; accelsweep run ... --detach starts one"
-
-
-class _Shown:
-    """The driver's log, shown once, and words for what happens beside it."""
+class _LogFollower:
+    """Prints a driver's log once, and messages about the driver's state."""
 
     def __init__(self, folder: SweepFolder, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._clock = folder, clock
-        self._at = 0
-        self._asked_at: float | None = None
-        self._absent = 0
-        self._waits = ""
+        self._offset = 0
+        self._polled_at: float | None = None
+        self._misses = 0
+        self._pending_message = ""
 
-    def to_the_end(self) -> int:
+    def follow(self) -> int:
+        """Print until the driver has ended; return its exit code."""
         while True:
-            ended = driver_exit_code(self._folder)  # before the log is read: nothing is said after that
-            self._print_new()
-            if ended is not None:
-                return ended
-            self._ask()
-            if self._absent >= _GONE and driver_exit_code(self._folder) is None:
+            code = driver_exit_code(self._folder)  # before reading the log, which is complete by then
+            self._print_new_lines()
+            if code is not None:
+                return code
+            self._poll_state()
+            if self._misses >= _MISSES and driver_exit_code(self._folder) is None:
                 raise AccelsweepError(
                     f"the detached driver of {self._folder.name!r} ended without a message, so it was probably killed. "
-                    f"{driver_log(self._folder)} has its output. The same command resumes"
+                    f"Its output is in {driver_log(self._folder)}. The same command resumes"
                 )
-            time.sleep(_READ_SECONDS)
+            time.sleep(_LOG_POLL_SECONDS)
 
-    def _print_new(self) -> None:
+    def _print_new_lines(self) -> None:
         try:
             with open_regular(driver_log(self._folder)) as log:
-                log.seek(self._at)
+                log.seek(self._offset)
                 new = log.read()
         except FileNotFoundError:
             return
-        whole = new[: new.rfind(b"\n") + 1]
-        self._at += len(whole)
-        for line in whole.decode("utf-8", "replace").splitlines():
+        complete = new[: new.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        for line in complete.decode("utf-8", "replace").splitlines():
             say(line)
 
-    def _ask(self) -> None:
-        """Look now and then whether the driver is there, and say so where it waits."""
-        if self._asked_at is not None and self._clock() - self._asked_at < _ASK_SECONDS:
+    def _poll_state(self) -> None:
+        """Check from time to time whether the driver exists, and report why it is pending."""
+        if self._polled_at is not None and self._clock() - self._polled_at < _STATE_POLL_SECONDS:
             return
-        self._asked_at = self._clock()
+        self._polled_at = self._clock()
         try:
-            found = detached(self._folder)
+            active = active_submission(self._folder)
         except AccelsweepError as error:
             say(str(error))
             return
-        self._absent = 0 if found else self._absent + 1
-        words = found[1].words if found and found[1].waits else ""
-        if words and words != self._waits:
-            say(f"the driver waits: {words}")
-        self._waits = words
+        self._misses = 0 if active else self._misses + 1
+        message = active[1].description if active and active[1].pending else ""
+        if message and message != self._pending_message:
+            say(f"the driver is pending: {message}")
+        self._pending_message = message
 
 
 def attach_command(name: SweepName) -> None:

@@ -1,4 +1,4 @@
-"""The nodes of a fleet: chosen by name, measured, and judged."""
+"""`accelsweep fleet`: measure the same settings on each node of a cluster, and name the sick ones."""
 
 from __future__ import annotations
 
@@ -29,68 +29,58 @@ from accelsweep.schedulers.protocol import refuse_without
 from accelsweep.schedulers.slurm import SlurmEngine
 
 if TYPE_CHECKING:
-    from accelsweep.config.site import Site
     from accelsweep.planning.plan import Plan
 
-FEWEST_NODES, FEWEST_ROUNDS = 2, 2
+MIN_NODES = 2
 
-
-NodesAsked = Annotated[str, typer.Option(help="`all` of the partition, or a list such as gpu[1-3],gpu7")]
-
-Each = Annotated[int, typer.Option(min=1, help="blocks of each node, one in a round")]
-
-Tolerance = Annotated[
-    float,
-    typer.Option(min=0.001, max=1, help="a node is sick if it is slower than the others by more than this share"),
-]
+MIN_ROUNDS = 2
 
 
 class FleetRequest(Extension):
-    """The nodes that a request compares."""
+    """The nodes to compare."""
 
     command: Literal["fleet"] = "fleet"
     fleet: Fleet
 
     @property
     def arguments(self) -> list[str]:
-        """The options that ask for this fleet."""
+        """The fleet's command-line options."""
         return self.fleet.words
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes by name, as soon as they are chosen."""
+        """The names of the nodes, once they are selected."""
         return self.fleet.nodes
 
     def resolved(self, home: Path, request: Request) -> Request:
-        """Return the request with the sweep's name and its nodes by name."""
-        return with_nodes(home, request, self.fleet)
+        """Return the request with the sweep's name and the selected nodes."""
+        return select_nodes(home, request, self.fleet)
 
     def plan(self, home: Path, request: Request, make: Callable[..., Plan]) -> Plan:
-        """Return the plan with a block for each node and round."""
+        """Return the plan, with a block for each node and round."""
         del home, request
         return make(part=self.fleet)
 
     def run(self, home: Path, request: Request) -> int:
         """Measure the nodes; return the exit code, 3 for a sick node."""
-        return measured_nodes(home, request)[0]
+        return measure_nodes(home, request)[0]
 
 
-def measured_nodes(home: Path, request: Request) -> tuple[int, Findings | None]:
-    """Measure the nodes of the request's fleet; return the exit code, 3 for a sick node, and what was found of them."""
+def measure_nodes(home: Path, request: Request) -> tuple[int, Findings | None]:
+    """Measure the nodes and write the report; return the exit code, 3 for a sick node, and the findings if any."""
     assert request.extension is not None
     ended = run_sweep(home, request.extension.resolved(home, request))
-    found = new_findings(home, ended)
-    fleet = None if found is None else found[0].section(FleetFinding)
-    if found is None or fleet is None:
+    results = new_findings(home, ended)
+    if results is None or (fleet := results[0].section(FleetFinding)) is None:
         return ended.code, None
-    return EXIT_REGRESSION if fleet.sick_nodes else ended.code, found[0]
+    return EXIT_REGRESSION if fleet.sick_nodes else ended.code, results[0]
 
 
-def with_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
-    """Return the request with the sweep's name and its nodes by name. Raises InputError where they cannot be compared.
+def select_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
+    """Return the request with the sweep's name and the names of its nodes, unless they are selected already.
 
-    The sweep is planned without nodes first, because its jobs decide which nodes can take them. Nodes that have been
-    chosen stay so.
+    The sweep is planned without nodes first, because its jobs decide which nodes are eligible. Raises InputError if the
+    nodes cannot be compared.
     """
     from accelsweep.planning.checked_grid import comparison_name
     from accelsweep.planning.plan import make_plan
@@ -98,11 +88,26 @@ def with_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
 
     if fleet.nodes:
         return request
-    _refuse_few_rounds(fleet, request.overrides)
+    if fleet.each < MIN_ROUNDS:
+        raise InputError(f"--each {fleet.each}: noise cannot be estimated from one round; give at least {MIN_ROUNDS}")
+    repeats = [word for word in request.overrides if word.lstrip("+").partition("=")[0] == "repeats"]
+    if repeats:
+        raise InputError(
+            f"{repeats[0]} contradicts --each {fleet.each}, which sets the repeats: leave out {repeats[0]}"
+        )
     name = request.name or comparison_name(home, request.overrides, "fleet")
     manifest = make_plan(home, request.overrides, name=name).manifest
     site = manifest.site
-    _refuse_without_nodes(site)
+    if site.scheduler == "local":
+        raise InputError(
+            f"a fleet is several machines, and site={site.name} is this one: choose the site of a cluster "
+            "(site=NAME; `accelsweep site NAME --from-slurm` drafts its file)"
+        )
+    if site.scheduler != "slurm":
+        raise InputError(
+            f"a fleet requests nodes by name, which is supported for Slurm only, and site={site.name} has "
+            f"scheduler={site.scheduler}: choose a site with scheduler=slurm"
+        )
     refuse_without(SlurmEngine(site), f"the site '{site.name}'")
     if not manifest.blocks:
         raise InputError(f"no setting can run at site={site.name}, so no node can be compared; see `accelsweep plan`")
@@ -111,32 +116,11 @@ def with_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
     refuse_unknown_partition(needs, slurm)
     check_jobs_accepted(site, [needs], warn)
     chosen = chosen_nodes(fleet.asked, needs, slurm)
-    for sentence in chosen.left_out:
-        say(f"note: {sentence}")
-    if len(chosen.names) < FEWEST_NODES:
-        raise InputError(f"--nodes {fleet.asked} is one node, {chosen.names[0]}: a fleet compares two or more")
+    for message in chosen.left_out:
+        say(f"note: {message}")
+    if len(chosen.names) < MIN_NODES:
+        raise InputError(f"--nodes {fleet.asked} is a single node, {chosen.names[0]}: a fleet compares two or more")
     return replace(request, name=name, extension=FleetRequest(fleet=fleet.model_copy(update={"nodes": chosen.names})))
-
-
-def _refuse_without_nodes(site: Site) -> None:
-    """Raise InputError where the site has no nodes that a job can ask for by name."""
-    if site.scheduler == "local":
-        raise InputError(
-            f"a fleet is several machines, and site={site.name} is this one: name the site of a cluster "
-            "(site=NAME; `accelsweep site NAME --from-slurm` drafts its file)"
-        )
-    if site.scheduler != "slurm":
-        raise InputError(
-            f"a fleet asks for nodes by name, which only Slurm is asked for so far, and site={site.name} has "
-            f"scheduler={site.scheduler}: name a site with scheduler=slurm"
-        )
-
-
-def _refuse_few_rounds(fleet: Fleet, overrides: tuple[str, ...]) -> None:
-    if fleet.each < FEWEST_ROUNDS:
-        raise InputError(f"--each {fleet.each}: one round shows no noise; {FEWEST_ROUNDS} are the fewest")
-    if stated := next((word for word in overrides if word.lstrip("+").partition("=")[0] == "repeats"), None):
-        raise InputError(f"{stated} and --each {fleet.each} are two answers to one question: leave out {stated}")
 
 
 class FleetAnswer(FleetFinding, Answer):
@@ -146,57 +130,53 @@ class FleetAnswer(FleetFinding, Answer):
 
     sweep: str = Field(description="the sweep's name")
     headline: str = Field(description="the report's headline")
-    sick: tuple[str, ...] = Field(description="the sick nodes by name; then the exit code is 3")
-    report: str = Field(description="the path of the page")
+    sick: tuple[str, ...] = Field(description="the names of the sick nodes; if any, the exit code is 3")
+    report: str = Field(description="the path of the report's page")
 
-    @classmethod
-    def of(cls, findings: Findings, report: Path) -> FleetAnswer:
-        """Return the answer from the findings of a fleet."""
+
+def measure_fleet(home: Path, request: Request, *, as_json: bool = False) -> int:
+    """Measure the nodes, write the report and print the answer; return the exit code, 3 for a sick node."""
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        code, findings = measure_nodes(home, request)
+    if as_json and findings is not None:
         fleet = findings.section(FleetFinding)
         assert fleet is not None, "the findings of a fleet have its section"
-        return cls(
+        answer = FleetAnswer(
             **dict(fleet),
             sweep=findings.sweep,
             headline=findings.recommendation.headline,
             sick=fleet.sick_nodes,
-            report=str(report),
+            report=str(SweepFolder(home, findings.sweep).page),
         )
-
-
-# `accelsweep fleet`: the same settings on each node of a cluster, and which of the nodes are sick.
-
-
-def measure_fleet(home: Path, request: Request, *, as_json: bool = False) -> int:
-    """Measure the nodes of the request's fleet, and write the report; return the exit code, 3 for a sick node."""
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        code, findings = measured_nodes(home, request)
-    if as_json and findings is not None:
-        say(FleetAnswer.of(findings, SweepFolder(home, findings.sweep).page).text())
+        say(answer.text())
     return code
 
 
 def preview_fleet(home: Path, request: Request, *, as_json: bool = False) -> None:
-    """Print the plan of the request's fleet, as `run --dry-run` does, and write nothing."""
+    """Print the plan, as `run --dry-run` does, and write nothing."""
     assert request.extension is not None
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        asked = request.extension.resolved(home, request)
-    show_plan(home, plan_to_show(home, asked), as_json=as_json)
+        resolved = request.extension.resolved(home, request)
+    show_plan(home, plan_to_show(home, resolved), as_json=as_json)
 
 
 @measures(without=("add_repeats", "until_decided"), profile="slurm")
 def fleet(
     request: Request,
     overrides: Overrides = None,
-    nodes: NodesAsked = "all",
-    each: Each = 3,
-    tolerance: Tolerance = FLEET_TOLERANCE,
+    nodes: Annotated[str, typer.Option(help="`all` of the partition, or a list such as gpu[1-3],gpu7")] = "all",
+    each: Annotated[int, typer.Option(min=1, help="blocks of each node, one in a round")] = 3,
+    tolerance: Annotated[
+        float,
+        typer.Option(min=0.001, max=1, help="a node is sick if it is slower than the others by more than this share"),
+    ] = FLEET_TOLERANCE,
     *,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """`accelsweep fleet`."""
-    compared = Fleet(nodes=(), each=each, tolerance=tolerance, asked=nodes)
-    request = replace(request, overrides=tuple(overrides or ()), extension=FleetRequest(fleet=compared))
+    extension = FleetRequest(fleet=Fleet(nodes=(), each=each, tolerance=tolerance, asked=nodes))
+    request = replace(request, overrides=tuple(overrides or ()), extension=extension)
     run_elsewhere(request, {"--dry-run": dry_run, "--json": as_json})
     if dry_run:
         preview_fleet(Path.cwd(), request, as_json=as_json)

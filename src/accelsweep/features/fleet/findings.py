@@ -1,4 +1,4 @@
-"""The findings on a fleet's nodes: each compared with the others, how much nodes differ, and what follows."""
+"""The findings on a fleet: each node compared with the others, the spread between nodes, and the recommendation."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from accelsweep.significant_digits import count_of, significant
 
 
 class NodeVerdict(StrEnum):
-    """The answer on a node that its interval and Holm's correction support, given the tolerance.
+    """The verdict on a node's rate that its interval and Holm's correction support, given the tolerance.
 
-    `sound` is shown to be slower by less than the tolerance, or not at all. `disturbed` stands where others used the
-    node meanwhile.
+    `sound` means shown not to be slower by the tolerance, `disturbed` that others used the node during most runs.
     """
 
     slower = "slower"
@@ -32,60 +31,77 @@ class NodeVerdict(StrEnum):
 
 
 class FleetNode(Frozen):
-    """A node compared with the mean of the others. P-values are corrected by Holm's method."""
+    """A node compared with the mean of the others; values that are not known are None."""
 
     node: str = Field(description="the node's name in the cluster")
-    blocks: int = Field(description="the blocks that it measured")
-    planned: int = Field(description="the blocks that were planned for it")
+    sick: bool = Field(False, description="whether it is slower than the tolerance allows, or throttled in most blocks")
+    faults: tuple[str, ...] = Field((), description="those of `slower`, `throttled` and `hotter` that are shown")
     verdict: NodeVerdict = Field(description="what the interval of the ratio supports, corrected")
-    reason: str = Field(description="why that is the verdict")
+    reason: str = Field(description="the reason for the verdict")
     ratio: Estimate | None = Field(None, description="its rate divided by the mean of the other nodes")
-    chance: float | None = Field(None, description="the p-value of its being slower than the tolerance allows")
+    chance: float | None = Field(None, description="the corrected p-value for being slower than the tolerance allows")
     celsius: float | None = Field(None, description="the temperature under load")
-    warmer: Estimate | None = Field(None, description="how many degrees it is warmer than the other nodes")
-    warmer_chance: float | None = Field(None, description="the p-value of its being hotter by `hotter_by`")
-    hotter: bool = Field(False, description="whether it is shown to be hotter")
-    throttled: int = Field(0, description="the blocks in which its device was throttled")
-    held_back: bool = Field(False, description="whether its device was throttled in most blocks")
-    drivers: tuple[str, ...] = Field((), description="the drivers that its runs saw")
-    dates: tuple[str, ...] = Field((), description="the first and the last day of its runs")
-
-    @property
-    def sick(self) -> bool:
-        """Whether the node is slower than the tolerance allows, or throttled in most of its blocks."""
-        return self.verdict is NodeVerdict.slower or self.held_back
-
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """The node's faults in words: those that make it sick, and heat."""
-        told = (("slower", self.verdict is NodeVerdict.slower), ("throttled", self.held_back), ("hotter", self.hotter))
-        return tuple(word for word, true in told if true)
+    warmer: Estimate | None = Field(None, description="its temperature above that of the other nodes, in kelvins")
+    warmer_chance: float | None = Field(None, description="the corrected p-value for being hotter by `hotter_by`")
+    blocks: int = Field(description="the number of blocks that it measured")
+    planned: int = Field(description="the number of blocks that were planned for it")
+    throttled: int = Field(0, description="the number of blocks in which its device was throttled")
+    drivers: tuple[str, ...] = Field((), description="the driver versions of its runs, oldest run first")
+    dates: tuple[str, ...] = Field((), description="the first and the last day of its runs, once if they are the same")
 
 
 class NodeSpread(Frozen):
-    """The spread of a setting's rate between nodes and within one, each with the interval of its own deviation."""
+    """The spread of a setting's rate, as relative standard deviations; each interval holds by itself."""
 
-    setting: str | None = Field(description="the setting's name in files; null for all settings together")
-    label: str = Field(description="the setting in words")
+    setting: str | None = Field(description="the setting's ID; null for all settings together")
+    label: str = Field(description="the setting's label")
     between: Estimate = Field(description="the relative standard deviation between nodes")
-    within: Estimate = Field(description="that from block to block of one node")
+    within: Estimate = Field(description="the relative standard deviation from block to block of one node")
 
 
 class FleetFinding(Section):
     """The nodes of a sweep."""
 
     nodes: tuple[FleetNode, ...] = Field(description="the nodes, worst first")
-    spread: tuple[NodeSpread, ...] = Field(description="how much nodes differ at all")
-    tolerance: float = Field(description="by how much slower than the others a node may be, as a share of the rate")
-    hotter_by: float = Field(description="the degrees Celsius above the others from which a node counts as hotter")
+    spread: tuple[NodeSpread, ...] = Field(description="the spread between and within nodes")
+    tolerance: float = Field(description="the share by which a node may be slower than the others")
+    hotter_by: float = Field(description="the degrees above the others from which a node counts as hotter")
     confidence: float = Field(description="the confidence of each list: of slower nodes, and of hotter ones")
-    correction: str = Field("Holm", description="the correction of each list of nodes")
+    correction: str = Field("Holm", description="the correction for multiple testing of each list of nodes")
 
     compares_nodes: ClassVar[bool] = True
 
     def recommendation(self, manifest: Manifest) -> Recommendation:
-        """Return what the nodes' comparisons support."""
-        return about_fleet(self, manifest)
+        """Return the sick nodes, those that could be sick, and the command that settles these."""
+        sick = [node for node in self.nodes if node.sick]
+        unsettled = [node for node in self.nodes if not node.sick and node.verdict is not NodeVerdict.sound]
+        throttled = (node for node in sick[:_MAX_NAMES] if len(sick) > 1 or "throttled" in node.faults)
+        hotter = [node.node for node in self.nodes if "hotter" in node.faults]
+        return advice(
+            self._headline(sick, unsettled),
+            _certainty(unsettled),
+            *(f"{_fault_text(node)}." for node in throttled),
+            f"More than {self.hotter_by:g} degrees hotter than the others: {', '.join(hotter)}." if hotter else "",
+            _spread_text(self.spread[0]) if self.spread else "",
+            self._unsettled_text(unsettled),
+            settle=_settling_command({node.verdict for node in unsettled}, manifest),
+        )
+
+    def _headline(self, sick: Sequence[FleetNode], unsettled: Sequence[FleetNode]) -> str:
+        if len(sick) == 1 and sick[0].verdict is NodeVerdict.slower:
+            return _fault_text(sick[0])
+        total = count_of(len(self.nodes), "node")
+        if sick:
+            return f"{len(sick)} of {total} sick: {_names(sick)}"
+        if unsettled:
+            return f"No sick node is shown, but {len(unsettled)} of {len(self.nodes)} could be"
+        return f"None of {total} is sick"
+
+    def _unsettled_text(self, unsettled: Sequence[FleetNode]) -> str:
+        if not unsettled:
+            return ""
+        reason = f"{unsettled[0].verdict}: {unsettled[0].reason.rstrip('.')}"
+        return f"Not shown to be within {100 * self.tolerance:g} %: {_names(unsettled)} ({reason})."
 
     @property
     def sick_nodes(self) -> tuple[str, ...]:
@@ -93,99 +109,51 @@ class FleetFinding(Section):
         return tuple(node.node for node in self.nodes if node.sick)
 
 
-# Advice on a fleet's sweep: the nodes that are sick, and those that could be.
-
-_MOST_NAMES = 4
-"""The nodes that a headline names; the table has all of them."""
+_MAX_NAMES = 4
+"""Nodes that a sentence names; the table has all of them."""
 
 
-def about_fleet(found: FleetFinding, manifest: Manifest) -> Recommendation:
-    """Return what the nodes' comparisons support, and the command that settles what is open."""
-    sick = [one for one in found.nodes if one.sick]
-    open_ones = [one for one in found.nodes if not one.sick and one.verdict is not NodeVerdict.sound]
-    return advice(
-        _headline(found, sick, open_ones),
-        _certainty(open_ones),
-        *(f"{_fault(one)}." for one in sick[:_MOST_NAMES] if len(sick) > 1 or one.held_back),
-        _hot(found),
-        _between(found),
-        _open(open_ones, found.tolerance),
-        settle=_settle(open_ones, manifest),
-    )
+def _names(nodes: Sequence[FleetNode]) -> str:
+    more = f" and {len(nodes) - _MAX_NAMES} more" if len(nodes) > _MAX_NAMES else ""
+    return f"{', '.join(node.node for node in nodes[:_MAX_NAMES])}{more}"
 
 
-def _headline(found: FleetFinding, sick: Sequence[FleetNode], open_ones: Sequence[FleetNode]) -> str:
-    if len(sick) == 1 and sick[0].verdict is NodeVerdict.slower:
-        return _fault(sick[0])
-    if sick:
-        names = ", ".join(one.node for one in sick[:_MOST_NAMES])
-        more = f" and {len(sick) - _MOST_NAMES} more" if len(sick) > _MOST_NAMES else ""
-        return f"{len(sick)} of {count_of(len(found.nodes), 'node')} sick: {names}{more}"
-    if open_ones:
-        return f"No sick node is shown, but {len(open_ones)} of {len(found.nodes)} could be"
-    return f"None of {count_of(len(found.nodes), 'node')} is sick"
+def _fault_text(node: FleetNode) -> str:
+    """Return for example `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, and how often it was throttled."""
+    throttled = f"was throttled in {node.throttled} of {count_of(node.blocks, 'block')}"
+    if node.verdict is not NodeVerdict.slower or node.ratio is None:
+        return f"{node.node} {throttled}"
+    middle, interval = percent_change(node.ratio)
+    slower = f"{node.node} is {middle.lstrip('-')} % slower than the other nodes{interval}"
+    return f"{slower} and {throttled}" if "throttled" in node.faults else slower
 
 
-def _fault(one: FleetNode) -> str:
-    """Return `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, and whether it was held back."""
-    held = f"held back in {one.throttled} of {count_of(one.blocks, 'block')}"
-    if one.verdict is not NodeVerdict.slower or one.ratio is None:
-        return f"{one.node} was {held}"
-    middle, ends = percent_change(one.ratio)
-    told = f"{one.node} is {middle.lstrip('-')} % slower than the other nodes{ends}"
-    return f"{told} and was {held}" if one.held_back else told
+def _spread_text(spread: NodeSpread) -> str:
+    def percent(share: float) -> str:
+        return significant(100.0 * share, 2)
 
-
-def _hot(found: FleetFinding) -> str:
-    names = [one.node for one in found.nodes if one.hotter]
-    return f"More than {found.hotter_by:g} degrees hotter than the others: {', '.join(names)}." if names else ""
-
-
-def _between(found: FleetFinding) -> str:
-    """Return how much nodes differ at all: `Nodes differ by 0.6 % (standard deviation, 0.4 to 1.2 %), ...`."""
-    if not found.spread:
-        return ""
-    between, within = found.spread[0].between, found.spread[0].within
-    inside = f"from block to block of one node {_share(within.value)} %"
+    between = spread.between
+    within = f"from block to block of one node {percent(spread.within.value)} %"
     if between.low is None or between.high is None:
-        return f"How much nodes differ is not known ({between.reason}); {inside}."
-    ends = f"{_share(between.low)} to {_share(between.high)} %"
-    return f"Between nodes the rate has a standard deviation of {_share(between.value)} % ({ends}), {inside}."
+        return f"The spread between nodes is not known ({between.reason}); {within}."
+    interval = f"{percent(between.low)} to {percent(between.high)} %"
+    return f"Between nodes the rate has a standard deviation of {percent(between.value)} % ({interval}), {within}."
 
 
-def _share(value: float | None) -> str:
-    return significant(100.0 * (value or 0.0), 2)
-
-
-def _open(open_ones: Sequence[FleetNode], tolerance: float) -> str:
-    if not open_ones:
-        return ""
-    first = open_ones[0]
-    names = ", ".join(one.node for one in open_ones[:_MOST_NAMES])
-    more = f" and {len(open_ones) - _MOST_NAMES} more" if len(open_ones) > _MOST_NAMES else ""
-    return f"Not shown to be within {100 * tolerance:g} %: {names}{more} ({first.verdict}: {first.reason.rstrip('.')})."
-
-
-def _certainty(open_ones: Sequence[FleetNode]) -> Certainty:
-    if not open_ones:
+def _certainty(unsettled: Sequence[FleetNode]) -> Certainty:
+    if not unsettled:
         return Certainty.sure
-    disturbed = any(one.verdict is NodeVerdict.disturbed for one in open_ones)
+    disturbed = any(node.verdict is NodeVerdict.disturbed for node in unsettled)
     return Certainty.disturbed if disturbed else Certainty.not_yet
 
 
-def _with_rounds(manifest: Manifest, times: int) -> str:
-    """Return the command line by which each node of a fleet measures so many times the rounds."""
-    fleet = manifest.part(Fleet)
-    assert fleet is not None, "the sweep compares nodes"
-    more = fleet.model_copy(update={"each": times * fleet.each})
-    return sweep_command(manifest.model_copy(update={"parts": {**manifest.parts, fleet.command: more}}))
-
-
-def _settle(open_ones: Sequence[FleetNode], manifest: Manifest) -> str | None:
-    """Return the command that tells more: disturbed and missing runs again, or twice the rounds."""
-    verdicts = {one.verdict for one in open_ones}
+def _settling_command(verdicts: set[NodeVerdict], manifest: Manifest) -> str | None:
+    """Return the command that repeats disturbed or missing runs, or doubles the rounds; None without verdicts."""
     if NodeVerdict.disturbed in verdicts:
         return f"accelsweep retry {manifest.sweep} --outcome disturbed && {sweep_command(manifest)}"
     if NodeVerdict.undecided in verdicts:
-        return _with_rounds(manifest, 2)
+        fleet = manifest.part(Fleet)
+        assert fleet is not None
+        doubled = fleet.model_copy(update={"each": 2 * fleet.each})
+        manifest = manifest.model_copy(update={"parts": {**manifest.parts, fleet.command: doubled}})
     return sweep_command(manifest) if verdicts else None

@@ -1,10 +1,10 @@
-"""A fleet's nodes as a table, worst first, and how much nodes differ at all as another."""
+"""The tables of a fleet: its nodes, worst first, and the spread between and within nodes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from accelsweep.features.fleet.findings import FleetFinding, FleetNode, NodeSpread, NodeVerdict
+from accelsweep.features.fleet.findings import FleetFinding, FleetNode, NodeVerdict
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Findings
 from accelsweep.report import units as fmt
@@ -15,57 +15,58 @@ _TONES = {NodeVerdict.slower: "slower", NodeVerdict.sound: "same"}
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return the tables of the nodes, where the sweep compares some; they stand in the terminal too."""
+    """Return the fleet's tables for the report and the terminal; none for a sweep that does not compare nodes."""
     fleet = findings.section(FleetFinding)
     return [] if fleet is None else [fleet_table(fleet), spread_table(fleet)]
 
 
 def fleet_table(fleet: FleetFinding) -> ReportTable:
-    """Return one row per node."""
-    titles = (
-        "Node",
-        "Rate beside the others",
-        "p",
-        "Verdict",
-        "Temperature",
-        "Beside the others",
-        "Throttled",
-        "Driver",
-    )
-    sure = fmt.share(fleet.confidence)
+    """Return a row for each node."""
+    columns = {
+        "Node": False,
+        "Rate vs. others": True,
+        "p": True,
+        "Verdict": False,
+        "Temperature": True,
+        "vs. others": True,
+        "Throttled": True,
+        "Driver": False,
+    }
+    confidence = fmt.share(fleet.confidence)
     return ReportTable(
         name="nodes",
         title="Nodes",
-        caption="Each node beside the mean of the other nodes, over all settings, worst first. Intervals stand in "
-        f"brackets and hold together at {sure}. A node is slower if its rate lies more than "
-        f"{fmt.share(fleet.tolerance)} below the others'. It is hotter if it is more than {fleet.hotter_by:g} degrees "
-        f"warmer. Both lists are corrected by {fleet.correction}'s method: with {sure} each names no node wrongly. A p "
-        "is the corrected chance of such a rate for a node that is just within the tolerance. A node is sick if it is "
-        "slower, or throttled in more than half of its blocks.",
-        columns=tuple(Column(title, title not in ("Node", "Verdict", "Driver")) for title in titles),
-        rows=tuple(_row(one) for one in fleet.nodes),
-        data=[_data(one) for one in fleet.nodes],
+        caption="Each node compared with the mean of the other nodes, over all settings, worst first. Brackets are "
+        f"simultaneous {confidence} intervals. A node is slower if its rate is more than {fmt.share(fleet.tolerance)} "
+        f"below the others', and hotter if it is more than {fleet.hotter_by:g} degrees warmer. Both lists are "
+        f"corrected by {fleet.correction}'s method: with {confidence} confidence neither names a node wrongly. p is "
+        "the corrected probability of such a rate for a node that is just within the tolerance. A node is sick if it "
+        "is slower, or throttled in more than half of its blocks.",
+        columns=tuple(Column(title, is_number) for title, is_number in columns.items()),
+        rows=tuple(_row(node) for node in fleet.nodes),
+        data=[_data(node) for node in fleet.nodes],
         empty="No node was measured.",
     )
 
 
-def _row(one: FleetNode) -> tuple[Entry, ...]:
-    faults = " and ".join(word for word in one.faults if word != one.verdict)
-    tone = "slower" if one.sick else _TONES.get(one.verdict, "undecided")
+def _row(node: FleetNode) -> tuple[Entry, ...]:
+    tone = "slower" if node.sick else _TONES.get(node.verdict, "undecided")
+    faults = " and ".join(fault for fault in node.faults if fault != node.verdict)
+    verdict = f"{node.verdict.value}, {faults}" if faults else node.verdict.value
     return (
-        Entry(one.node, ", ".join(one.dates)),
-        Entry(percent_text(one.ratio), order=one.ratio.value if one.ratio else None),
-        Entry("-" if one.chance is None else f"{one.chance:.2g}", order=one.chance),
-        Entry(", ".join(part for part in (one.verdict.value.replace("_", " "), faults) if part), one.reason, tone=tone),
-        Entry("-" if one.celsius is None else f"{one.celsius:.0f} °C", order=one.celsius),
-        Entry(_degrees(one.warmer), order=one.warmer.value if one.warmer else None),
-        Entry(f"{one.throttled} of {one.blocks}", order=one.throttled),
-        Entry(", ".join(one.drivers) or "-"),
+        Entry(node.node, ", ".join(node.dates)),
+        Entry(percent_text(node.ratio), order=node.ratio.value if node.ratio else None),
+        Entry("-" if node.chance is None else f"{node.chance:.2g}", order=node.chance),
+        Entry(verdict, node.reason, tone=tone),
+        Entry("-" if node.celsius is None else f"{node.celsius:.0f} °C", order=node.celsius),
+        Entry(_kelvins(node.warmer), order=node.warmer.value if node.warmer else None),
+        Entry(f"{node.throttled} of {node.blocks}", order=node.throttled),
+        Entry(", ".join(node.drivers) or "-"),
     )
 
 
 def percent_text(ratio: Estimate | None) -> str:
-    """Return a ratio as a change in percent: `-2.0 % [-2.4, -1.6]`."""
+    """Return a ratio as a change in percent, such as `-2.0 % [-2.4, -1.6]`."""
     if ratio is None:
         return "-"
     value = 100.0 * (ratio.value - 1.0)
@@ -75,7 +76,7 @@ def percent_text(ratio: Estimate | None) -> str:
     return f"{middle} % [{low}, {high}]"
 
 
-def _degrees(warmer: Estimate | None) -> str:
+def _kelvins(warmer: Estimate | None) -> str:
     if warmer is None:
         return "-"
     if warmer.low is None or warmer.high is None:
@@ -84,12 +85,15 @@ def _degrees(warmer: Estimate | None) -> str:
     return f"{middle} K [{low}, {high}]"
 
 
-def _data(one: FleetNode) -> dict[str, Any]:
-    data: dict[str, Any] = one.model_dump(mode="json", exclude={"ratio", "warmer", "drivers", "dates"})
-    for name in ("ratio", "warmer"):
-        data |= {f"{name}.{part}": getattr(getattr(one, name), part, None) for part in ("value", "low", "high")}
-    lists = {"faults": one.faults, "drivers": one.drivers, "dates": one.dates}
-    return data | {"sick": one.sick} | {name: ", ".join(words) for name, words in lists.items()}
+def _data(node: FleetNode) -> dict[str, Any]:
+    data: dict[str, Any] = node.model_dump(mode="json", exclude={"ratio", "warmer"})
+    data |= {"hotter": "hotter" in node.faults, "held_back": "throttled" in node.faults}
+    data |= {name: ", ".join(data[name]) for name in ("faults", "drivers", "dates")}
+    return data | _interval_columns("ratio", node.ratio) | _interval_columns("warmer", node.warmer)
+
+
+def _interval_columns(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    return {f"{name}.{part}": getattr(estimate, part, None) for part in ("value", "low", "high")}
 
 
 def spread_table(fleet: FleetFinding) -> ReportTable:
@@ -98,24 +102,22 @@ def spread_table(fleet: FleetFinding) -> ReportTable:
         name="node_spread",
         title="How much nodes differ",
         caption="Standard deviations of the rate: between nodes, and from block to block of one node. The node is a "
-        "random effect, so the first is that of any such nodes, not of these alone. Each interval, in brackets, is its "
-        f"own and holds at {fmt.share(fleet.confidence)}.",
+        "random effect, so the first describes the population of such nodes, not only these. Brackets are "
+        f"{fmt.share(fleet.confidence)} intervals, each by itself.",
         columns=(Column("Setting"), Column("Between nodes", True), Column("Within a node", True)),
-        rows=tuple((Entry(one.label), _share_entry(one.between), _share_entry(one.within)) for one in fleet.spread),
-        data=[_spread_data(one) for one in fleet.spread],
-        empty="It takes two nodes with two blocks each to tell.",
+        rows=tuple((Entry(row.label), _share_entry(row.between), _share_entry(row.within)) for row in fleet.spread),
+        data=[
+            {"setting": row.setting, "label": row.label}
+            | _interval_columns("between", row.between)
+            | _interval_columns("within", row.within)
+            for row in fleet.spread
+        ],
+        empty="It takes two nodes with two blocks each.",
     )
 
 
-def _share_entry(found: Estimate) -> Entry:
-    if found.low is None or found.high is None:
-        return Entry(f"not known: {found.reason}")
-    low, high, value = 100.0 * found.low, 100.0 * found.high, 100.0 * found.value
-    return Entry(f"{significant(value, 2)} % [{significant(low, 2)}, {significant(high, 2)}]", order=found.value)
-
-
-def _spread_data(one: NodeSpread) -> dict[str, Any]:
-    data: dict[str, Any] = {"setting": one.setting, "label": one.label}
-    for name in ("between", "within"):
-        data |= {f"{name}.{part}": getattr(getattr(one, name), part) for part in ("value", "low", "high")}
-    return data
+def _share_entry(share: Estimate) -> Entry:
+    if share.low is None or share.high is None:
+        return Entry(f"not known: {share.reason}")
+    value, low, high = (significant(100.0 * number, 2) for number in (share.value, share.low, share.high))
+    return Entry(f"{value} % [{low}, {high}]", order=share.value)

@@ -1,17 +1,17 @@
-"""One-way random effects: how much groups of values differ, and how much the values within a group do.
+"""Statistics of groups of values: one-way random effects, and each group against the mean of the others.
 
-A group's values are independent given its level, and the levels are a sample: y = m + a + e. `between` is the standard
-deviation of a and `within` that of e. Estimates are those of the analysis of variance (Searle, "Linear Models", 1971,
-ch. 9). Groups may have unlike numbers of values. Then the sum of squares between them is the unweighted one, with the
-harmonic mean of the numbers. Source: Thomas and Hultquist, "Interval estimation for the unbalanced case of the one-way
-random effects model" (Annals of Statistics 6, 1978).
+The random effects model is y = m + a + e, with a for the group and e for the value. `between` is the standard deviation
+of a, `within` that of e, and both are the estimates of the analysis of variance (Searle, "Linear Models", 1971, ch. 9).
+For unbalanced groups the sum of squares between them is unweighted, with the harmonic mean of the group sizes: Thomas
+and Hultquist, "Interval estimation for the unbalanced case of the one-way random effects model" (Annals of Statistics
+6, 1978).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
@@ -19,16 +19,19 @@ from scipy import special
 from accelsweep.analysis.intervals import Family, Interval, critical_t, mean, variance
 from accelsweep.analysis.simultaneous_intervals import moderate
 
-FEWEST_GROUPS = 2
-"""Groups of two or more values, without which there is nothing to tell apart."""
+MIN_GROUPS = 2
+"""Groups of at least two values, without which the components are not identifiable."""
 
-FEWEST_GROUPS_FOR_AN_INTERVAL = 3
-"""Two groups have one degree of freedom between them: an interval would reach from 0 to hundreds of times the value."""
+MIN_GROUPS_FOR_INTERVAL = 3
+"""Two groups have a single degree of freedom between them: the interval would reach to hundreds of times the value."""
+
+_NO_SPREAD = 1e-12
+"""A standard deviation below this is rounding error, not noise."""
 
 
 @dataclass(frozen=True)
-class Scatter:
-    """A standard deviation with its interval, in the units of the values; without one, `reason` says why."""
+class ComponentEstimate:
+    """A standard deviation with its interval, in the units of the values; `reason` says why there is no interval."""
 
     value: float
     low: float | None
@@ -37,23 +40,22 @@ class Scatter:
 
 
 @dataclass(frozen=True)
-class Components:
-    """The two standard deviations, from `groups` groups with `degrees` degrees of freedom within them."""
+class VarianceComponents:
+    """Both standard deviations, from `groups` groups with `degrees` degrees of freedom within them."""
 
-    between: Scatter
-    within: Scatter
+    between: ComponentEstimate
+    within: ComponentEstimate
     groups: int
     degrees: int
 
 
-def components(groups: Sequence[Sequence[float]], confidence: float) -> Components | None:
-    """Return the components of groups of values, each with an interval of this confidence of its own.
+def variance_components(groups: Sequence[Sequence[float]], confidence: float) -> VarianceComponents | None:
+    """Return the variance components; `confidence` is that of each interval by itself.
 
-    Groups of a single value are left out, because they tell nothing of the values within them. None for fewer than two
-    others, and for groups whose values do not differ at all.
+    Groups of a single value are left out. None if fewer than two groups remain, or if no group has any spread.
     """
     usable = [values for values in groups if len(values) > 1]
-    if len(usable) < FEWEST_GROUPS:
+    if len(usable) < MIN_GROUPS:
         return None
     degrees = sum(map(len, usable)) - len(usable)
     within = math.fsum(variance(values) * (len(values) - 1) for values in usable) / degrees
@@ -61,154 +63,153 @@ def components(groups: Sequence[Sequence[float]], confidence: float) -> Componen
         return None
     size = len(usable) / math.fsum(1.0 / len(values) for values in usable)
     between = size * variance([mean(values) for values in usable])
-    return Components(
-        between=_between_scatter(between, within, len(usable), degrees, size, confidence),
-        within=Scatter(math.sqrt(within), *_within(within, degrees, (1.0 - confidence) / 2.0)),
+    return VarianceComponents(
+        between=_between_estimate(between, within, len(usable), degrees, size, confidence),
+        within=ComponentEstimate(math.sqrt(within), *_within_interval(within, degrees, (1.0 - confidence) / 2.0)),
         groups=len(usable),
         degrees=degrees,
     )
 
 
-def _between_scatter(
+def _between_estimate(
     between: float, within: float, groups: int, degrees: int, size: float, confidence: float
-) -> Scatter:
-    """Return the deviation between groups, by its mean square `between` and that within them."""
-    value = _root((between - within) / size)
-    if groups < FEWEST_GROUPS_FOR_AN_INTERVAL:
-        return Scatter(value, None, None, f"{groups} groups are too few for an interval: it takes 3")
-    low, high = _between(between, within, groups - 1, degrees, (1.0 - confidence) / 2.0)
+) -> ComponentEstimate:
+    """Return the standard deviation between groups from the mean squares `between` and `within`."""
+    value = _sqrt((between - within) / size)
+    if groups < MIN_GROUPS_FOR_INTERVAL:
+        reason = f"{groups} groups are too few for an interval: it takes {MIN_GROUPS_FOR_INTERVAL}"
+        return ComponentEstimate(value, None, None, reason)
+    low, high = _difference_interval(between, within, groups - 1, degrees, (1.0 - confidence) / 2.0)
     if high <= 0.0:
-        # The groups' means lie closer together than chance within the groups lets them. An interval [0, 0] would claim
-        # certainty that no groups differ.
-        return Scatter(value, None, None, "the groups differ less than their own values let them")
-    return Scatter(value, _root(low / size), _root(high / size))
+        # The group means are closer together than the noise within groups explains. The interval [0, 0] would claim
+        # with certainty that groups do not differ.
+        return ComponentEstimate(value, None, None, "the groups differ by less than the noise within them explains")
+    return ComponentEstimate(value, _sqrt(low / size), _sqrt(high / size))
 
 
-def _root(squared: float) -> float:
+def _sqrt(squared: float) -> float:
     return math.sqrt(max(0.0, squared))
 
 
-def _within(square: float, degrees: int, tail: float) -> tuple[float, float]:
-    """Return the exact interval of a standard deviation, by the chi-square distribution of its mean square."""
-    ends = (float(special.chdtri(degrees, probability)) for probability in (tail, 1.0 - tail))
-    low, high = (math.sqrt(degrees * square / end) for end in ends)
+def _within_interval(square: float, degrees: int, tail: float) -> tuple[float, float]:
+    """Return the exact chi-square interval of a standard deviation, given its mean square."""
+    low, high = (math.sqrt(degrees * square / float(special.chdtri(degrees, p))) for p in (tail, 1.0 - tail))
     return low, high
 
 
-def _between(first: float, second: float, free: int, within: int, tail: float) -> tuple[float, float]:
-    """Return the interval of the difference of two expected mean squares, with `tail` beyond each of its ends.
+def _difference_interval(
+    first: float, second: float, first_degrees: int, second_degrees: int, tail: float
+) -> tuple[float, float]:
+    """Return the interval of the difference of two expected mean squares, with `tail` beyond each end.
 
     The modified large sample method of Graybill and Wang, "Confidence intervals on nonnegative linear combinations of
     variances" (JASA 75, 1980), for differences: Ting, Burdick, Graybill, Jeyaratnam and Lu, "Confidence intervals on
     linear combinations of variance components that are unrestricted in sign" (Journal of Statistical Computation and
     Simulation 35, 1990). See Burdick and Graybill, "Confidence Intervals on Variance Components" (1992), section 3.3.
     """
-    upper, lower = _f(tail, free, within), _f(1.0 - tail, free, within)
-    g1, g2 = 1.0 - 1.0 / _f(tail, free), 1.0 - 1.0 / _f(tail, within)
-    h1, h2 = 1.0 / _f(1.0 - tail, free) - 1.0, 1.0 / _f(1.0 - tail, within) - 1.0
+    upper, lower = (
+        _f_quantile(tail, first_degrees, second_degrees),
+        _f_quantile(1.0 - tail, first_degrees, second_degrees),
+    )
+    g1, g2 = 1.0 - 1.0 / _f_quantile(tail, first_degrees), 1.0 - 1.0 / _f_quantile(tail, second_degrees)
+    h1, h2 = 1.0 / _f_quantile(1.0 - tail, first_degrees) - 1.0, 1.0 / _f_quantile(1.0 - tail, second_degrees) - 1.0
     g12 = ((upper - 1.0) ** 2 - (g1 * upper) ** 2 - h2**2) / upper
     h12 = ((1.0 - lower) ** 2 - (h1 * lower) ** 2 - g2**2) / lower
     below = (g1 * first) ** 2 + (h2 * second) ** 2 + g12 * first * second
     above = (h1 * first) ** 2 + (g2 * second) ** 2 + h12 * first * second
-    return first - second - _root(below), first - second + _root(above)
+    return first - second - _sqrt(below), first - second + _sqrt(above)
 
 
-def _f(tail: float, first: int, second: int | None = None) -> float:
-    """Return the point that Fisher's F exceeds with probability `tail`; None stands for infinite degrees of freedom."""
+def _f_quantile(tail: float, first: int, second: int | None = None) -> float:
+    """Return the value that F exceeds with probability `tail`; without `second` its degrees of freedom are infinite."""
     if second is None:
         return float(special.chdtri(first, tail)) / first
     return float(special.fdtri(first, second, 1.0 - tail))
 
 
-# Each group of values against the mean of the other groups: intervals that hold together, and Holm's correction.
-
-_NO_SPREAD = 1e-12
-"""A spread below this is rounding, not noise."""
-
-
 @dataclass(frozen=True)
 class Deviation:
-    """A group's mean less the mean of the other groups' means; `reason` says why there is no interval for it.
+    """The mean of a group minus the mean of the other groups' means; `reason` says why there is no interval for it.
 
-    `error` is its standard error, with `degrees` degrees of freedom. `own` is the standard error that the group's
-    values show by themselves, with one degree less than their number, `count`.
+    `error` is its standard error with `degrees` degrees of freedom. `group_error` is the standard error from the
+    group's own `count` values alone.
     """
 
     center: float
     error: float
     degrees: float
-    own: float
+    group_error: float
     count: int
     reason: str | None = None
 
     def interval(self, family: Family) -> Interval:
-        """Return the interval as one of `family`; it is never narrower than the plain one of the group's own noise."""
+        """Return the interval as one of `family`, never narrower than the plain one from the group's own noise."""
         if self.reason is not None:
             return Interval(self.center, None, self.count, self.reason)
-        shared = critical_t(self.degrees, family.confidence, family.size) * self.error
-        return Interval(self.center, max(shared, critical_t(self.count - 1, family.confidence) * self.own), self.count)
+        half_width = critical_t(self.degrees, family.confidence, family.size) * self.error
+        group_half_width = critical_t(self.count - 1, family.confidence) * self.group_error
+        return Interval(self.center, max(half_width, group_half_width), self.count)
 
-    def chance_below(self, bound: float, confidence: float) -> float:
-        """Return the p-value of the deviation being `bound` or more, doubled; 1 where the plain interval holds it.
+    def p_value_below(self, bound: float, confidence: float) -> float:
+        """Return the two-sided p-value for a deviation of `bound` or more; 1 if the group's own interval reaches it.
 
-        Doubled, it is below 1 - confidence just where a two-sided interval lies below the bound.
+        It is below 1 - confidence exactly where a two-sided interval lies below the bound.
         """
-        if self.reason is not None or self.center + critical_t(self.count - 1, confidence) * self.own >= bound:
+        if self.reason is not None or self.center + critical_t(self.count - 1, confidence) * self.group_error >= bound:
             return 1.0
         return min(1.0, 2.0 * float(special.stdtr(self.degrees, (self.center - bound) / self.error)))
 
-    @property
-    def mirrored(self) -> Deviation:
-        """The same deviation with the opposite sign."""
-        return Deviation(-self.center, self.error, self.degrees, self.own, self.count, self.reason)
+    def __neg__(self) -> Deviation:
+        """Return the deviation with the opposite sign."""
+        return replace(self, center=-self.center)
 
 
-def against_others(groups: Sequence[Sequence[float]]) -> list[Deviation]:
-    """Return the deviation of each group of at least one value; there are two groups or more.
+def deviations_from_others(groups: Sequence[Sequence[float]]) -> list[Deviation]:
+    """Return the deviation of each of two or more groups, each with at least one value.
 
-    A group of a single value, or of values without any spread, has no interval. It is among the others all the same.
+    A group of a single value, or without any spread, has no interval, but counts among the others.
     """
-    noisy = [number for number, values in enumerate(groups) if _spread(values) > _NO_SPREAD]
-    squared, degrees = [_spread(values) ** 2 for values in groups], [max(1.0, len(values) - 1.0) for values in groups]
+    spreads = [math.sqrt(variance(values)) if len(values) > 1 else 0.0 for values in groups]
+    noisy = [index for index, spread in enumerate(spreads) if spread > _NO_SPREAD]
+    variances, degrees = [spread**2 for spread in spreads], [max(1.0, len(values) - 1.0) for values in groups]
     if len(noisy) > 1:
-        own = np.array([squared[number] for number in noisy])
-        found = moderate(own, np.array([degrees[number] for number in noisy]), len(noisy))
-        for place, number in enumerate(noisy):
-            squared[number], degrees[number] = float(found.variance[place]), float(found.degrees[place])
+        moderated = moderate(
+            np.array([variances[index] for index in noisy]), np.array([degrees[index] for index in noisy]), len(noisy)
+        )
+        for place, index in enumerate(noisy):
+            variances[index], degrees[index] = float(moderated.variance[place]), float(moderated.degrees[place])
     means = [mean(values) for values in groups]
-    parts = [one / len(values) for one, values in zip(squared, groups, strict=True)]
-    return [_deviation(number, groups[number], means, parts, degrees) for number in range(len(groups))]
+    of_mean = [squared / len(values) for squared, values in zip(variances, groups, strict=True)]
+    deviations = []
+    for index, (values, spread) in enumerate(zip(groups, spreads, strict=True)):
+        others = [other for other in range(len(groups)) if other != index]
+        center = means[index] - mean([means[other] for other in others])
+        if spread <= _NO_SPREAD:
+            reason = (
+                "one round shows no spread; an interval needs at least 2"
+                if len(values) < 2
+                else f"all {len(values)} values are identical, so their spread is unknown"
+            )
+            deviations.append(Deviation(center, 0.0, 1.0, 0.0, len(values), reason))
+            continue
+        parts = {index: of_mean[index], **{other: of_mean[other] / len(others) ** 2 for other in others}}
+        squared_error = math.fsum(parts.values())
+        # Welch-Satterthwaite
+        error_degrees = squared_error**2 / math.fsum(part**2 / degrees[group] for group, part in parts.items())
+        group_error = spread / math.sqrt(len(values))
+        deviations.append(Deviation(center, math.sqrt(squared_error), error_degrees, group_error, len(values)))
+    return deviations
 
 
-def _spread(values: Sequence[float]) -> float:
-    return math.sqrt(variance(values)) if len(values) > 1 else 0.0
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for multiple testing; they control the family-wise error rate.
 
-
-def _deviation(
-    number: int, values: Sequence[float], means: Sequence[float], parts: Sequence[float], degrees: Sequence[float]
-) -> Deviation:
-    """Return one deviation; the degrees of freedom of its error are Welch's and Satterthwaite's."""
-    others = [other for other in range(len(means)) if other != number]
-    center = means[number] - mean([means[other] for other in others])
-    spread = _spread(values)
-    if spread <= _NO_SPREAD:
-        one = "one round shows no spread; an interval needs at least 2"
-        reason = one if len(values) < 2 else f"all {len(values)} values are identical, so their spread is unknown"
-        return Deviation(center, 0.0, 1.0, 0.0, len(values), reason)
-    shares = {number: parts[number], **{other: parts[other] / len(others) ** 2 for other in others}}
-    squared = math.fsum(shares.values())
-    free = squared**2 / math.fsum(share**2 / degrees[place] for place, share in shares.items())
-    return Deviation(center, math.sqrt(squared), free, spread / math.sqrt(len(values)), len(values))
-
-
-def holm(chances: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number: those at or below a level keep the chance of any false one below it.
-
-    Source: S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6
-    (1979). It holds whatever the dependence, and never accepts less than Bonferroni's does.
+    S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979). It
+    holds under any dependence, and is uniformly more powerful than Bonferroni's correction.
     """
-    order, found, largest = sorted(range(len(chances)), key=chances.__getitem__), [1.0] * len(chances), 0.0
-    for step, place in enumerate(order):
-        largest = max(largest, min(1.0, (len(chances) - step) * chances[place]))
-        found[place] = largest
-    return found
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    corrected, largest = [1.0] * len(p_values), 0.0
+    for step, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - step) * p_values[index]))
+        corrected[index] = largest
+    return corrected

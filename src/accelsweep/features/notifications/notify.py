@@ -1,8 +1,7 @@
-"""The delivery of one notice: to a command, or to an address of a service that the library apprise knows.
+"""Notifications on completion, first failure or stall, sent to a shell command or to an apprise service.
 
-Either is a process of its own with a time limit, so that no service can hold up, change or end the sweep. An address
-goes to it by its standard input. Addresses hold secrets in every part (`slack://TOKEN/...`), so only their first word
-is ever shown.
+Each is delivered by a process of its own with a timeout, so that no service can delay or crash the driver. Any part of
+an address may be secret (`slack://TOKEN/...`), so it is passed on standard input, and only its scheme is shown.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,169 +30,133 @@ from accelsweep.significant_digits import count_of, escaped
 
 TIMEOUT_SECONDS = 30.0
 
-_DELIVER = (sys.executable, "-P", "-m", "accelsweep.features.notifications.notify")
+STALL_SECONDS = 3600.0
+"""A sweep without any progress for this long sends a notification."""
 
-_MISSING = "apprise is not installed, which knows the services: pip install 'accelsweep[notify]', or give command:..."
+_POLL_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Message:
-    """A notice: `about` is `end`, `failure` or `standstill`, `title` names the sweep."""
+    """A notification: `event` is `end`, `failure` or `standstill`, `title` names the sweep."""
 
-    about: str
+    event: str
     title: str
     text: str
 
 
 @dataclass(frozen=True)
 class Target:
-    """The address of notices: `command:` and a shell command, or one such as `json://host/path`."""
+    """Where notifications go: `command:` and a shell command, or an apprise address such as `json://host/path`."""
 
     address: str
 
     @property
-    def shown(self) -> str:
-        """The address as it may be shown: the command's first word, or the service."""
+    def public_form(self) -> str:
+        """The address without secrets: the command's first word, or the service."""
         return public_form(self.address)
 
     @property
     def command(self) -> str | None:
-        """The shell command, None for an address."""
+        """The shell command, None for an apprise address."""
         return self.address.removeprefix(COMMAND).strip() if self.address.startswith(COMMAND) else None
 
     def check(self) -> None:
-        """Raise InputError where no notice could ever be sent."""
+        """Raise InputError if the target is invalid."""
         if self.command == "":
             raise InputError(
                 f"--notify {COMMAND} names no command: write for example --notify 'command: mail -s done me'"
             )
-        if self.command is None and (why := self._deliver({})):
-            raise InputError(f"--notify {self.shown}: {why}")
+        if self.command is None and (error := self._run_apprise({})):
+            raise InputError(f"--notify {self.public_form}: {error}")
 
     def send(self, message: Message) -> str | None:
-        """Deliver `message`; return why that failed, or None."""
+        """Deliver `message`; return the error, if any."""
         if self.command is None:
-            return self._deliver({"title": message.title, "text": message.text})
-        about = {"ACCELSWEEP_NOTICE": f"{message.title}: {message.text}", "ACCELSWEEP_NOTICE_ABOUT": message.about}
-        return _run(("/bin/sh", "-c", self.command), f"{message.title}: {message.text}\n", about)
+            return self._run_apprise({"title": message.title, "text": message.text})
+        line = f"{message.title}: {message.text}"
+        variables = {"ACCELSWEEP_NOTICE": line, "ACCELSWEEP_NOTICE_ABOUT": message.event}
+        return _run(("/bin/sh", "-c", self.command), f"{line}\n", variables)
 
-    def _deliver(self, order: dict[str, str]) -> str | None:
-        return _run(_DELIVER, json.dumps({"address": self.address, **order}), {})
+    def _run_apprise(self, message: dict[str, str]) -> str | None:
+        command = (sys.executable, "-P", "-m", "accelsweep.features.notifications.notify")
+        return _run(command, json.dumps({"address": self.address, **message}), {})
 
 
-def _run(command: Sequence[str], said: str, variables: dict[str, str]) -> str | None:
-    """Run `command` with `said` on its standard input; return why it failed, or None."""
-    with tempfile.TemporaryFile() as errors:  # no pipe: whatever the command leaves running would hold it open
+def _run(command: Sequence[str], stdin: str, variables: dict[str, str]) -> str | None:
+    """Run `command` with additional environment variables; return the error, if any."""
+    with tempfile.TemporaryFile() as stderr:  # not a pipe, which a background child of the command would keep open
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=errors,
+            stderr=stderr,
             env={**os.environ, **variables},
             start_new_session=True,
         )
         try:
-            process.communicate(said.encode(), timeout=TIMEOUT_SECONDS)
+            process.communicate(stdin.encode(), timeout=TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             return f"it took longer than {TIMEOUT_SECONDS:g} s"
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        last = [line.strip() for line in tail_lines(errors) if line.strip()][-1:]
+        last_line = [line.strip() for line in tail_lines(stderr) if line.strip()][-1:]
     if process.returncode == 0:
         return None
-    return ": ".join([f"it ended with exit code {process.returncode}", *last])
+    return ": ".join([f"it ended with exit code {process.returncode}", *last_line])
 
 
-def redacted(text: str, address: str) -> str:
-    """Return `text` without any part of `address` but its scheme."""
-    _, _, rest = address.partition("://")
-    for part in sorted(filter(None, re.split(r"[/:@?&=#]+", rest)), key=len, reverse=True):
-        text = text.replace(part, "***") if len(part) > 3 else text
-    return text
-
-
-def main() -> int:
-    """Deliver the order on the standard input by apprise; one without a text only checks the address."""
-    order = json.load(sys.stdin)
-    try:
-        import apprise
-    except ImportError:
-        sys.stderr.write(f"{_MISSING}\n")
-        return 2
-    with apprise.LogCapture(level=apprise.logging.WARNING, fmt="%(message)s") as log:  # type: ignore[no-untyped-call]
-        service = apprise.Apprise()
-        if not service.add(order["address"]):
-            sys.stderr.write("apprise knows no such service, or the address lacks a part\n")
-            return 2
-        text = order.get("text")
-        if text is None or service.notify(body=text, title=order["title"], body_format=apprise.NotifyFormat.TEXT):
-            return 0
-        said = log.getvalue().strip().splitlines()
-    sys.stderr.write(redacted(next(iter(said), "the service took no notice"), order["address"]) + "\n")
-    return 1
-
-
-# Notices for somebody who does not watch: at the end, at the first failure, and when nothing moves any more.
-
-STANDSTILL_SECONDS = 3600.0
-"""A sweep that shows no movement for so long gets a notice."""
-
-_LOOK_SECONDS = 30.0
-
-
-class Watched(Protocol):
-    """The part of a sweep's progress that notices are about."""
+class Progress(Protocol):
+    """A sweep's progress; `failure` describes the first failed run."""
 
     done: int
     total: int
     failure: str | None
-    """The first run that ended badly, in words."""
 
     def activity(self) -> Any:
-        """Return what differs whenever anything has moved."""
+        """Return a value that changes with any progress."""
 
 
-class Notices:
-    """All notices of one command. `folder` is the sweep that they tell of, None before its name is known."""
+class Notifier:
+    """Sends the notifications of one command, as a `driver.run_sweep.Listener`."""
 
     def __init__(
         self,
         folder: SweepFolder | None,
         targets: Sequence[Target],
-        say: Callable[[str], None],
+        report_error: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`say` is told what could not be delivered."""
-        self.folder, self._targets, self._say, self._clock = folder, tuple(targets), say, clock
-        self._failure_told = self._standstill_told = False
+        """`folder` is None until the sweep's name is known. `report_error` gets messages about failed deliveries."""
+        self.folder, self._targets, self._report_error, self._clock = folder, tuple(targets), report_error, clock
+        self._failure_sent = self._stall_sent = False
         self._signs: Any = None
-        self._moved_at = self._looked_at = clock()
+        self._progressed_at = self._polled_at = clock()
 
-    def progressed(self, progress: Watched) -> None:
-        """Send what is due. Call it often: it looks at files every half minute at most, and only with a target."""
+    def progressed(self, progress: Progress) -> None:
+        """Send what is due. Cheap enough to be called often: it polls every 30 s, and only if there is a target."""
         if not self._targets:
             return
-        if progress.failure is not None and not self._failure_told:
-            self._failure_told = True
+        if progress.failure is not None and not self._failure_sent:
+            self._failure_sent = True
             self._send("failure", f"the first run failed: {progress.failure}")
-        if self._clock() - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at = self._clock()
-            self._check_movement(progress)
+        if self._clock() - self._polled_at >= _POLL_SECONDS:
+            self._polled_at = self._clock()
+            self._check_stall(progress)
 
-    def _check_movement(self, progress: Watched) -> None:
-        signs = progress.activity()
-        if signs != self._signs:
-            self._signs, self._moved_at, self._standstill_told = signs, self._clock(), False
-        elif self._clock() - self._moved_at >= STANDSTILL_SECONDS and not self._standstill_told:
-            self._standstill_told = True
-            minutes = round(STANDSTILL_SECONDS / 60)
+    def _check_stall(self, progress: Progress) -> None:
+        activity = progress.activity()
+        if activity != self._signs:
+            self._signs, self._progressed_at, self._stall_sent = activity, self._clock(), False
+        elif self._clock() - self._progressed_at >= STALL_SECONDS and not self._stall_sent:
+            self._stall_sent = True
             done = f"{progress.done} of {count_of(progress.total, 'run')} done"
-            self._send("standstill", f"nothing has moved for {minutes} minutes, {done}: {self._status()}")
+            self._send("standstill", f"no progress for {STALL_SECONDS / 60:.0f} minutes, {done}: {self._status()}")
 
     def failed(self, error: BaseException) -> None:
-        """Send the notice of a command that ended with an error or an interruption."""
+        """Send the notification of an error or interruption."""
         if isinstance(error, AccelsweepError):
             self._send("end", f"ended with an error: {error}")
         elif isinstance(error, KeyboardInterrupt):
@@ -203,37 +165,67 @@ class Notices:
             self._send("end", f"ended with an error: {type(error).__name__}: {error}")
 
     def ended(self, code: int) -> None:
-        """Send the notice of the end, after which the command exits with `code`."""
+        """Send the notification of a command that exits with `code`."""
         if not self._targets or self.folder is None:
             return
         if code == EXIT_INTERRUPTED:
             self._send("end", f"interrupted: {self._status()}")
             return
-        with suppress(FileNotFoundError, DamagedFile):
+        try:
             findings = Findings.read(self.folder.findings)
-            open_runs = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
-            runs = f"{findings.planned_runs - open_runs} of {count_of(findings.planned_runs, 'run')} settled"
-            self._send("end", f"ended, {runs}. {findings.recommendation.sentence}")
+        except (FileNotFoundError, DamagedFile):
+            self._send("end", f"ended without a report: {self._status()}")
             return
-        self._send("end", f"ended without a report: {self._status()}")
+        unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
+        runs = f"{findings.planned_runs - unsettled} of {count_of(findings.planned_runs, 'run')} settled"
+        self._send("end", f"ended, {runs}. {findings.recommendation.sentence}")
 
     def _status(self) -> str:
         return f"accelsweep status {self.folder.name}" if self.folder else "before anything was planned"
 
-    def _send(self, about: str, text: str) -> None:
+    def _send(self, event: str, text: str) -> None:
         title = f"accelsweep {self.folder.name}" if self.folder else "accelsweep"
-        message = Message(about, title, escaped(masked(text)))
+        message = Message(event, title, escaped(masked(text)))
         for target in self._targets:
-            if why := target.send(message):
-                self._say(f"no notice reached {target.shown}: {why}")
+            if error := target.send(message):
+                self._report_error(f"the notification to {target.public_form} failed: {error}")
 
 
-def listener(request: Request, folder: SweepFolder | None) -> Notices:
-    """Return the notices that a request asks for. Raises InputError where none could be sent."""
+def listener(request: Request, folder: SweepFolder | None) -> Notifier:
+    """Return the notifier of a request. Raises InputError for an invalid target."""
     targets = [Target(address) for address in request.features.get("notify") or ()]
     for target in targets:
         target.check()
-    return Notices(folder, targets, warn)
+    return Notifier(folder, targets, warn)
+
+
+def main() -> int:
+    """Send the message on standard input through apprise; without a text, only check the address."""
+    message = json.load(sys.stdin)
+    try:
+        import apprise
+    except ImportError:
+        sys.stderr.write("apprise is not installed: pip install 'accelsweep[notify]', or use command:...\n")
+        return 2
+    with apprise.LogCapture(level=apprise.logging.WARNING, fmt="%(message)s") as log:  # type: ignore[no-untyped-call]
+        service = apprise.Apprise()
+        if not service.add(message["address"]):
+            sys.stderr.write("apprise knows no such service, or the address is incomplete\n")
+            return 2
+        text = message.get("text")
+        if text is None or service.notify(body=text, title=message["title"], body_format=apprise.NotifyFormat.TEXT):
+            return 0
+        error = next(iter(log.getvalue().strip().splitlines()), "the service rejected the notification")
+    sys.stderr.write(redacted(error, message["address"]) + "\n")
+    return 1
+
+
+def redacted(text: str, address: str) -> str:
+    """Return `text` without any part of `address` but its scheme."""
+    _, _, rest = address.partition("://")
+    for part in sorted(filter(None, re.split(r"[/:@?&=#]+", rest)), key=len, reverse=True):
+        text = text.replace(part, "***") if len(part) > 3 else text
+    return text
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ from accelsweep.redaction import masked
 COMMAND = "command:"
 
 NOTIFY_VARIABLE = "ACCELSWEEP_NOTIFY"
-"""The environment variable that holds an address. No list of processes shows it, and no run inherits it."""
+"""The environment variable for an address, which unlike an option does not show in `ps`; runs do not inherit it."""
 
 
-def addresses(given: Sequence[str] | None) -> list[str]:
-    """Return the addresses that were given, or that of the environment, which is removed from there."""
+def resolve_addresses(given: Sequence[str] | None) -> list[str]:
+    """Return the given addresses, or that of the environment, and remove it from there."""
     return list(given or filter(None, [os.environ.pop(NOTIFY_VARIABLE, None)]))
 
 
@@ -26,13 +26,13 @@ Notify = Annotated[
     typer.Option(
         "--notify",
         help="notify on completion, first failure or stall: 'command: ...' or an address of apprise",
-        callback=addresses,
+        callback=resolve_addresses,
     ),
 ]
 
 
 def public_form(address: str) -> str:
-    """Return an address without its secrets: the first word of a command, or the service."""
+    """Return an address without secrets: the first word of a command, or the service."""
     if address.startswith(COMMAND):
         return COMMAND + masked(next(iter(address.removeprefix(COMMAND).split()), ""))
     scheme, separator, _ = address.partition("://")
@@ -40,5 +40,5 @@ def public_form(address: str) -> str:
 
 
 def repeated(given: Sequence[str]) -> list[str]:
-    """Return the options that ask for the same notices, without the secrets of their addresses."""
+    """Return the options for the same notifications, without the secrets of their addresses."""
     return [word for address in given for word in ("--notify", public_form(address))]

@@ -10,9 +10,31 @@ from enum import StrEnum
 
 from pydantic import Field, model_validator
 
-from accelsweep.features.projection.ranges import Range
 from accelsweep.json_documents import Frozen
 from accelsweep.records.findings import Section
+
+
+class Range(Frozen):
+    """A projected value with its 90 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        """The range as prose, such as `about 2,800, 1,900 to 4,100`. Measured values never have this form."""
+        return f"about {two_digits(self.value)}, {two_digits(self.low)} to {two_digits(self.high)}"
+
+
+def two_digits(value: float) -> str:
+    """Return a projected value, which is rounded to two digits already, without an exponent."""
+    return f"{value:,.12f}".rstrip("0").rstrip(".")
+
+
+def shortened(value: float) -> str:
+    """Return a value rounded to two digits, without an exponent."""
+    return two_digits(float(f"{value:.2g}"))
 
 
 class MemoryFit(StrEnum):

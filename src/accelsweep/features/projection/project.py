@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from accelsweep.config.prices import PaymentOption
 from accelsweep.devices.datasheets import Datasheet
-from accelsweep.features.projection.model import Projection
-from accelsweep.features.projection.ranges import Range, shortened
+from accelsweep.features.projection.model import Projection, Range, shortened
 from accelsweep.features.projection.time_model import (
     Fitted,
     Form,

@@ -11,8 +11,7 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.features.projection.model import FormError, MemoryFit, Projection, Projections
-from accelsweep.features.projection.ranges import Range, two_digits
+from accelsweep.features.projection.model import FormError, MemoryFit, Projection, Projections, Range, two_digits
 from accelsweep.records.findings import Findings
 from accelsweep.report import units as fmt
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from scipy import special
 
 from accelsweep.devices.datasheets import Datasheet, datasheet
-from accelsweep.features.projection.model import Projection
-from accelsweep.features.projection.ranges import Range
+from accelsweep.features.projection.model import Projection, Range
 
 SCALING_TABLE = Path(__file__).parent / "data" / "scaling.csv"
 

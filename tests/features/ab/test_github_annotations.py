@@ -1,4 +1,4 @@
-"""`--format github` prints one annotation per setting, which labels cannot break, and a Markdown summary."""
+"""`--format github`: an annotation for each setting, escaped, and a Markdown summary."""
 
 from __future__ import annotations
 
@@ -63,26 +63,26 @@ def answer(*rows: VersionedSetting) -> AbAnswer:
         (None, "notice"),
     ],
 )
-def test_the_gate_decides_the_annotation_level(gate: str | None, level: str) -> None:
+def test_the_gate_state_sets_the_annotation_level(gate: str | None, level: str) -> None:
     assert annotation(row(gate), "slower:2%").startswith(
         f"::{level} title=accelsweep slower::batch 64 | version=HEAD: 0.97x"
     )
 
 
-def test_labels_cannot_inject_workflow_commands() -> None:
-    told = annotation(row("regression", "a\n::set-output name=x::100%"), "slower:2%")
-    assert "\n" not in told
-    assert "a%0A::set-output name=x::100%25: 0.97x" in told
+def test_a_label_cannot_end_the_line_or_inject_a_command() -> None:
+    text = annotation(row("regression", "a\n::set-output name=x::100%"), "slower:2%")
+    assert "\n" not in text
+    assert "a%0A::set-output name=x::100%25: 0.97x" in text
 
 
-def test_the_summary_has_a_line_for_each_setting_and_the_gate() -> None:
-    told = summary(answer(row("regression"), row("not measured", ratio=None)))
-    assert told.splitlines()[0].startswith("### HEAD is 3 % slower ")
-    assert told.count("| slower |") == 2
-    assert "`slower:2%`: regression. Sweep ab-mine, 8 blocks." in told
+def test_the_summary_has_a_row_for_each_setting_and_the_gate() -> None:
+    text = summary(answer(row("regression"), row("not measured", ratio=None)))
+    assert text.splitlines()[0].startswith("### HEAD is 3 % slower ")
+    assert text.count("| slower |") == 2
+    assert "`slower:2%`: regression. Sweep ab-mine, 8 blocks." in text
 
 
-def test_the_summary_is_added_to_the_runners_file(tmp_path, monkeypatch, capsys) -> None:
+def test_the_summary_is_appended_to_the_runners_file(tmp_path, monkeypatch, capsys) -> None:
     path = tmp_path / "summary.md"
     path.write_text("before\n")
     monkeypatch.setenv(SUMMARY_VARIABLE, str(path))
@@ -91,6 +91,6 @@ def test_the_summary_is_added_to_the_runners_file(tmp_path, monkeypatch, capsys)
     assert capsys.readouterr().out.startswith("::error ")
 
 
-def test_an_unknown_format_is_refused_with_the_nearest() -> None:
+def test_an_unknown_format_is_rejected_with_a_suggestion() -> None:
     with pytest.raises(InputError, match="did you mean 'github'"):
         check_format("gihtub")

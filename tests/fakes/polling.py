@@ -1,4 +1,4 @@
-"""Tests that wait. Their limits bound hangs, not speed, so that a busy machine fails nothing."""
+"""Polling with a generous timeout, which bounds hangs, not speed, so that tests pass on a busy machine."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) ->
     """Wait until `condition()` is true; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it never happened"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.01)

@@ -1,7 +1,7 @@
-"""Pictures of charts that are drawn once for all tests: drawing the dozen of a report takes seconds.
+"""A cache of rendered charts for all tests, because rendering the dozen of a report takes seconds.
 
-A picture depends on its specification and on the version of Vega-Lite alone. It is drawn by the real library, and a
-specification that no test had before is drawn anew. Processes that tests start draw for themselves.
+A chart is rendered by the real library and cached by its specification and the version of Vega-Lite. Subprocesses of
+tests do not use the cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 
 def keep_pictures(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let each picture be drawn once and kept in `folder`, which parallel workers share."""
+    """Render each chart once and cache it in `folder`, which parallel workers share."""
     import vl_convert
 
     from accelsweep.files import write_bytes_atomically

@@ -1,7 +1,6 @@
-"""What reading somebody's files must never do: run code of theirs, start a process, write elsewhere, or never end.
+"""Guard against side effects of reading untrusted files: running code, starting processes, writing files, hanging.
 
-An audit hook (PEP 578) sees what Python does, whoever asks for it. It cannot be taken off, so it watches only while a
-`Watch` is set.
+It is an audit hook (PEP 578). Audit hooks cannot be removed, so it is active only while a `Watch` is set.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`python poor_disk.py BACKING PLACE COMMAND...`: run a command beside a disk that lacks what most disks have.
+"""`python faulty_disk.py BACKING PLACE COMMAND...`: run a command on a file system without links, locks and mmap.
 
-A real file system of Linux (FUSE), served by this program: the files of BACKING appear at PLACE, for the command alone.
-It has no hard links, no symbolic links, no locks (neither flock nor fcntl) and no shared memory maps. So do, each in
-part, FAT, SMB shares, NFS without a lock daemon, 9p, and folders that Docker shares with a Mac. Only root can mount
-it. The protocol is that of `man 4 fuse` and linux/fuse.h, version 7.31.
+A FUSE file system served by this program: BACKING is mounted at PLACE, visible to the command only. It has no hard or
+symbolic links, no locks (neither flock nor fcntl) and no shared memory maps, each of which is missing on some of FAT,
+SMB, NFS without a lock daemon, 9p, and Docker's shared folders on a Mac. Mounting needs root. The protocol is that of
+`man 4 fuse` and linux/fuse.h, version 7.31.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A clock that tests move by hand, a device with a queue, and ranks that answer as told."""
+"""Fakes for timing: a clock that tests advance, a device with a queue, and ranks with given answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class FakeClock:
-    """Stands still until a test moves it."""
+    """Advances only when a test says so."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -1,4 +1,4 @@
-"""A ledger of a sweep while faults are injected: a settled run's record may never change again."""
+"""Audit of a sweep's records during fault injection: the record of a settled run must never change."""
 
 from __future__ import annotations
 

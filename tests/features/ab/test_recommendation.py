@@ -1,4 +1,4 @@
-"""Versions are compared setting by setting, each with the same setting in the first version."""
+"""Each setting is compared with the same setting in the first version, and the worst one makes the headline."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Certainty, Findings
 
 BLOCKS = 5
-SHAKE = (0.0, 0.003, -0.002, 0.001, -0.003)
-"""The noise of a block's log rate beside its neighbour's."""
+NOISE = (0.0, 0.003, -0.002, 0.001, -0.003)
+"""Relative noise of a run, by block and setting."""
 
 
 def version(name: str) -> Version:
@@ -25,9 +25,9 @@ def version(name: str) -> Version:
 
 @pytest.fixture
 def findings_of(simulated: ModuleType):
-    """A function: findings from the rate of each (batch size, version), where blocks differ by a factor of two."""
+    """Return findings from a rate for each (batch size, version); the machine speeds up from block to block."""
 
-    def made(rates: Mapping[tuple[int, str], float | None], **fields: Any) -> Findings:
+    def analyse_rates(rates: Mapping[tuple[int, str], float | None], **fields: Any) -> Findings:
         names = list(dict.fromkeys(name for _, name in rates))
         settings = [{"batch_size": size, "version": name} for size, name in rates]
         configs = {name: {"version": version(name).identity} for name in names}
@@ -37,7 +37,7 @@ def findings_of(simulated: ModuleType):
             simulated.make_run(
                 {"batch_size": size, "version": name},
                 block,
-                None if rate is None else rate * (1 + block) * (1 + SHAKE[(block + index) % BLOCKS]),
+                None if rate is None else rate * (1 + block) * (1 + NOISE[(block + index) % BLOCKS]),
                 sources={"mine": name},
                 config=configs[name],
                 **fields,
@@ -47,7 +47,7 @@ def findings_of(simulated: ModuleType):
         ]
         return analyse(runs, manifest)
 
-    return made
+    return analyse_rates
 
 
 def verdicts(findings: Findings) -> dict[tuple[int, str], Verdict]:
@@ -57,55 +57,57 @@ def verdicts(findings: Findings) -> dict[tuple[int, str], Verdict]:
 RATES = {(64, "main"): 100.0, (64, "HEAD"): 100.0, (256, "main"): 400.0, (256, "HEAD"): 388.0}
 
 
-def test_each_setting_is_compared_with_itself_in_the_first_version(findings_of) -> None:
-    found = findings_of(RATES)
-    assert verdicts(found) == {
+def test_each_setting_is_compared_with_the_same_setting_in_the_first_version(findings_of) -> None:
+    findings = findings_of(RATES)
+    assert verdicts(findings) == {
         (64, "main"): Verdict.baseline,
         (64, "HEAD"): Verdict.same,
         (256, "main"): Verdict.baseline,
         (256, "HEAD"): Verdict.slower,
     }
-    assert found.family == 2
+    assert findings.family == 2
     ratio = next(
-        setting for setting in found.settings if setting.axes == {"batch_size": 256, "version": "HEAD"}
+        setting for setting in findings.settings if setting.axes == {"batch_size": 256, "version": "HEAD"}
     ).speedup.ratio
     assert ratio.value == pytest.approx(0.97, abs=0.002)
 
 
 def test_the_headline_names_the_slowest_setting_and_the_rest_follows(findings_of) -> None:
-    told = findings_of({**RATES, (256, "HEAD"): 372.0}).recommendation
-    assert told.headline.startswith("HEAD is 7.0 % slower at batch 256 [-7.")
-    assert "No difference between HEAD and main at batch 64 [" in told.detail
-    assert told.certainty is Certainty.sure
-    assert len(told.headline.split()) <= 12
+    recommendation = findings_of({**RATES, (256, "HEAD"): 372.0}).recommendation
+    assert recommendation.headline.startswith("HEAD is 7.0 % slower at batch 256 [-7.")
+    assert "No difference between HEAD and main at batch 64 [" in recommendation.detail
+    assert recommendation.certainty is Certainty.sure
+    assert len(recommendation.headline.split()) <= 12
 
 
-def test_what_is_open_names_the_command_that_settles_it(findings_of) -> None:
-    told = findings_of({**RATES, (256, "HEAD"): 390.4}).recommendation
-    assert told.certainty is Certainty.not_yet
-    assert told.settle is not None
-    assert told.settle.startswith("accelsweep ab main HEAD experiment=simulated --name simulated --add-repeats")
+def test_an_open_comparison_names_the_command_that_settles_it(findings_of) -> None:
+    recommendation = findings_of({**RATES, (256, "HEAD"): 390.4}).recommendation
+    assert recommendation.certainty is Certainty.not_yet
+    assert recommendation.settle is not None
+    assert recommendation.settle.startswith(
+        "accelsweep ab main HEAD experiment=simulated --name simulated --add-repeats"
+    )
 
 
-def test_a_version_that_broke_is_told_with_its_reason_and_the_others_are_judged(findings_of) -> None:
+def test_a_crashed_version_is_reported_with_its_reason_and_the_others_are_judged(findings_of) -> None:
     rates = {(64, "main"): 100.0, (64, "HEAD"): 93.0, (64, "broken"): None}
-    found = findings_of(rates)
-    assert verdicts(found)[64, "broken"] is Verdict.not_measured
-    assert found.recommendation.headline.startswith("HEAD is 7.0 % slower at batch 64")
-    assert "broken was not measured at batch 64. 5 of 5 runs: crashed" in found.recommendation.detail
+    findings = findings_of(rates)
+    assert verdicts(findings)[64, "broken"] is Verdict.not_measured
+    assert findings.recommendation.headline.startswith("HEAD is 7.0 % slower at batch 64")
+    assert "broken was not measured at batch 64. 5 of 5 runs: crashed" in findings.recommendation.detail
 
 
-def test_disturbed_versions_have_no_verdict(findings_of) -> None:
+def test_disturbed_versions_have_no_verdict_and_are_to_be_retried(findings_of) -> None:
     busy = {"code": "busy_cpu", "message": "busy", "remedy": "stop"}
-    told = findings_of(RATES, doubts=[busy]).recommendation
-    assert told.certainty is Certainty.disturbed
-    assert told.settle == (
+    recommendation = findings_of(RATES, doubts=[busy]).recommendation
+    assert recommendation.certainty is Certainty.disturbed
+    assert recommendation.settle == (
         "accelsweep retry simulated --outcome disturbed && "
         "accelsweep ab main HEAD experiment=simulated --name simulated"
     )
 
 
-def test_a_setting_alone_is_measured_again_in_all_versions_by_their_commits(findings_of) -> None:
+def test_the_command_to_measure_one_setting_again_pins_the_commits(findings_of) -> None:
     setting = findings_of(RATES).settings[1]
     main, head = version("main").id, version("HEAD").id
     assert setting.again.startswith(f"accelsweep ab {main} {head} experiment=simulated batch_size=64 --name ")

@@ -1,4 +1,4 @@
-"""A git repository as a user has it: a module of their own, its experiment, and commits that change them."""
+"""A user's git repository: a module, its experiment, and commits that change them."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ FILES = {
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Return what git says, as a user who is known by name."""
-    known = ["-c", "user.name=N", "-c", "user.email=n@example.org", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(["git", *known, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    """Run git with a user name configured; return its output."""
+    options = ["-c", "user.name=N", "-c", "user.email=n@example.org", "-c", "protocol.file.allow=always"]
+    done = subprocess.run(["git", *options, *arguments], cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
@@ -73,7 +73,7 @@ def commit(folder: Path, files: Mapping[str, str], message: str = "change") -> s
 
 
 def repository(folder: Path, *changes: Mapping[str, str]) -> Path:
-    """Make a repository at `folder`: a first commit with `FILES`, then one for each of the `changes`."""
+    """Create a repository: a commit with `FILES`, then one for each of the `changes`."""
     folder.mkdir(parents=True, exist_ok=True)
     git(folder, "init", "--quiet", "--initial-branch=main")
     for files in (FILES, *changes):

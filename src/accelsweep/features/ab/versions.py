@@ -1,0 +1,187 @@
+"""What `ab` compares: names to commits, the working tree, or Python environments."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from accelsweep.config.versions import Tree, Version
+from accelsweep.errors import AccelsweepError, InputError
+from accelsweep.features.ab.repository import Repository
+from accelsweep.files import NO_HARD_LINKS
+from accelsweep.installation import __version__
+from accelsweep.measure.machine_state import PACKAGES
+from accelsweep.plain_json import canonical_json, sha256_text
+from accelsweep.records.layout import REPORTS_FOLDER, SWEEPS_FOLDER
+
+WORKING_TREE = "."
+"""The name of the working tree as a version: tracked files, and untracked ones that git does not ignore."""
+
+_OUTPUT_FOLDERS = (SWEEPS_FOLDER, REPORTS_FOLDER, "mlruns", "mlartifacts", ".snakemake")
+
+_OUTPUT_FILES = ("mlflow.db",)
+
+_INTERPRETER_TIMEOUT_SECONDS = 120.0
+
+
+def resolve_versions(repository: Repository, names: Sequence[str]) -> tuple[Version, ...]:
+    """Return the versions of these names. Raises InputError for fewer than two, and for duplicates."""
+    if len(names) < 2:
+        raise InputError(
+            "ab compares versions, so it needs two or more: commits by name, such as `main HEAD`, or . for the working "
+            "tree"
+        )
+    versions: list[Version] = []
+    for name in names:
+        version = working_tree_version(repository) if name == WORKING_TREE else repository.version(name)
+        if (twin := next((other for other in versions if other.digest == version.digest), None)) is not None:
+            raise InputError(
+                f"{twin.name} and {version.name} are one commit ({version.id}), so there is nothing to compare"
+            )
+        versions.append(version)
+    return tuple(versions)
+
+
+def working_tree_version(repository: Repository) -> Version:
+    """Return the working tree as a version."""
+    digest = _digest(repository.checkout, working_files(repository))
+    return Version(name=WORKING_TREE, kind="files", digest=digest)
+
+
+def working_files(repository: Repository) -> list[Path]:
+    """Return the sorted paths of the working tree's files, relative to the checkout.
+
+    Untracked output of accelsweep itself is left out, even if git does not ignore it.
+    """
+    top = repository.checkout
+    home = top / repository.place
+
+    def is_output(path: Path) -> bool:
+        if home not in path.parents:
+            return False
+        first = path.relative_to(home).parts[0]
+        return first in _OUTPUT_FOLDERS or first.startswith(_OUTPUT_FILES)
+
+    untracked = (path for path in repository.files(top, "--others", "--exclude-standard") if not is_output(path))
+    paths = {*repository.files(top, "--cached"), *untracked}
+    return sorted(
+        path.relative_to(top) for path in paths if os.path.lexists(path) and home / SWEEPS_FOLDER not in path.parents
+    )
+
+
+def copy_working_tree(repository: Repository, version: Version, target: Path) -> None:
+    """Copy the working tree to `target`.
+
+    Raises AccelsweepError if it changed after its digest was taken, and if the disk cannot hold its symbolic links.
+    """
+    partial = target.with_name(f".{target.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for path in (files := working_files(repository)):
+        source = repository.checkout / path
+        (partial / path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copy2(source, partial / path, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in NO_HARD_LINKS or not source.is_symlink():
+                raise
+            raise AccelsweepError(
+                f"{path} is a symbolic link, and the disk of {target.parent} does not support them: use another disk"
+            ) from None
+    if _digest(partial, files) != version.digest:
+        shutil.rmtree(partial)
+        raise AccelsweepError("the working tree was edited while it was copied: run the same command again")
+    partial.rename(target)
+
+
+def is_unmodified_copy(version: Version, target: Path) -> bool:
+    """Return whether a copy still holds exactly the files of `version`, apart from compiled modules."""
+    paths = (path for path in target.rglob("*") if path.is_symlink() or path.is_file())
+    files = sorted(path.relative_to(target) for path in paths if "__pycache__" not in path.parts)
+    return _digest(target, files) == version.digest
+
+
+def _digest(top: Path, files: Iterable[Path]) -> str:
+    """Return a digest of the names, kinds and contents of files below `top`."""
+    lines = []
+    for file in files:
+        path = top / file
+        if path.is_symlink():
+            content = f"link {os.fsencode(path.readlink())!r}"
+        else:
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            content = f"{'x' if path.stat().st_mode & 0o100 else '-'} {digest}"
+        lines.append(f"{os.fsencode(file)!r} {content}")
+    return sha256_text("\n".join(lines))
+
+
+def environments(home: Path, names: Sequence[str]) -> tuple[Tree, ...]:
+    """Return the environments of the Python interpreters at these paths as versions.
+
+    Raises InputError for fewer than two, for one that cannot measure, and for two with the same packages.
+    """
+    if len(names) < 2:
+        raise InputError("--python names an environment, and two or more are needed to compare them: give it twice")
+    trees: list[Tree] = []
+    for name in names:
+        tree = _environment(home, name)
+        if (twin := next((other for other in trees if other.version.digest == tree.version.digest), None)) is not None:
+            raise InputError(
+                f"--python {twin.version.name} and {name} have the same Python and packages, so there is nothing to "
+                "compare"
+            )
+        trees.append(tree)
+    return tuple(trees)
+
+
+def _environment(home: Path, name: str) -> Tree:
+    python = (home / Path(name).expanduser()).absolute()  # unresolved: a venv's interpreter is a link to its base's
+    full_version, packages = _query_interpreter(python, name)
+    ours = packages.get("accelsweep")
+    missing = [package for package in ("accelsweep", *PACKAGES) if package not in packages]
+    if missing or ours != __version__:
+        lacks = f"lacks {' and '.join(missing)}" if missing else f"has accelsweep {ours}"
+        raise InputError(
+            f"--python {name} {lacks}, and its runs need accelsweep {__version__} with torch and lightning: "
+            f"{python} -m pip install accelsweep=={__version__}"
+        )
+    digest = sha256_text(canonical_json([full_version, sorted(packages.items())]))
+    version = Version(name=name, kind="environment", digest=digest, python=str(python))
+    return Tree(version=version, checkout="", place=".", software={"python": full_version.split()[0], **packages})
+
+
+_QUERY = """
+import importlib.metadata as m, json, sys
+packages = {(d.metadata["Name"] or "").lower().replace("_", "-"): d.version for d in m.distributions()}
+print(json.dumps([sys.version, {name: str(version) for name, version in packages.items()}]))
+"""
+
+
+def _query_interpreter(python: Path, name: str) -> tuple[str, dict[str, str]]:
+    """Return the interpreter's `sys.version`, and the versions of its installed packages."""
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    try:
+        done = subprocess.run(
+            [str(python), "-c", _QUERY],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_INTERPRETER_TIMEOUT_SECONDS,
+        )
+        answer: Any = json.loads(done.stdout)
+        return answer[0], answer[1]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        message = " ".join(str(getattr(error, "stderr", None) or error).split())
+        raise InputError(
+            f"--python {name}: {python} cannot list its packages ({message}); give the path of an environment's "
+            "interpreter, such as .venv/bin/python"
+        ) from None
