@@ -27,7 +27,7 @@ def test_a_doubt_has_the_message_and_the_remedy_of_its_own_place():
 
     raised = list(doubts.raised())
     found = {one.code: one for one in raised}
-    assert found["short_window"].message == "the window lasted {seen_seconds} s, and {asked} s were asked for"
+    assert found["short_window"].message == "the window lasted {seconds} s, and {min_seconds} s were asked for"
     assert found["fewer_repeats"].remedy == "see the failed runs' reasons, then run again"
     assert found["build_differs"].message == "the build tag of {package} differs: {ours}, {theirs}"
     assert len(found) == len(raised), "a code is raised in one place"
@@ -39,7 +39,8 @@ def test_every_error_that_ends_a_command_is_listed_with_its_exit_code(made_page)
     assert "| `StoreUnavailable` |" in page, "subclasses elsewhere count"
     assert "| 130 | Ctrl-C" in page
     assert (
-        "| `timed_out` | It reached `limits.run_seconds`, or had no step for `limits.silence_seconds`. | no |" in page
+        "| `timed_out` | It reached `limits.run_seconds`, or finished no step within `limits.silence_seconds`. | no |"
+        in page
     )
     assert page.count("| `InputError` |") > 100
 

@@ -9,7 +9,7 @@ from home import TINY, Home
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.long,  # features/notifications sends each message, commands/test_run.py reads the option
+    pytest.mark.long,  # features/notifications sends each message, cli/test_run.py reads the option
 ]
 
 _FAILING = """

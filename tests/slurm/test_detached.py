@@ -26,7 +26,7 @@ class Slow(SmallCNN):
 """
 
 
-@pytest.mark.long  # tests/commands/test_detached.py has the rules; only here a job is signalled before its time limit
+@pytest.mark.long  # tests/features/detach/test_command.py has the rules; only here a job is signalled in time
 def test_a_driver_at_its_time_limit_has_a_successor_and_nothing_is_lost_or_repeated(home):
     """Its limit is three minutes, and the block takes longer, so the block's job keeps running between two drivers."""
     (home.path / "slow.py").write_text(SLOW)

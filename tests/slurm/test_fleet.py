@@ -42,7 +42,7 @@ def devices(home):
     shutil.rmtree(ROOT / "devices")
 
 
-@pytest.mark.long  # features/fleet, plan/test_fleet.py and schedulers/test_slurm_nodes.py have the parts of it
+@pytest.mark.long  # features/fleet/test_planning.py and schedulers/test_slurm_nodes.py have the parts of it
 @pytest.mark.usefixtures("devices")
 def test_the_worn_node_of_a_fleet_is_named_and_makes_the_exit_code_3(home):
     refused = home.accelsweep(*FLEET, "--nodes", "gpu1,gpo2")

@@ -183,11 +183,11 @@ def test_a_module_without_predict_step_or_forward_gets_a_remedy(run, own_module)
 
 def test_the_data_modules_predict_dataloader_is_used(run, tmp_path):
     (tmp_path / "predict_data.py").write_text(
-        "from accelsweep.testing.calibration import TimedData, _Waiting, make_loader\n"
+        "from accelsweep.testing.calibration import TimedData, _TimedBatches, make_loader\n"
         "class Data(TimedData):\n"
         "    def setup(self, stage): assert stage == 'predict'\n"
         "    def train_dataloader(self): raise AssertionError('not to be trained on')\n"
-        "    def predict_dataloader(self): return make_loader(_Waiting(8, 0.0, 5))\n"
+        "    def predict_dataloader(self): return make_loader(_TimedBatches(8, 0.0, 5))\n"
     )
     model = {"_target_": "identity_model.Module"}
     (tmp_path / "identity_model.py").write_text(

@@ -184,7 +184,7 @@ def test_claims_are_handed_over_to_this_machine_and_a_wrong_one_is_refused_befor
 def test_a_head_without_a_plan_is_told_by_status_alone_and_among_all(left, capsys):
     for name in (None, "tiny"):
         assert print_status(left.home, name) == 0
-        assert "gone without a word from tmux" in capsys.readouterr().out
+        assert "vanished from tmux" in capsys.readouterr().out
     DriverExit(code=3).write(left.driver_file("ended"))
     assert print_status(left.home, None) == 0
     assert "ended with exit code 3; accelsweep attach tiny" in capsys.readouterr().out
@@ -227,7 +227,7 @@ def test_attach_shows_all_that_a_head_said_and_ends_as_it_ended(left, capsys):
 def test_attach_waits_for_nobody_where_something_else_stands_in_the_place_of_the_log(left):
     driver_log(left).unlink()
     os.mkfifo(driver_log(left))
-    with pytest.raises(DamagedFile, match="it is no file"):
+    with pytest.raises(DamagedFile, match="it is not a file"):
         attach(left.home, "tiny")
 
 
