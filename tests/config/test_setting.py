@@ -7,7 +7,7 @@ import sys
 import pytest
 from example_sweep import config_of
 
-from accelsweep.config.schema import checked_config
+from accelsweep.config.schema import MODELS, checked_config
 from accelsweep.config.setting import (
     PLAN_KEYS,
     abbreviate_home,
@@ -18,6 +18,7 @@ from accelsweep.config.setting import (
     shared_devices,
     short_label,
 )
+from accelsweep.run_config import LearningRate, Measure, SettingConfig
 
 CONFIG = {"accelerator": "cpu", "batch_size": 32, "model": {"_target_": "m.Net", "width": 8}, "site": {"name": "local"}}
 
@@ -30,6 +31,71 @@ def test_plan_keys_are_no_part_of_a_settings_name(key):
 @pytest.mark.parametrize("change", [{"batch_size": 33}, {"model": {"_target_": "m.Net", "width": 9}}, {"new_key": 1}])
 def test_every_other_key_is_part_of_a_settings_name(change):
     assert setting_name(CONFIG | change) != setting_name(CONFIG)
+
+
+MEASURE = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 60}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"threads": None},
+        {"env": {}},
+        {"task": "train_throughput"},
+        {"measure": MEASURE | {"concurrency": 1, "headroom": 0.1}},
+        {"optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1, "lr_scaling": None}},
+    ],
+)
+def test_a_key_at_its_default_is_no_part_of_a_settings_name(change):
+    given = CONFIG | {"measure": MEASURE, "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1}}
+    assert setting_name(given | change) == setting_name(given)
+
+
+@pytest.mark.parametrize(
+    ("change", "default"),
+    [
+        ({"threads": 1}, {}),
+        ({"measure": MEASURE | {"fake_loader": True}}, {"measure": MEASURE}),
+        ({"measure": MEASURE | {"probe_steps": 0}}, {"measure": MEASURE}),  # 0 is not False, and null is the default
+    ],
+)
+def test_a_key_at_another_value_is_part_of_a_settings_name(change, default):
+    assert setting_name(CONFIG | change) != setting_name(CONFIG | default)
+
+
+def test_the_defaults_are_those_that_named_all_settings_so_far():
+    """A changed default would give other settings the names of old ones: add a key instead."""
+    defaults = {
+        "num_nodes": 1,
+        "launcher": "fork",
+        "threads": None,
+        "env": {},
+        "task": "train_throughput",
+        "optimizer": None,
+        "trainer": {},
+    }
+    measure = {
+        "concurrency": 1,
+        "probe_steps": None,
+        "matmul_steps": None,
+        "fake_loader": False,
+        "quality_samples": None,
+        "quality_metric": None,
+        "quality_better": "max",
+        "target": None,
+        "validate_every_samples": None,
+        "max_samples": None,
+        "scenario": "offline",
+        "headroom": 0.1,
+        "max_batch": 65536,
+        "batch_resolution": 0.01,
+        "rank_memory_bytes": None,
+    }
+    learning_rate = {"lr_scaling": None, "base_batch_size": None, "warmup_steps": None}
+    for declared, named in ((SettingConfig, defaults), (Measure, measure), (LearningRate, learning_rate)):
+        fields = MODELS[declared].model_fields
+        now = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+        assert {name: now[name] for name in named} == named
 
 
 def in_a_mapping(path):
