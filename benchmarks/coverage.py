@@ -25,9 +25,9 @@ import numpy.typing as npt
 from scipy import special
 
 from accelsweep.analysis.intervals import Family
-from accelsweep.analysis.power import PairNoise, repeats_for_resolution
 from accelsweep.analysis.scaling import Logs, fit_law
 from accelsweep.analysis.simultaneous_intervals import critical, half_widths, level_after, moderate
+from accelsweep.analysis.statistical_power import PairNoise, repeats_for_resolution
 from accelsweep.config.sweep_options import LOOKS
 
 Array = npt.NDArray[np.float64]

@@ -100,7 +100,7 @@ def probe_cost(rounds: int = 30, steps: int = 5000) -> list[float]:
 
     from accelsweep.devices.cpu import CpuDevice
     from accelsweep.heartbeat import StepCount
-    from accelsweep.measure.window import SingleProcess, Window, WindowRules
+    from accelsweep.measure.timed_window import SingleProcess, Window, WindowRules
     from accelsweep.worker.loops.loop import extract_loss
     from accelsweep.worker.loops.sample_count import SampleCounter
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from accelsweep.analysis.analyse_sweep import analyse, main, repeats_from_pilot
 from accelsweep.analysis.collect import collect
 from accelsweep.analysis.merge_sweeps import Part, analyse_together, merge
-from accelsweep.analysis.power import RepeatsNeeded, smallest_visible_effect
+from accelsweep.analysis.statistical_power import RepeatsNeeded, smallest_visible_effect
 from accelsweep.config.sweep_options import Options
 from accelsweep.metrics import rate_unit
 from accelsweep.records.estimates import Verdict

@@ -27,7 +27,7 @@ from accelsweep.planning.plan import make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
-from accelsweep.report.units import bare_text
+from accelsweep.report.formatting import bare_text
 from accelsweep.results import Outcome
 from accelsweep.run_config import Run
 

@@ -22,7 +22,7 @@ from accelsweep.config.hydra import CONFIG_NAME, Composer
 from accelsweep.errors import InputError
 from accelsweep.installation import config_folders
 from accelsweep.planning.plan import make_plan
-from accelsweep.planning.user_targets import composed_yaml
+from accelsweep.planning.user_class_overrides import composed_yaml
 
 SWEEPS = {
     "nothing swept": [],

@@ -12,8 +12,7 @@ from accelsweep.driver import job_queue
 from accelsweep.driver.job_queue import check_jobs_accepted, read_failed_jobs, record_failed_jobs
 from accelsweep.errors import InputError
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Done, Manifest
-from accelsweep.records.stop_reasons import (
+from accelsweep.records.not_run_reasons import (
     Halt,
     StopReason,
     count_not_run_reasons,
@@ -21,6 +20,7 @@ from accelsweep.records.stop_reasons import (
     not_run_reason,
     not_run_reason_with_remedy,
 )
+from accelsweep.records.plan import Done, Manifest
 from accelsweep.schedulers.protocol import JobOffer, Resources
 from accelsweep.schedulers.slurm import SlurmEngine
 

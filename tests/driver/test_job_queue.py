@@ -18,8 +18,8 @@ from accelsweep.driver.snakefile_functions import Sweep
 from accelsweep.driver.snakemake_hooks import DEFERRED
 from accelsweep.errors import AccelsweepError
 from accelsweep.records.layout import SweepFolder
+from accelsweep.records.not_run_reasons import Halt, not_run_reason, read_halt
 from accelsweep.records.plan import Manifest
-from accelsweep.records.stop_reasons import Halt, not_run_reason, read_halt
 from accelsweep.schedulers import slurm
 from accelsweep.schedulers.protocol import Job
 from accelsweep.schedulers.slurm import SlurmEngine

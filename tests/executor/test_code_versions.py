@@ -5,8 +5,8 @@ from __future__ import annotations
 from tiny_executor import TinyBlock
 
 from accelsweep.config.versions import Tree, Version
+from accelsweep.records.not_run_reasons import not_run_reason
 from accelsweep.records.plan import Manifest
-from accelsweep.records.stop_reasons import not_run_reason
 
 
 def test_runs_of_a_version_without_its_tree_are_not_measured_and_earlier_results_stay(tiny_block: TinyBlock) -> None:

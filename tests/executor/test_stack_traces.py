@@ -8,8 +8,8 @@ import pytest
 
 import accelsweep
 from accelsweep.config.sweep_options import Limits
-from accelsweep.executor.monitor import Ending
-from accelsweep.executor.outcome import classify
+from accelsweep.executor.attempt_outcome import classify
+from accelsweep.executor.run_watchdog import Ending
 from accelsweep.executor.stack_traces import describe_hang
 
 TORCH, LIGHTNING = "/venv/lib/python3.11/site-packages/torch", "/venv/lib/python3.11/site-packages/lightning/pytorch"
@@ -41,7 +41,7 @@ WORKER = stack(
 BACKWARD = stack(
     "rank 1", f"{TORCH}/autograd/graph.py:829 _engine_run_backward", f"{LIGHTNING}/x.py:9 backward", *ENTRY
 )
-BARRIER = (f"{TORCH}/distributed/distributed_c10d.py:4635 barrier", f"{OURS}/measure/window.py:90 begin", *ENTRY)
+BARRIER = (f"{TORCH}/distributed/distributed_c10d.py:4635 barrier", f"{OURS}/measure/timed_window.py:90 begin", *ENTRY)
 HANGING = ("/usr/lib/python3.11/socket.py:718 readinto", "/home/me/io.py:3 read", "/home/me/own.py:30 training_step")
 
 
@@ -49,7 +49,11 @@ HANGING = ("/usr/lib/python3.11/socket.py:718 readinto", "/home/me/io.py:3 read"
     ("lines", "steps", "expected"),
     [
         (
-            [*stack("rank 0", *FETCHING, f"{OURS}/worker/loops/trainerless.py:66 endless", *ENTRY), *WORKER, *WORKER],
+            [
+                *stack("rank 0", *FETCHING, f"{OURS}/worker/loops/trainer_replacement.py:66 endless", *ENTRY),
+                *WORKER,
+                *WORKER,
+            ],
             0,
             "it was waiting for the first training batch of 2 workers, which were in __getitem__ (own.py, line 12)",
         ),

@@ -10,7 +10,7 @@ from polling import PATIENCE_SECONDS
 from tiny_executor import TinyBlock
 from tiny_sweep import measure_sweep, plan_sweep
 
-from accelsweep.executor.monitor import Watchdog
+from accelsweep.executor.run_watchdog import Watchdog
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.results import Outcome
 

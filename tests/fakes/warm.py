@@ -21,7 +21,7 @@ _SERVER.set_forkserver_preload(
         "lightning.pytorch",
         "torch.distributed",
         "pandas",
-        "accelsweep.worker.measurement",
+        "accelsweep.worker.rank_measurement",
         "accelsweep.worker.tasks.inference",
         "accelsweep.workloads.instantiate",
     ]

@@ -22,7 +22,7 @@ from accelsweep.measure.memory import (
     part_ends,
     rank_memory,
 )
-from accelsweep.measure.window import Window, WindowRules
+from accelsweep.measure.timed_window import Window, WindowRules
 from accelsweep.metrics import MEMORY_METRICS
 
 

@@ -10,7 +10,7 @@ from accelsweep.measure import run_doubts
 from accelsweep.measure.machine_state import foreign_cores
 from accelsweep.measure.run_doubts import level_shift
 from accelsweep.measure.stalls import find_stalls
-from accelsweep.measure.window import WindowRules
+from accelsweep.measure.timed_window import WindowRules
 from accelsweep.run_environment import MachineState
 
 

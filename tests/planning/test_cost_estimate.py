@@ -9,7 +9,7 @@ import pytest
 import yaml
 from example_sweep import config_of
 
-from accelsweep.analysis.power import smallest_visible_effect
+from accelsweep.analysis.statistical_power import smallest_visible_effect
 from accelsweep.config.schema import checked_config
 from accelsweep.installation import shipped_root
 from accelsweep.planning.cost_estimate import (

@@ -7,10 +7,10 @@ import pytest
 from accelsweep.records.estimates import Estimate, Summary, Verdict
 from accelsweep.report.content import build_content
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
+from accelsweep.report.formatting import number
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.report_tables import runs_table
 from accelsweep.report.setting_table import settings_table
-from accelsweep.report.units import number
 
 MISSED = "target val_accuracy >= 0.99 not reached within 3000 samples (best 0.81)"
 

@@ -10,10 +10,10 @@ from markdown_it import MarkdownIt
 from accelsweep.installation import shipped_root
 from accelsweep.report.captions import CAPTIONS, Caption, caption_files, write_captions
 from accelsweep.report.figures.figure import Skipped, placeholder_svg
+from accelsweep.report.formatting import printable, printable_findings, sentence
 from accelsweep.report.html_page import embed_json, pack
 from accelsweep.report.markdown import code_block, escape
 from accelsweep.report.table_model import to_csv
-from accelsweep.report.units import printable, printable_findings, sentence
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x1b", "\ud800", "\u202e", "\u2066"])

@@ -13,7 +13,7 @@ from tiny_sweep import CONFIG, plan_sweep
 
 from accelsweep.analysis.collect import collect
 from accelsweep.config.setting import PLAN_KEYS, setting_name
-from accelsweep.executor.outcome import Conclusion
+from accelsweep.executor.attempt_outcome import Conclusion
 from accelsweep.executor.recording import Provenance, write_record
 from accelsweep.metrics import Metric
 from accelsweep.plain_json import canonical_json

@@ -11,7 +11,7 @@ from one_rank import BOTH_LOOPS, DIGITS
 
 from accelsweep.measure.energy import EnergyMeter
 from accelsweep.results import Outcome
-from accelsweep.worker.measurement import telemetry_identities
+from accelsweep.worker.rank_measurement import telemetry_identities
 
 MIB = 2**20
 STEPS = {"warmup_steps": 4, "min_steps": 20, "max_steps": 20, "min_seconds": 0.0}

@@ -168,7 +168,7 @@ def test_an_interrupted_head_takes_its_jobs_with_it(any_home):
     assert outcomes(home) == {Outcome.measured}
 
 
-@pytest.mark.long  # executor/test_outcome.py has the words; only here an engine ends a job for its memory
+@pytest.mark.long  # executor/test_attempt_outcome.py has the words; only here an engine ends a job for its memory
 def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory(any_home):
     home = any_home
     (home.path / "hog.py").write_text(HOG.format(take=home.take, pieces=home.pieces))

@@ -8,7 +8,7 @@ import pytest
 
 from accelsweep.results import Outcome
 
-# executor/test_outcome.py has the words of such kills; only here cgroups kill in a job of a Slurm that has them
+# executor/test_attempt_outcome.py has the words of such kills; only here cgroups kill in a job of a Slurm that has them
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.usefixtures("cgroups")]
 
 HOG = """

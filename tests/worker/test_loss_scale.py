@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.worker.loops.lightning import StepCallback
-from accelsweep.worker.loops.trainerless import LossScale
+from accelsweep.worker.loops.trainer_replacement import LossScale
 
 BIG = 2.0**16
 

@@ -12,7 +12,7 @@ from tiny_sweep import config_with, measure_sweep, plan_sweep
 
 from accelsweep.errors import InputError
 from accelsweep.results import Outcome
-from accelsweep.worker.errors import Diverged
+from accelsweep.worker.error_classification import Diverged
 from accelsweep.worker.tasks import time_to_accuracy
 from accelsweep.worker.tasks.time_to_accuracy import Target, TargetTraining
 
@@ -171,7 +171,7 @@ def test_each_validation_is_logged_once(capfd):
     )
 
 
-@pytest.mark.long  # executor/test_monitor.py ends runs over their limit, the tests above say how far one came
+@pytest.mark.long  # executor/test_run_watchdog.py ends runs over their limit, the tests above say how far one came
 @pytest.mark.real
 def test_a_training_that_hits_the_time_limit_is_timed_out_and_reports_its_progress(tmp_path):
     """Nothing bounds its samples, and its target cannot be reached."""

@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from accelsweep.errors import InputError, Unsupported
-from accelsweep.worker.loops.trainerless import batch_mover
+from accelsweep.worker.loops.trainer_replacement import batch_mover
 from accelsweep.workloads.data_module import FiniteData
 from accelsweep.workloads.image_models import SmallCNN
 from accelsweep.workloads.training_stream import LazyRows, TensorRows

@@ -23,7 +23,6 @@ from accelsweep.analysis.collect import collect
 from accelsweep.analysis.costs import costs, missing_costs, no_cost_reason, prices_used
 from accelsweep.analysis.headline import sweep_command
 from accelsweep.analysis.intervals import Family, paired_interval, variance
-from accelsweep.analysis.power import PairNoise, RepeatsNeeded, repeats_for_resolution
 from accelsweep.analysis.quality import QualityMeasure, compare_quality, quality_measure
 from accelsweep.analysis.recommendation import Assessment, assess
 from accelsweep.analysis.run_results import (
@@ -39,6 +38,7 @@ from accelsweep.analysis.run_results import (
 from accelsweep.analysis.scaling import batch_curves, scaling, scaling_curves, scaling_laws
 from accelsweep.analysis.setting_findings import Context, build_finding, count_outcomes
 from accelsweep.analysis.simultaneous_intervals import pools
+from accelsweep.analysis.statistical_power import PairNoise, RepeatsNeeded, repeats_for_resolution
 from accelsweep.analysis.sweep_doubts import outlying_runs, overlapping_runs, sweep_doubts, two_levels
 from accelsweep.config.sweep_options import PILOT_BLOCKS
 from accelsweep.records.estimates import Estimate, Verdict
@@ -179,8 +179,8 @@ def repeats_from_pilot(
 
     Only the first 3 common blocks of each comparison count, in the manifest's order, so the answer does not change when
     more blocks are measured, and it does not depend on the ratios. None if no comparison has 3 common blocks with some
-    spread. `resolution` and `most` as in `analysis.power.repeats_for_resolution`, which raises ValueError for
-    impossible ones.
+    spread. `resolution` and `most` are those of `analysis.statistical_power.repeats_for_resolution`, which raises
+    ValueError for impossible ones.
     """
     groups = group_runs(manifest, sorted_runs(runs))
     rules = Rules.of(manifest, groups)

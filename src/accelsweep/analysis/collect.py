@@ -25,10 +25,10 @@ from accelsweep.files import set_aside, set_aside_non_file, sha256_file, write_b
 from accelsweep.metrics import Metric
 from accelsweep.plain_json import canonical_json
 from accelsweep.records.layout import SweepFolder
+from accelsweep.records.not_run_reasons import not_run_reason_with_remedy
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import block_or_none, read_record, read_record_at
 from accelsweep.records.run_record import Record
-from accelsweep.records.stop_reasons import not_run_reason_with_remedy
 from accelsweep.redaction import without_secrets
 from accelsweep.results import Effective, Outcome, Traits
 from accelsweep.run_config import Run, SettingConfig

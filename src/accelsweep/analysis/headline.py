@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from accelsweep.analysis.baseline_comparison import Rules
 from accelsweep.analysis.costs import common_memory_metric, median_of
-from accelsweep.analysis.power import planned_repeats
 from accelsweep.analysis.quality import QualityMeasure
+from accelsweep.analysis.statistical_power import planned_repeats
 from accelsweep.config.setting import axis_descriptions, describe_axes
 from accelsweep.config.versions import command_words
 from accelsweep.records.estimates import Estimate, Verdict

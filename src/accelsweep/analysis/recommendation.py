@@ -37,9 +37,9 @@ from accelsweep.analysis.headline import (
 )
 from accelsweep.analysis.intervals import round_significant
 from accelsweep.analysis.pareto import candidates, objectives, pareto_front
-from accelsweep.analysis.power import planned_repeats, repeats_needed, smallest_visible_effect
 from accelsweep.analysis.quality import FASTER_BUT_WORSE, NOT_MEASURED, QualityMeasure, is_not_worse
 from accelsweep.analysis.run_results import RunRow, SettingRuns
+from accelsweep.analysis.statistical_power import planned_repeats, repeats_needed, smallest_visible_effect
 from accelsweep.records.estimates import LESS, MORE, Verdict
 from accelsweep.records.findings import Certainty, Recommendation, SettingFinding
 from accelsweep.records.plan import Manifest

@@ -18,7 +18,7 @@ from accelsweep.metrics import rate_unit
 from accelsweep.records.layout import SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest, PlannedSetting
 from accelsweep.records.run_files import RunFolder, shared_devices_of
-from accelsweep.report.units import number
+from accelsweep.report.formatting import number
 from accelsweep.results import Doubt, Outcome
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from accelsweep.installation import shipped_root
 from accelsweep.records.findings import ComparedSetting, SweepComparison
 from accelsweep.records.layout import SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest
-from accelsweep.report.units import bare_text, ratio_text, unit_word
+from accelsweep.report.formatting import bare_text, ratio_text, unit_word
 
 if TYPE_CHECKING:
     from accelsweep.analysis.run_results import RunRow
@@ -171,7 +171,7 @@ def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
     """Print the composed config, as Hydra's `--cfg job` does."""
     if what != "job":
         raise InputError(f"--cfg {what!r} is not known here: the only choice is `--cfg job`")
-    from accelsweep.planning.user_targets import composed_yaml
+    from accelsweep.planning.user_class_overrides import composed_yaml
 
     say(composed_yaml(home, overrides), nl=False)
 

@@ -16,7 +16,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.significant_digits import count_of
 
 if TYPE_CHECKING:
-    from accelsweep.analysis.power import RepeatsNeeded
+    from accelsweep.analysis.statistical_power import RepeatsNeeded
     from accelsweep.planning.plan import Plan
 
 _OPEN_VERDICTS = (Verdict.undecided, Verdict.not_yet, Verdict.disturbed)

@@ -14,12 +14,12 @@ from accelsweep.driver.console import Listing, Styled, say, show, tone_of
 from accelsweep.driver.job_queue import record_failed_jobs
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import MergedPlace, SweepFolder, existing_sweep, planned_sweep, sweep_parser
+from accelsweep.records.not_run_reasons import count_not_run_reasons, needs_change, without_numbers
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_records
-from accelsweep.records.stop_reasons import count_not_run_reasons, needs_change, without_numbers
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
+from accelsweep.report.formatting import bare_text, in_about, ratio_text, unit_word
 from accelsweep.report.table_model import ReportTable
-from accelsweep.report.units import bare_text, in_about, ratio_text, unit_word
 from accelsweep.results import Outcome
 from accelsweep.run_config import Run
 from accelsweep.schedulers.select import engine_of

@@ -21,8 +21,8 @@ from accelsweep.driver.snakemake_hooks import DEFERRED, FileStamp, file_stamp
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.files import read_regular, tail_bytes, tail_lines
 from accelsweep.records.layout import SweepFolder
+from accelsweep.records.not_run_reasons import Halt, StopReason
 from accelsweep.records.plan import BLOCK_NAME, Manifest
-from accelsweep.records.stop_reasons import Halt, StopReason
 from accelsweep.redaction import masked
 from accelsweep.schedulers.protocol import Engine, Job, JobEnd, Remedy, Resources, ask
 from accelsweep.schedulers.select import engine_of

@@ -25,7 +25,7 @@ from accelsweep.driver.snakemake_hooks import FileStamp, file_stamp
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.result_reuse import reusable_runs
 from accelsweep.measure.breakdown import SETTLING_STEPS, probe_steps
-from accelsweep.measure.window import WindowRules
+from accelsweep.measure.timed_window import WindowRules
 from accelsweep.planning.cost_estimate import ObservedTimes, RunTime
 from accelsweep.records.file_lock import read_lock
 from accelsweep.records.layout import SweepFolder, known_sweeps
@@ -33,13 +33,13 @@ from accelsweep.records.plan import LockOwner, Manifest, PlannedSetting
 from accelsweep.records.run_files import RunFolder, read_rank_result, readable_configs, readable_records, record_or_none
 from accelsweep.records.run_record import Record
 from accelsweep.records.sweep_progress import progress_signature, steps_done
-from accelsweep.report.units import number
+from accelsweep.report.formatting import number
 from accelsweep.results import Outcome
 from accelsweep.run_config import Measure, Run, SettingConfig
 from accelsweep.schedulers.select import engine_of
 from accelsweep.significant_digits import approximate_duration, escaped, format_duration
 from accelsweep.tasks import compared_rate
-from accelsweep.worker.errors import ErrorOrigin
+from accelsweep.worker.error_classification import ErrorOrigin
 
 MIN_PACE_STEPS = 3
 

@@ -27,8 +27,8 @@ from accelsweep.installation import executor_plugin_install_command, shipped_roo
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.planning.resources import allocated_gpus
 from accelsweep.records.layout import SweepFolder, existing_sweep, sweep_name_in
+from accelsweep.records.not_run_reasons import read_halt
 from accelsweep.records.plan import BLOCK_NAME, Manifest, PlannedBlock
-from accelsweep.records.stop_reasons import read_halt
 from accelsweep.schedulers.job_environment import secrets_in, withheld_variables, without_options
 from accelsweep.schedulers.protocol import Engine, Resources, Value, python
 from accelsweep.schedulers.select import engine_of

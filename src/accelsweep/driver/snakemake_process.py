@@ -29,8 +29,8 @@ from accelsweep.files import tail_lines
 from accelsweep.installation import shipped_root
 from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder
+from accelsweep.records.not_run_reasons import Halt, StopReason
 from accelsweep.records.plan import Manifest
-from accelsweep.records.stop_reasons import Halt, StopReason
 from accelsweep.redaction import masked
 from accelsweep.run_config import Run
 from accelsweep.schedulers.job_environment import without_options

@@ -23,8 +23,8 @@ from accelsweep.records.cleanup import set_unexpected_files_aside
 from accelsweep.records.file_lock import STALE_AFTER_SECONDS, HeldLock, acquire, live_lock, owner_is_alive
 from accelsweep.records.file_times import clamp_sweep_times, clock_warnings
 from accelsweep.records.layout import SweepFolder
+from accelsweep.records.not_run_reasons import remove_halts
 from accelsweep.records.plan import LockOwner
-from accelsweep.records.stop_reasons import remove_halts
 
 GRACE_SECONDS = 90.0
 """Time for another driver to end after Ctrl-C; it only waits for its own children."""

@@ -14,14 +14,13 @@ from accelsweep.config.setting import with_full_paths
 from accelsweep.config.sweep_options import Limits
 from accelsweep.devices import linux
 from accelsweep.errors import InputError
+from accelsweep.executor.attempt_outcome import Conclusion, conclude, ending_doubts
 from accelsweep.executor.batch_size_search import BatchSizeSearch
 from accelsweep.executor.code_versions import CodeVersion
 from accelsweep.executor.device_lease import NO_LEASE, Lease, NotEnoughDevices, leased
 from accelsweep.executor.ipc import Signals
 from accelsweep.executor.launch import Launch, Launcher, LaunchMethod, Ranks, children, rendezvous
-from accelsweep.executor.monitor import Ending, Monitor
 from accelsweep.executor.multi_node import check_multi_node, start_on_nodes
-from accelsweep.executor.outcome import Conclusion, conclude, ending_doubts
 from accelsweep.executor.preflight import check_disk_space
 from accelsweep.executor.recording import (
     Provenance,
@@ -32,6 +31,7 @@ from accelsweep.executor.recording import (
 )
 from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.executor.run_log import RunLog
+from accelsweep.executor.run_watchdog import Ending, Monitor
 from accelsweep.git import git_state
 from accelsweep.planning.resources import device_models_for, threads_per_rank
 from accelsweep.records.file_lock import HeldLock

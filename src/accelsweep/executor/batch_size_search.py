@@ -18,9 +18,9 @@ from typing import NamedTuple, cast
 from accelsweep.config.schema import changed
 from accelsweep.config.sweep_options import Limits
 from accelsweep.devices.memory_limits import MemoryLimit, free_memory_per_rank
-from accelsweep.executor.monitor import Ending
-from accelsweep.executor.outcome import Conclusion, conclude
+from accelsweep.executor.attempt_outcome import Conclusion, conclude
 from accelsweep.executor.recording import read_results
+from accelsweep.executor.run_watchdog import Ending
 from accelsweep.metrics import MEMORY_METRICS, Metric
 from accelsweep.records.layout import LOG_FILE
 from accelsweep.records.run_record import SEARCH_CONFIDENCE, Coefficient, LargestBatch, Trial

@@ -13,10 +13,10 @@ from pathlib import Path
 from accelsweep.devices import linux
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, InputError
 from accelsweep.executor.attempt import AttemptRunner
+from accelsweep.executor.attempt_outcome import Conclusion, memory_failure
 from accelsweep.executor.block_lock import block_lock
 from accelsweep.executor.ipc import Interrupted, Signals
 from accelsweep.executor.launch import Launcher
-from accelsweep.executor.outcome import Conclusion, memory_failure
 from accelsweep.executor.preflight import check_disk_space, check_temporary_folder, disk_error_message
 from accelsweep.executor.prepare_data import prepare
 from accelsweep.executor.result_reuse import CurrentConditions, needs_planning
@@ -24,9 +24,9 @@ from accelsweep.files import remove, sha256_file
 from accelsweep.records.file_lock import driver_started_at
 from accelsweep.records.file_times import clamp_future_times
 from accelsweep.records.layout import SweepFolder, planned_sweep
+from accelsweep.records.not_run_reasons import Halt, StopReason
 from accelsweep.records.plan import Block, Done, Manifest
 from accelsweep.records.run_record import steps_damage
-from accelsweep.records.stop_reasons import Halt, StopReason
 from accelsweep.redaction import masked
 from accelsweep.results import Outcome
 from accelsweep.run_config import Run
@@ -67,7 +67,7 @@ def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> 
     """Give every wanted run of a block a record and write the block's done file; return the exit code.
 
     0 when that is done, 1 when the sweep's stop file or limits.block_seconds ended it early, 128 + N after signal N.
-    Finished runs are kept. Whenever it ends early, a stop reason is written next to the block (`records.stop_reasons`).
+    Finished runs are kept. If it ends early, a stop reason is written next to the block (`records.not_run_reasons`).
     """
     folder, signals = SweepFolder.of_block(block_file), Signals()
     with _errors_as_stop_reasons(folder, block_file.stem):

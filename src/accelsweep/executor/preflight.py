@@ -11,7 +11,7 @@ from accelsweep.config.sweep_options import Limits
 from accelsweep.devices.file_system import free_inodes
 from accelsweep.errors import DISK_ERRORS, AccelsweepError
 from accelsweep.records.layout import SWEEPS_FOLDER
-from accelsweep.records.stop_reasons import StopReason
+from accelsweep.records.not_run_reasons import StopReason
 
 MAX_TMPDIR_LENGTH = 70
 """A socket's path has 107 characters at most; multiprocessing and torch add up to 36."""

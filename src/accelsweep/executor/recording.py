@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.errors import DamagedFile
-from accelsweep.executor.outcome import Conclusion
+from accelsweep.executor.attempt_outcome import Conclusion
 from accelsweep.files import sha256_file
 from accelsweep.metrics import NOT_REACHED
 from accelsweep.records.run_files import RunFolder, read_rank_result

@@ -24,10 +24,10 @@ from accelsweep.planning.source_digests import ImportPath, is_user_package, meas
 from accelsweep.records.cleanup import remove_stale_files
 from accelsweep.records.file_lock import driver_started_at, live_lock
 from accelsweep.records.layout import SweepFolder
+from accelsweep.records.not_run_reasons import not_run_reason
 from accelsweep.records.plan import Block, Done, Manifest
 from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Record, steps_damage
-from accelsweep.records.stop_reasons import not_run_reason
 from accelsweep.results import Fingerprint, Outcome
 from accelsweep.run_config import SettingConfig
 

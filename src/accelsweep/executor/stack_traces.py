@@ -21,7 +21,7 @@ import psutil
 from accelsweep.devices import linux
 from accelsweep.executor.run_log import MAX_STACKS_BYTES, STACKS_HEADING, RunLog
 from accelsweep.files import tail_lines
-from accelsweep.worker.errors import Frame, parse_stack, user_location_in
+from accelsweep.worker.error_classification import Frame, parse_stack, user_location_in
 from accelsweep.worker.rank_setup import STACKS_SIGNAL
 
 _FIRST_OUTPUT_SECONDS = 5.0  # on a busy machine; a process that cannot print costs as much

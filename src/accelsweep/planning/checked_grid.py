@@ -25,10 +25,10 @@ from accelsweep.config.versions import Tree
 from accelsweep.devices import kinds
 from accelsweep.errors import InputError, nearest
 from accelsweep.plain_json import MISSING, look_up
-from accelsweep.planning import auto_batch_size, config_validation, target_check, unsupported
+from accelsweep.planning import auto_batch_size, config_validation, unsupported, user_class_check
 from accelsweep.planning.config_validation import Rule
 from accelsweep.planning.source_digests import ImportPath, measured_targets, source_digests
-from accelsweep.planning.user_targets import optimizer_notes, with_user_targets
+from accelsweep.planning.user_class_overrides import optimizer_notes, with_user_targets
 from accelsweep.records.plan import Excluded, FoundBatch
 from accelsweep.run_config import SettingConfig
 from accelsweep.significant_digits import count_of
@@ -302,12 +302,14 @@ def project_grid(
     home: Path, overrides: Sequence[str], search_results: auto_batch_size.SearchResults
 ) -> tuple[CheckedGrid, dict[str, str]]:
     """Return the grid of the project in `home`, and the digests of the sources that it measures."""
-    target_check.refuse_shadows(home)
+    user_class_check.refuse_shadows(home)
     grid = checked_grid(Composer.of(home, overrides), overrides, home, search_results)
     path = ImportPath.of_home(home)
     settings = grid.settings.values()
-    target_check.refuse_missing_targets((setting.config for setting in settings), path)
-    target_check.refuse_wrong_arguments((setting.config for setting in settings if setting.unsupported is None), path)
+    user_class_check.refuse_missing_targets((setting.config for setting in settings), path)
+    user_class_check.refuse_wrong_arguments(
+        (setting.config for setting in settings if setting.unsupported is None), path
+    )
     targets = {pair for setting in settings for pair in measured_targets(setting.config)}
     return grid, source_digests(sorted(targets), path)
 

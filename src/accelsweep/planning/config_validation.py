@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from accelsweep import registry
-from accelsweep.analysis.power import MIN_BLOCKS
+from accelsweep.analysis.statistical_power import MIN_BLOCKS
 from accelsweep.config.grid import CheckedPoint
 from accelsweep.config.prices import Prices
 from accelsweep.config.schema import CONFIG_KEYS, MODELS, changed, to_dataclass

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from accelsweep.analysis.power import smallest_visible_effect
+from accelsweep.analysis.statistical_power import smallest_visible_effect
 from accelsweep.config.prices import usd_per_hour_on
 from accelsweep.config.setting import Setting, label
 from accelsweep.json_documents import Frozen

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accelsweep import registry
-from accelsweep.analysis.power import MIN_BLOCKS
+from accelsweep.analysis.statistical_power import MIN_BLOCKS
 from accelsweep.config.setting import Setting
 from accelsweep.config.sweep_options import LOOKS, Options
 from accelsweep.config.versions import Version

@@ -14,10 +14,10 @@ from accelsweep.heartbeat import PROGRESS_FILE, HeartbeatReader, read_progress
 from accelsweep.json_documents import Frozen
 from accelsweep.records.file_lock import is_live, read_lock
 from accelsweep.records.layout import LOG_FILE, SweepFolder
+from accelsweep.records.not_run_reasons import count_not_run_reasons
 from accelsweep.records.plan import LockOwner, Manifest
 from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Record
-from accelsweep.records.stop_reasons import count_not_run_reasons
 from accelsweep.results import Doubt, Outcome
 from accelsweep.run_config import Run
 

@@ -14,7 +14,7 @@ from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Certainty, Choice, Findings, Recommendation, SettingFinding
 from accelsweep.records.layout import RunsPlace
 from accelsweep.records.run_record import doubt_description
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.captions import CAPTIONS, TABLE_FIGURES
 from accelsweep.report.figures.breakdown import breakdown_figure
 from accelsweep.report.figures.drift import drift_figure
@@ -26,10 +26,10 @@ from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
 from accelsweep.report.figures.speedup import speedup_figure
 from accelsweep.report.figures.steps import steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
+from accelsweep.report.formatting import capitalized, printable_findings
 from accelsweep.report.report_tables import build_tables
 from accelsweep.report.setting_table import ENERGY, absent_metrics, cost_of, metric_entry, quality_words
 from accelsweep.report.table_model import ReportTable
-from accelsweep.report.units import capitalized, printable_findings
 from accelsweep.results import Doubt, Outcome
 
 FIRST_FIGURE = "speedup"

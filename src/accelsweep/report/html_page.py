@@ -27,8 +27,8 @@ from accelsweep.files import lease_folder, write_bytes_atomically
 from accelsweep.records.run_record import doubt_description
 from accelsweep.report.content import Content, method_of
 from accelsweep.report.figures.figure import DataRow, Figure
+from accelsweep.report.formatting import capitalized, in_about, sentence
 from accelsweep.report.table_model import Entry, ReportTable
-from accelsweep.report.units import capitalized, in_about, sentence
 
 TEMPLATES = Path(__file__).with_name("templates")
 

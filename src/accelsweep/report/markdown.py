@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from accelsweep.records.run_record import doubt_description
 from accelsweep.report.content import Content, MainDoubt, method_of
 from accelsweep.report.figures.figure import Figure
+from accelsweep.report.formatting import in_about, sentence
 from accelsweep.report.table_model import Detail, ReportTable
-from accelsweep.report.units import in_about, sentence
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~$&@])")
 

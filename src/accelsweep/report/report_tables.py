@@ -9,7 +9,7 @@ from typing import Any
 from accelsweep import registry
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import DeviceCount, Findings, LawForm, ScalingLaw
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.setting_table import settings_table
 from accelsweep.report.table_model import Column, Entry, ReportTable
 from accelsweep.results import Doubt, Outcome

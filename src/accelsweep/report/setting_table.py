@@ -15,7 +15,7 @@ from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.run_record import doubt_description
 from accelsweep.registry import Feature
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 from accelsweep.tasks import SIZE_METRICS
 

@@ -22,11 +22,11 @@ from accelsweep.devices.clock import monotonic
 from accelsweep.files import write_json
 from accelsweep.heartbeat import StepCount
 from accelsweep.measure.machine_state import environment
-from accelsweep.measure.window import RankWindow
+from accelsweep.measure.timed_window import RankWindow
 from accelsweep.metrics import Metric
 from accelsweep.signals import exit_code_of, parser_for
-from accelsweep.worker.errors import Diverged, ProcessExited, is_interrupt
-from accelsweep.worker.measurement import RankReport
+from accelsweep.worker.error_classification import Diverged, ProcessExited, is_interrupt
+from accelsweep.worker.rank_measurement import RankReport
 from accelsweep.worker.rank_setup import (
     RankPlace,
     VersionTree,
@@ -110,7 +110,7 @@ def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
 def _measure(
     spec: RunSpec, place: RankPlace, report: RankReport, version_tree: VersionTree | None, began: float
 ) -> None:
-    from accelsweep.worker.measurement import measure, telemetry_identities
+    from accelsweep.worker.rank_measurement import measure, telemetry_identities
     from accelsweep.worker.tasks.task import make_task
 
     task = make_task(spec, place)

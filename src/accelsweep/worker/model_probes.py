@@ -35,13 +35,13 @@ from accelsweep.measure.flops import (
     training_flops,
     utilisation_metrics,
 )
-from accelsweep.measure.window import group_of
+from accelsweep.measure.timed_window import group_of
 from accelsweep.metrics import Metric
 from accelsweep.results import Breakdown, Effective, Traits
-from accelsweep.worker.errors import classify, message_of
+from accelsweep.worker.error_classification import classify, message_of
 from accelsweep.worker.loops import make_loop
 from accelsweep.worker.loops.loop import NoExample, extract_loss
-from accelsweep.worker.loops.trainerless import with_batch_idx
+from accelsweep.worker.loops.trainer_replacement import with_batch_idx
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.instantiate import build_module
 

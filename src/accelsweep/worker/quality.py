@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from accelsweep.devices.clock import Clock, monotonic
-from accelsweep.measure.window import Losses, first_not_finite
+from accelsweep.measure.timed_window import Losses, first_not_finite
 from accelsweep.metrics import Metric
 from accelsweep.results import Doubt
-from accelsweep.worker.errors import Diverged
+from accelsweep.worker.error_classification import Diverged
 from accelsweep.worker.loops import make_loop
 from accelsweep.worker.loops.loop import TrainingLength
 from accelsweep.worker.loops.sample_count import OptimizerSteps

@@ -9,7 +9,7 @@ import pytest
 from environments import environment
 
 from accelsweep.errors import InputError
-from accelsweep.features.ab.trees import version_trees
+from accelsweep.features.ab.version_trees import version_trees
 from accelsweep.features.ab.versions import environments
 from accelsweep.records.layout import SweepFolder
 

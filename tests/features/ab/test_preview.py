@@ -13,7 +13,7 @@ from accelsweep.driver.request import Request
 from accelsweep.errors import InputError
 from accelsweep.features.ab.command import VersionsRequest, preview_versions
 from accelsweep.features.ab.repository import Repository
-from accelsweep.features.ab.trees import create_trees
+from accelsweep.features.ab.version_trees import create_trees
 from accelsweep.features.ab.versions import resolve_versions
 from accelsweep.records.layout import SweepFolder
 

@@ -16,7 +16,7 @@ from user_repository import FILES, MODULE, commit, git, repository, write
 from accelsweep.config.versions import Tree
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.features.ab.repository import Repository
-from accelsweep.features.ab.trees import create_trees, remove_trees, restore_trees
+from accelsweep.features.ab.version_trees import create_trees, remove_trees, restore_trees
 from accelsweep.features.ab.versions import resolve_versions
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest

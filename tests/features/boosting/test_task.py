@@ -11,7 +11,7 @@ from accelsweep.errors import InputError, Unsupported
 from accelsweep.features.boosting.rows import sets_of
 from accelsweep.features.boosting.task import together
 from accelsweep.results import Outcome
-from accelsweep.worker.errors import classify
+from accelsweep.worker.error_classification import classify
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.workloads.instantiate import build_data
 

@@ -14,7 +14,7 @@ FEATURE = Feature(
     ),
     answers=("accelsweep.features.ab.command:AbAnswer",),
     request="accelsweep.features.ab.command:VersionsRequest",
-    before_measuring="accelsweep.features.ab.trees:restore_trees",
-    before_deleting="accelsweep.features.ab.trees:remove_trees",
+    before_measuring="accelsweep.features.ab.version_trees:restore_trees",
+    before_deleting="accelsweep.features.ab.version_trees:remove_trees",
     recommend="accelsweep.features.ab.recommendation:about_versions",
 )

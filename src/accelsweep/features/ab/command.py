@@ -27,8 +27,8 @@ from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
+from accelsweep.report.formatting import ratio_text
 from accelsweep.report.markdown import escape
-from accelsweep.report.units import ratio_text
 from accelsweep.results import Doubt
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class VersionsRequest(Extension):
     def plan(self, home: Path, request: Request, make: Callable[..., Plan]) -> Plan:
         """Check out the versions and return the plan."""
         from accelsweep.features.ab.planning import versioned_grid
-        from accelsweep.features.ab.trees import version_trees
+        from accelsweep.features.ab.version_trees import version_trees
 
         assert request.name is not None, "`resolved` sets the sweep's name"
         folder = SweepFolder(home, request.name)

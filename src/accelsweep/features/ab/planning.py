@@ -16,7 +16,7 @@ from accelsweep.config.setting import Setting, override_value, setting_name
 from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import InputError
 from accelsweep.plain_json import MISSING, canonical_json, look_up
-from accelsweep.planning import target_check
+from accelsweep.planning import user_class_check
 from accelsweep.planning.checked_grid import CheckedGrid, VersionedGrid, checked_grid
 from accelsweep.planning.source_digests import (
     ImportPath,
@@ -72,11 +72,13 @@ def _version_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> 
     version, path = tree.version, version_import_path(folder, tree)
     home = folder.version(version.id) / tree.place if tree.checkout else folder.home
     try:
-        target_check.refuse_shadows(home)
+        user_class_check.refuse_shadows(home)
         grid = checked_grid(Composer.of(home, overrides), overrides, folder.home)
         settings = grid.settings.values()
-        target_check.refuse_missing_targets([setting.config for setting in settings], path)
-        target_check.refuse_wrong_arguments((setting.config for setting in settings if not setting.unsupported), path)
+        user_class_check.refuse_missing_targets([setting.config for setting in settings], path)
+        user_class_check.refuse_wrong_arguments(
+            (setting.config for setting in settings if not setting.unsupported), path
+        )
     except InputError as error:
         raise InputError(f"in {version.description}: {error}") from None
     points: dict[str, CheckedPoint] = {}

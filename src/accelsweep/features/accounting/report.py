@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from accelsweep.records.findings import Findings, SettingFinding
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.table_model import Column, Entry, ReportTable
 from accelsweep.results import Outcome
 from accelsweep.significant_digits import format_duration

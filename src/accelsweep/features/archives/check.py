@@ -39,10 +39,10 @@ from accelsweep.features.archives.pack import (
 from accelsweep.files import open_regular
 from accelsweep.json_documents import Document
 from accelsweep.records.layout import STEPS_FILE, SweepFolder, check_file_name
+from accelsweep.records.not_run_reasons import Halt
 from accelsweep.records.plan import Block, Done, Manifest
 from accelsweep.records.run_files import check_record
 from accelsweep.records.run_record import Record
-from accelsweep.records.stop_reasons import Halt
 from accelsweep.run_config import Run
 from accelsweep.significant_digits import gib
 from accelsweep.temporary_folders import temporary_folder

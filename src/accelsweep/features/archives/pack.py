@@ -38,9 +38,9 @@ from accelsweep.records.layout import (
     SweepFolder,
     check_sweep_name,
 )
+from accelsweep.records.not_run_reasons import Halt, StopReason, not_run_reason
 from accelsweep.records.plan import Block, Done, Manifest
 from accelsweep.records.run_record import Record
-from accelsweep.records.stop_reasons import Halt, StopReason, not_run_reason
 from accelsweep.redaction import without_secrets
 from accelsweep.significant_digits import gib
 

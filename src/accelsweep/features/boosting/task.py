@@ -19,12 +19,12 @@ from accelsweep.features.boosting.boosters import Booster, Shares, build_booster
 from accelsweep.features.boosting.libraries import LIBRARIES
 from accelsweep.features.boosting.rows import LabelledRows, RowSets, sets_of
 from accelsweep.heartbeat import Heartbeat
-from accelsweep.measure.window import group_of
+from accelsweep.measure.timed_window import group_of
 from accelsweep.metrics import Metric, not_reached
 from accelsweep.results import ANY_FAILURE
 from accelsweep.worker.loops.loop import StepListener
-from accelsweep.worker.loops.trainerless import rank_device, refuse_trainer_arguments
-from accelsweep.worker.measurement import Measurement, RankReport
+from accelsweep.worker.loops.trainer_replacement import rank_device, refuse_trainer_arguments
+from accelsweep.worker.rank_measurement import Measurement, RankReport
 from accelsweep.worker.rank_setup import RankPlace, init_process_group, seed_all
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.instantiate import build_data

@@ -16,14 +16,14 @@ from accelsweep.features.claims.model import GROUP, OUTCOME, ClaimFinding, Claim
 from accelsweep.features.projection.model import two_digits
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped, has_values
+from accelsweep.report.formatting import printable_findings
 from accelsweep.report.html_page import render_static
 from accelsweep.report.markdown import escape, table_text
 from accelsweep.report.report_files import replace_files
 from accelsweep.report.table_model import Column, Entry, ReportTable, to_csv
-from accelsweep.report.units import printable_findings
 
 _TONES = {
     ClaimVerdict.agrees: "same",

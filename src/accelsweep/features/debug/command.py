@@ -21,7 +21,7 @@ from accelsweep.executor.device_lease import Lease, leased
 from accelsweep.executor.launch import Launch, Launcher
 from accelsweep.records.layout import SweepFolder, existing_sweep
 from accelsweep.records.run_files import read_rank_result
-from accelsweep.report.units import number
+from accelsweep.report.formatting import number
 from accelsweep.results import Outcome, RankResult
 from accelsweep.tasks import rates_by_task
 from accelsweep.temporary_folders import temporary_folder

@@ -7,7 +7,7 @@ from typing import Any
 from accelsweep.features.fleet.findings import FleetFinding, FleetNode, NodeVerdict
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Findings
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.table_model import Column, Entry, ReportTable
 from accelsweep.significant_digits import interval_digits, significant
 

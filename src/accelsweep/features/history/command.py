@@ -20,7 +20,7 @@ from accelsweep.features.history.model import History
 from accelsweep.git import GitFailed, git
 from accelsweep.records.layout import SWEEPS_FOLDER, SweepFolder, known_sweeps
 from accelsweep.records.plan import Manifest
-from accelsweep.report.units import bare_text, ratio_text, unit_word
+from accelsweep.report.formatting import bare_text, ratio_text, unit_word
 from accelsweep.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import altair as alt
 
 from accelsweep.features.history.model import HistoryLine, LinePoint, RateChange
 from accelsweep.records.estimates import Verdict
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.captions import Caption
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, has_values
 from accelsweep.significant_digits import significant

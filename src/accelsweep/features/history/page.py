@@ -12,12 +12,12 @@ from accelsweep.features.history.figure import LineFigure, describe_amount, line
 from accelsweep.features.history.model import History, HistoryLine, LinePoint, Order, RateChange
 from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
 from accelsweep.records.plan import joined_name
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
+from accelsweep.report.formatting import clean_text
 from accelsweep.report.html_page import render_interactive
 from accelsweep.report.markdown import escape, figure_text, table_text
 from accelsweep.report.report_files import render_svg, replace_files
 from accelsweep.report.table_model import Column, Entry, ReportTable, to_csv
-from accelsweep.report.units import clean_text
 
 MAX_FIGURES = 24
 """So many lines are drawn, those with changes first. The tables have all lines."""

@@ -15,7 +15,7 @@ from accelsweep.features.imports.model import ExternalResults, ImportedRows, Sou
 from accelsweep.features.imports.readers import external_file, read_all_external, read_published
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import check_sweep_name
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.table_model import Column, Entry, ReportTable
 from accelsweep.significant_digits import count_of
 

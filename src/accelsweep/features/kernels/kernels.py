@@ -22,8 +22,8 @@ from accelsweep.metrics import Metric
 from accelsweep.results import ANY_FAILURE
 from accelsweep.run_config import SettingConfig
 from accelsweep.worker.loops.loop import StepListener
-from accelsweep.worker.loops.trainerless import checked_precision, rank_device, refuse_trainer_arguments
-from accelsweep.worker.measurement import Measurement, RankReport
+from accelsweep.worker.loops.trainer_replacement import checked_precision, rank_device, refuse_trainer_arguments
+from accelsweep.worker.rank_measurement import Measurement, RankReport
 from accelsweep.worker.rank_setup import RankPlace, init_process_group, seed_all
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.targets import instantiate

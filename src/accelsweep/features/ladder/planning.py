@@ -18,7 +18,7 @@ from accelsweep.config.value_errors import FileOf
 from accelsweep.errors import InputError, nearest
 from accelsweep.features.ladder.model import LadderOptions
 from accelsweep.plain_json import canonical_json, look_up
-from accelsweep.planning.user_targets import TARGET_GROUPS
+from accelsweep.planning.user_class_overrides import TARGET_GROUPS
 
 
 def grid_points(

@@ -11,7 +11,7 @@ import altair as alt
 from accelsweep.features.ladder.model import Ladder, Rung
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped, has_values
 from accelsweep.report.table_model import Column, Entry, ReportTable

@@ -20,11 +20,11 @@ from accelsweep.driver.console import Listing, say, show, warn
 from accelsweep.driver.json_output import Answer
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.executor.attempt import RankRunner, standalone_spec
+from accelsweep.executor.attempt_outcome import conclude
 from accelsweep.executor.code_versions import CodeVersions
 from accelsweep.executor.device_lease import Lease, leased
 from accelsweep.executor.ipc import Interrupted, Signals
 from accelsweep.executor.launch import Launcher
-from accelsweep.executor.outcome import conclude
 from accelsweep.executor.preflight import check_disk_space
 from accelsweep.executor.recording import read_results
 from accelsweep.executor.result_reuse import CurrentConditions
@@ -44,7 +44,7 @@ from accelsweep.records.layout import LOG_FILE, SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import block_of
 from accelsweep.records.run_record import now
-from accelsweep.report.units import number
+from accelsweep.report.formatting import number
 from accelsweep.results import Outcome, RankResult
 from accelsweep.tasks import task_of
 from accelsweep.worker.run_spec import RunSpec

@@ -17,7 +17,7 @@ from accelsweep.devices.clock import TimedDevice, monotonic
 from accelsweep.features.profile.model import PYTHON, ModuleTime, OperatorTime, StepPart, StepProfile, trace_of
 from accelsweep.heartbeat import StepCount
 from accelsweep.worker.loops.loop import ModuleDriver
-from accelsweep.worker.measurement import RankReport
+from accelsweep.worker.rank_measurement import RankReport
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 

@@ -25,7 +25,7 @@ from accelsweep.features.profile.model import (
 )
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 from accelsweep.results import Fingerprint
 

@@ -13,7 +13,7 @@ import altair as alt
 
 from accelsweep.features.projection.model import FormError, MemoryFit, Projection, Projections, Range, two_digits
 from accelsweep.records.findings import Findings
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 

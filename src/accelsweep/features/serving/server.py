@@ -149,7 +149,7 @@ def _answer_of(connection: Connection) -> AnswerSamples:
             connection.send_bytes(json.dumps([int(number) for number in samples]).encode())
             connection.recv_bytes()
         except (EOFError, OSError) as error:
-            # worker.errors takes this message for the consequence of another rank's failure.
+            # worker.error_classification takes this message for the consequence of another rank's failure.
             raise RuntimeError("Connection closed by peer: a rank behind the queue ended") from error
 
     return answer

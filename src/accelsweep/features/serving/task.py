@@ -23,11 +23,11 @@ from accelsweep.features.serving.server import AnswerSamples, QueryServer, Remot
 from accelsweep.measure import run_doubts
 from accelsweep.measure.energy import EnergyMeter
 from accelsweep.measure.stalls import CpuTimer, Stall, find_stalls
-from accelsweep.measure.window import VALUES_BEYOND, group_of
+from accelsweep.measure.timed_window import VALUES_BEYOND, group_of
 from accelsweep.metrics import Metric
 from accelsweep.results import Doubt, ErrorKind
-from accelsweep.worker.loops.trainerless import autocast_factory, endless_batches
-from accelsweep.worker.measurement import RankReport, telemetry_identities
+from accelsweep.worker.loops.trainer_replacement import autocast_factory, endless_batches
+from accelsweep.worker.rank_measurement import RankReport, telemetry_identities
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.worker.tasks.inference import (

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from accelsweep.records.findings import Findings
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import row_axis, tooltip
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Palette, Skipped
 from accelsweep.results import PARTS

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from accelsweep.records.findings import Findings, SettingFinding
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import tooltip
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped, has_values
 

@@ -8,7 +8,7 @@ import altair as alt
 
 from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.findings import Findings, SettingFinding
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import (
     BATCH_AXIS,
     linear_domain,

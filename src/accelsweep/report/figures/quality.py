@@ -8,7 +8,7 @@ import altair as alt
 
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import arrows, clipped, interval_fields, linear_domain, row_axis, tooltip
 from accelsweep.report.figures.figure import MAX_ROWS, ROW_PIXELS, ROWS, Chart, Figure, Palette, Skipped, has_values
 

@@ -9,7 +9,7 @@ import altair as alt
 
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Findings, ScalingPoint
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import arrows, clipped, interval_fields, linear_domain
 from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, DataRow, Figure, Palette, Skipped, has_values
 

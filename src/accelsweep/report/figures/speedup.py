@@ -9,7 +9,7 @@ import altair as alt
 
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings, RunPoint, SettingFinding
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import (
     arrows,
     clipped,

@@ -14,7 +14,7 @@ from accelsweep.records.findings import Findings, RunPoint
 from accelsweep.records.layout import STEPS_FILE, RunsPlace
 from accelsweep.records.plan import MergedName
 from accelsweep.records.run_files import read_steps
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import tooltip
 from accelsweep.report.figures.figure import ROWS, Chart, DataRow, Figure, Palette, Skipped
 from accelsweep.results import Outcome

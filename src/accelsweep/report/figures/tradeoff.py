@@ -10,7 +10,7 @@ import altair as alt
 from accelsweep.analysis.costs import same_energy_scope
 from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.findings import Findings, SettingFinding
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import round_ticks, tooltip
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped
 from accelsweep.report.setting_table import ENERGY, MEMORY_TITLES, cost_of

@@ -31,7 +31,7 @@ from accelsweep.trainer_arguments import (
     requested_length,
     reserved_message,
 )
-from accelsweep.worker.errors import is_interrupt
+from accelsweep.worker.error_classification import is_interrupt
 from accelsweep.worker.loops.loop import (
     NO_LOSS,
     NO_VALIDATION,
@@ -58,7 +58,7 @@ from accelsweep.worker.loops.strategies import (
     register_independent_ranks,
     replace_fsdp,
 )
-from accelsweep.worker.loops.trainerless import LossScale, ScratchLogger, require_device
+from accelsweep.worker.loops.trainer_replacement import LossScale, ScratchLogger, require_device
 from accelsweep.worker.rank_setup import RankPlace, init_process_group, seed_all
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.data_module import ModuleData

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from accelsweep.devices.clock import Clock, monotonic
 from accelsweep.errors import InputError
-from accelsweep.worker.errors import message_of
+from accelsweep.worker.error_classification import message_of
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from accelsweep.measure.breakdown import PhaseTimer
     from accelsweep.worker.loops.sample_count import OptimizerSteps
-    from accelsweep.worker.loops.trainerless import LossScale
+    from accelsweep.worker.loops.trainer_replacement import LossScale
 
 
 @dataclass(frozen=True)

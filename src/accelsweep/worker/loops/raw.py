@@ -35,7 +35,7 @@ from accelsweep.worker.loops.loop import (
     to_meta,
 )
 from accelsweep.worker.loops.sample_count import SampleCounter, may_be_endless
-from accelsweep.worker.loops.trainerless import (
+from accelsweep.worker.loops.trainer_replacement import (
     CAST,
     LossScale,
     attach_trainer_stub,

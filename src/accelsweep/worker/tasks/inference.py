@@ -22,13 +22,13 @@ from accelsweep.devices.kinds import timed_device
 from accelsweep.errors import InputError, Unsupported
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.batch_size import is_packed
-from accelsweep.measure.window import percentile
+from accelsweep.measure.timed_window import percentile
 from accelsweep.metrics import Metric, not_reached
 from accelsweep.results import ANY_FAILURE, ErrorKind
 from accelsweep.run_config import Measure
 from accelsweep.worker.loops.loop import StepListener, to_meta
 from accelsweep.worker.loops.sample_count import SampleCounter
-from accelsweep.worker.loops.trainerless import (
+from accelsweep.worker.loops.trainer_replacement import (
     CAST,
     attach_trainer_stub,
     autocast_factory,
@@ -42,8 +42,8 @@ from accelsweep.worker.loops.trainerless import (
     run_setup_hooks,
     with_batch_idx,
 )
-from accelsweep.worker.measurement import Measurement, RankReport
 from accelsweep.worker.model_probes import FLOPS_METRICS, count_traits, flops_metrics
+from accelsweep.worker.rank_measurement import Measurement, RankReport
 from accelsweep.worker.rank_setup import RankPlace, init_process_group, seed_all
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.instantiate import build_module, build_training_data

@@ -9,7 +9,7 @@ from accelsweep import registry
 from accelsweep.results import ErrorKind
 from accelsweep.tasks import task_of
 from accelsweep.worker.loops.loop import Driver
-from accelsweep.worker.measurement import Measurement, RankReport
+from accelsweep.worker.rank_measurement import Measurement, RankReport
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 

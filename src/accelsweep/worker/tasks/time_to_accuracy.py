@@ -18,13 +18,13 @@ from accelsweep.devices.clock import Clock, TimedDevice, all_clocks, clock_gap, 
 from accelsweep.errors import InputError
 from accelsweep.measure import run_doubts
 from accelsweep.measure.stalls import CpuTimer, RankStalls, find_stalls, stall_threshold, summarise
-from accelsweep.measure.window import Group, Losses, first_not_finite
+from accelsweep.measure.timed_window import Group, Losses, first_not_finite
 from accelsweep.metrics import Metric
 from accelsweep.results import Doubt
 from accelsweep.run_config import SettingConfig
 from accelsweep.significant_digits import SECONDS_PER_HOUR
 from accelsweep.trainer_arguments import requested_length
-from accelsweep.worker.errors import Diverged
+from accelsweep.worker.error_classification import Diverged
 from accelsweep.worker.loops.loop import NO_VALIDATION
 
 TARGET_METRICS = (

@@ -10,12 +10,11 @@ from accelsweep.devices.kinds import kind_of, timed_device
 from accelsweep.devices.memory_limits import FreeMemory, free_memory_per_rank
 from accelsweep.measure.breakdown import SHARES
 from accelsweep.measure.memory import parameter_bytes, shard_metric
-from accelsweep.measure.window import group_of
+from accelsweep.measure.timed_window import group_of
 from accelsweep.metrics import Metric, not_reached
 from accelsweep.results import ANY_FAILURE, ErrorKind
 from accelsweep.worker.loops import make_loop
 from accelsweep.worker.loops.loop import Loop, TrainingLength
-from accelsweep.worker.measurement import Measurement, RankReport
 from accelsweep.worker.model_probes import (
     FLOPS_METRICS,
     count_traits,
@@ -25,6 +24,7 @@ from accelsweep.worker.model_probes import (
     release_memory,
 )
 from accelsweep.worker.quality import QualityPhase, measure_quality
+from accelsweep.worker.rank_measurement import Measurement, RankReport
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.worker.tasks.time_to_accuracy import TARGET_METRICS, Target, TargetTraining, most_samples

@@ -5,8 +5,8 @@ import altair as alt
 from accelsweep.metrics import MetricInfo
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Palette, Skipped
+from accelsweep.report.formatting import summary
 from accelsweep.report.table_model import Column, Entry, ReportTable
-from accelsweep.report.units import summary
 
 METRICS = {
     "cold_start_ratio": MetricInfo("ratio", "Time of the first answer over the mean time of an answer.", "Cold start"),

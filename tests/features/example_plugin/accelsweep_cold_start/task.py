@@ -1,7 +1,7 @@
 """The task, which runs in the processes that measure."""
 
 from accelsweep.metrics import Metric
-from accelsweep.worker.measurement import Measurement, RankReport
+from accelsweep.worker.rank_measurement import Measurement, RankReport
 from accelsweep.worker.tasks.inference import Inference
 
 

@@ -10,7 +10,7 @@ import torch
 from hydra.utils import get_object, instantiate
 
 from accelsweep.errors import InputError, MissingDevice, Unsupported
-from accelsweep.worker.errors import OUTCOMES, Diverged, ErrorOrigin, classify, reason_of, traceback_of
+from accelsweep.worker.error_classification import OUTCOMES, Diverged, ErrorOrigin, classify, reason_of, traceback_of
 
 
 def really_raised(call):

@@ -14,7 +14,12 @@ from accelsweep.errors import InputError, MissingDevice, Unsupported
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.results import Outcome
 from accelsweep.worker.loops import make_loop
-from accelsweep.worker.loops.trainerless import batch_mover, endless_batches, move_batch, refuse_trainer_arguments
+from accelsweep.worker.loops.trainer_replacement import (
+    batch_mover,
+    endless_batches,
+    move_batch,
+    refuse_trainer_arguments,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from accelsweep.config.hydra import Composer
 from accelsweep.errors import InputError
 from accelsweep.installation import config_folders
 from accelsweep.planning.checked_grid import checked_grid
-from accelsweep.planning.user_targets import composed_yaml
+from accelsweep.planning.user_class_overrides import composed_yaml
 
 MINE = """
 # @package _global_

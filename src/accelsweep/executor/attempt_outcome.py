@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.config.sweep_options import Limits
-from accelsweep.executor.monitor import Ending
 from accelsweep.executor.run_log import log_tail
+from accelsweep.executor.run_watchdog import Ending
 from accelsweep.executor.stack_traces import describe_hang
 from accelsweep.files import tail_lines
 from accelsweep.heartbeat import read_progress

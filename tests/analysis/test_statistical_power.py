@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from accelsweep.analysis.intervals import critical_t, prior_degrees
-from accelsweep.analysis.power import (
+from accelsweep.analysis.statistical_power import (
     PairNoise,
     degrees_of_freedom,
     detection_power,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accelsweep.measure import run_doubts
-from accelsweep.worker.measurement import cpu_doubts
+from accelsweep.worker.rank_measurement import cpu_doubts
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 from hydra._internal.config_repository import CachingConfigRepository
 
 from accelsweep.errors import InputError
-from accelsweep.planning import checked_grid, target_check
+from accelsweep.planning import checked_grid
 from accelsweep.planning.plan import make_plan
 
 MODS = """
@@ -260,7 +260,7 @@ def look_ups(monkeypatch):
 
         monkeypatch.setattr(owner, name, count)
 
-    counted(target_check, "_look_up")
+    counted(user_class_check, "_look_up")
     counted(CachingConfigRepository, "group_exists")
     counted(checked_grid, "defining_file")
     return counts

@@ -4,7 +4,7 @@ import pytest
 
 from accelsweep.records.estimates import Estimate, Summary
 from accelsweep.records.findings import Recommendation
-from accelsweep.report import units as fmt
+from accelsweep.report import formatting as fmt
 from accelsweep.results import Outcome
 
 

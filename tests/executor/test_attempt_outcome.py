@@ -10,8 +10,8 @@ import pytest
 from tiny_executor import TinyBlock, result
 
 from accelsweep.config.sweep_options import Limits
-from accelsweep.executor.monitor import Ending
-from accelsweep.executor.outcome import Conclusion, classify, memory_failure
+from accelsweep.executor.attempt_outcome import Conclusion, classify, memory_failure
+from accelsweep.executor.run_watchdog import Ending
 from accelsweep.records.run_files import Started
 from accelsweep.results import Outcome, RankResult
 

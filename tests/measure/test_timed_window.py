@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from accelsweep.devices.clock import ClockMarks
-from accelsweep.measure.window import (
+from accelsweep.measure.timed_window import (
     COMPACT_EVERY,
     Losses,
     RankWindow,

@@ -12,12 +12,20 @@ from accelsweep.measure.energy import GpuEnergy, PackageEnergy, energy_metrics
 from accelsweep.measure.machine_state import CpuUse, DeviceWatch, foreign_cores
 from accelsweep.measure.memory import MemoryWatch, RankMemory, memory_metrics, memory_readers, rank_memory
 from accelsweep.measure.stalls import CpuTimer, RankStalls, find_stalls
-from accelsweep.measure.window import Probe, RankWindow, Window, WindowRules, first_not_finite, group_of, rate_metrics
+from accelsweep.measure.timed_window import (
+    Probe,
+    RankWindow,
+    Window,
+    WindowRules,
+    first_not_finite,
+    group_of,
+    rate_metrics,
+)
 from accelsweep.metrics import Metric
 from accelsweep.results import Breakdown, Doubt, Effective, ErrorKind, Outcome, RankResult, Traits
 from accelsweep.run_environment import RunEnvironment
 from accelsweep.significant_digits import significant
-from accelsweep.worker.errors import OUTCOMES, classify, reason_of, traceback_of, user_location
+from accelsweep.worker.error_classification import OUTCOMES, classify, reason_of, traceback_of, user_location
 from accelsweep.worker.loops.loop import Driver
 from accelsweep.worker.loops.sample_count import usual_batches_per_step
 from accelsweep.worker.rank_setup import RankPlace
