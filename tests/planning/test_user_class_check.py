@@ -8,7 +8,7 @@ import pytest
 from hydra._internal.config_repository import CachingConfigRepository
 
 from accelsweep.errors import InputError
-from accelsweep.planning import checked_grid
+from accelsweep.planning import checked_grid, user_class_check
 from accelsweep.planning.plan import make_plan
 
 MODS = """

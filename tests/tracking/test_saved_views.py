@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 from accelsweep.records.layout import SweepFolder
 from accelsweep.tracking.mlflow_run import NOTE_TAG
 from accelsweep.tracking.publisher import publish
+from accelsweep.tracking.saved_views import _table
 
 pytestmark = pytest.mark.real
 
@@ -83,3 +84,14 @@ def test_publishing_again_writes_no_tag_of_the_experiment(
 
     monkeypatch.setattr(MlflowClient, "set_experiment_tag", fail)
     assert publish(sweep, uri).written == 0
+
+
+def test_a_table_that_is_too_long_for_a_note_loses_whole_rows_and_says_how_many() -> None:
+    rows = [f"| {'x' * 400} {number} | 1.0x | faster | |" for number in range(12)]
+    table = _table(rows)
+    assert len(table) <= 3500
+    *shown, last = table.split("\n")[2:]
+    assert shown == rows[: len(shown)]
+    assert 0 < len(shown) < 12
+    assert last == f"| and {12 - len(shown)} more | | | |"
+    assert _table([f"| {'x' * 4000} |"]) == _table([]) == ""

@@ -20,6 +20,7 @@ from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.analysis.simultaneous_intervals import Pair, pools
 from accelsweep.results import Doubt
 from accelsweep.run_environment import HardwareKind
+from accelsweep.significant_digits import count_of
 
 NOISE_TEST_LEVEL = 0.01
 """Probability that a noise test fires anywhere in a sweep whose noise is normal and equal."""
@@ -65,8 +66,8 @@ def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: C
         remedy = "set `threads`, or measure them all again with equal cores"
         found.append(Doubt(code="threads_differ", message=message, remedy=remedy))
     if outliers := [str(run.repeat) for run in group.measured if run.run in outlying]:
-        repeats = ", ".join(outliers)
-        message = f"repeat {repeats} lies farther from its setting's mean than noise explains; it was kept"
+        which = f"repeat {outliers[0]} lies" if len(outliers) == 1 else f"repeats {', '.join(outliers)} lie"
+        message = f"{which} farther from the setting's mean than noise explains; no repeat was left out"
         found.append(Doubt(code="outlier", message=message, remedy="read its log and its environment before and after"))
     if shared := sum(run.run in overlapping for run in group.measured):
         message = f"{shared} of {measured} runs were timed while another run of this sweep used the same machine"
@@ -81,9 +82,8 @@ def sweep_doubts(
     """Return the doubts that concern the whole sweep. With `compares_nodes` several machines are no reason for one."""
     found = []
     if repeats < REPEATS_FOR_PUBLISHING and any(group.measured for group in groups):
-        message = (
-            f"{repeats} repeats per setting are enough to look around; publish nothing below {REPEATS_FOR_PUBLISHING}"
-        )
+        enough = f"{count_of(repeats, 'repeat')} per setting {'is' if repeats == 1 else 'are'} enough for a first look"
+        message = f"{enough}; publish nothing below {REPEATS_FOR_PUBLISHING}"
         remedy = f"raise repeats, or run the same command with --add-repeats {REPEATS_FOR_PUBLISHING - repeats}"
         found.append(Doubt(code="few_repeats", message=message, remedy=remedy))
     drifts = [drift(group) for group in groups if group.setting == baseline]

@@ -30,8 +30,8 @@ REPEATS_VIEW = "accelsweep-2"
 _VIEW_TAG = "mlflow.sharedViewState."
 _NOTE_DIGEST_TAG = "accelsweep.note"
 _MAX_ROWS = 20
-_MAX_SENTENCE = 900
-_MAX_TABLE = 3500
+_MAX_SENTENCE_CHARACTERS = 900
+_MAX_TABLE_CHARACTERS = 3500
 
 
 def view_path(experiment_id: str, view: str = SETTINGS_VIEW, *, charts: bool = False) -> str:
@@ -66,16 +66,22 @@ def _note(experiment_id: str, findings: Findings | None) -> str:
     }
     compared = [(setting, setting.ratio) for setting in findings.settings if setting.ratio is not None]
     compared.sort(key=lambda pair: -pair[1].value)
-    rows = [_row(setting, ratio) for setting, ratio in compared[:_MAX_ROWS]]
-    if len(compared) > _MAX_ROWS:
-        rows.append(f"| and {len(compared) - _MAX_ROWS} more | | | |")
-    table = ["| setting | speed-up | verdict | doubts |", "|---|---|---|---|", *rows] if rows else []
     parts = [
-        storable_text(findings.recommendation.sentence, _MAX_SENTENCE),
+        storable_text(findings.recommendation.sentence, _MAX_SENTENCE_CHARACTERS),
         " · ".join(f"[{name}]({path.removeprefix('/')})" for name, path in links.items()),
-        storable_text("\n".join(table), _MAX_TABLE),
+        _table([_row(setting, ratio) for setting, ratio in compared]),
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
+
+
+def _table(rows: Sequence[str]) -> str:
+    """Return a Markdown table of the first rows that fit, and the number of the others; "" if none fits."""
+    for count in range(min(len(rows), _MAX_ROWS), 0, -1):
+        more = [f"| and {len(rows) - count} more | | | |"] if count < len(rows) else []
+        table = "\n".join(["| setting | speed-up | verdict | doubts |", "|---|---|---|---|", *rows[:count], *more])
+        if len(table) <= _MAX_TABLE_CHARACTERS:
+            return storable_text(table, _MAX_TABLE_CHARACTERS)
+    return ""
 
 
 def _row(setting: SettingFinding, ratio: Estimate) -> str:

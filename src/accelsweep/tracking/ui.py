@@ -149,8 +149,8 @@ class Server:
                 output = self.last_lines()  # the port itself may be free again by now
                 kind = PortTaken if f"[Errno {errno.EADDRINUSE}]" in output else AccelsweepError
                 raise kind(f"MLflow's server did not start:\n{output}")
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
+            connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
+            with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connection):
                 connection.request("GET", "/health")
                 if connection.getresponse().status == http.HTTPStatus.OK and self._owns_port():
                     return
