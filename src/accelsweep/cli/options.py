@@ -35,7 +35,7 @@ def complete_setting(ctx: typer.Context, incomplete: str) -> Any:
 
 SWEEP_NAMES = completing("sweeps")
 
-_PROFILES = completing("profiles")
+PROFILES = completing("profiles")
 
 Overrides = Annotated[
     list[str] | None,
@@ -56,35 +56,15 @@ Before = Annotated[str, typer.Argument(help="the sweep to compare with", autocom
 
 After = Annotated[str, typer.Argument(help="the sweep that may have changed", autocompletion=SWEEP_NAMES)]
 
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")]
-
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and write nothing")]
-
-TimeBudget = Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")]
-
-UntilDecided = Annotated[
-    bool,
-    typer.Option("--until-decided", help="analyse after 3, 5, 8, 12 and 20 blocks; repeat only what is undecided"),
-]
-
-KeepGoing = Annotated[
-    bool, typer.Option("--keep-going", help="continue although the first two settings end with the same exception")
-]
-
-CancelOld = Annotated[bool, typer.Option("--cancel-old", help="end what is left of an earlier command on this machine")]
 
 Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
 
 Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed config and stop; the only choice is `job`")]
 
-Profile = Annotated[
-    str,
-    typer.Option(help="a profile in workflows/profiles/, or a path to one", autocompletion=_PROFILES),
-]
-
 ProfileToCheck = Annotated[
     str | None,
-    typer.Option("--profile", help="as for `run`: rejected if it does not fit the site", autocompletion=_PROFILES),
+    typer.Option("--profile", help="as for `run`: rejected if it does not fit the site", autocompletion=PROFILES),
 ]
 
 AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K blocks of all settings to the plan")]

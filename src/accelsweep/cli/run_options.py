@@ -11,29 +11,29 @@ from typing import Annotated, Any
 import typer
 
 from accelsweep import registry
-from accelsweep.cli.options import (
-    AddRepeats,
-    CancelOld,
-    Jobs,
-    KeepGoing,
-    Name,
-    Profile,
-    TimeBudget,
-    TrackingUri,
-    UntilDecided,
-)
+from accelsweep.cli.options import PROFILES, AddRepeats, Name, TrackingUri
 from accelsweep.driver.request import Request
 
 _OPTIONS: Mapping[str, Any] = {
     "name": Name,
-    "profile": Profile,
-    "jobs": Jobs,
+    "profile": Annotated[
+        str,
+        typer.Option(help="a profile in workflows/profiles/, or a path to one", autocompletion=PROFILES),
+    ],
+    "jobs": Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")],
     "add_repeats": AddRepeats,
-    "time_budget": TimeBudget,
-    "until_decided": UntilDecided,
+    "time_budget": Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")],
+    "until_decided": Annotated[
+        bool,
+        typer.Option("--until-decided", help="analyse after 3, 5, 8, 12 and 20 blocks; repeat only what is undecided"),
+    ],
     "tracking_uri": TrackingUri,
-    "cancel_old": CancelOld,
-    "keep_going": KeepGoing,
+    "cancel_old": Annotated[
+        bool, typer.Option("--cancel-old", help="end what is left of an earlier command on this machine")
+    ],
+    "keep_going": Annotated[
+        bool, typer.Option("--keep-going", help="continue although the first two settings end with the same exception")
+    ],
 }
 """Field of `Request` -> its option."""
 
