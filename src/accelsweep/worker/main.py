@@ -56,7 +56,7 @@ def preload() -> None:
     """Import everything a rank needs, so that forked ranks need not. Runs no operation and touches no device."""
     import torch.distributed  # noqa: F401
 
-    from accelsweep.worker import measurement  # noqa: F401
+    from accelsweep.worker import rank_measurement  # noqa: F401
 
     with suppress(ModuleNotFoundError):  # Lightning is optional for tasks that train no LightningModule
         import lightning.pytorch  # noqa: F401
