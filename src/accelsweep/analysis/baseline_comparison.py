@@ -98,7 +98,7 @@ def compare_with_baseline(groups: Sequence[SettingRuns], manifest: Manifest, rul
 
 
 def _partner_or_reason(group: SettingRuns, baselines: Sequence[SettingRuns], rules: Rules) -> Comparison | SettingRuns:
-    """Return the comparable baseline sharing the most blocks with a setting, or a comparison stating why there is none."""
+    """Return the comparable baseline sharing the most blocks with a setting, or a comparison stating why none does."""
     if not group.rated:
         return Comparison(None, Verdict.not_measured, outcome_summary(group))
     if any(group.setting == base.setting for base in baselines):
