@@ -135,8 +135,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pool:
-    """Pairs of one kind: `members` are their positions among all pairs, with their differences' variances and
-    counts."""
+    """Pairs of one kind: `members` are their positions among all pairs, with variances and counts of differences."""
 
     members: tuple[int, ...]
     variances: tuple[float, ...]
