@@ -109,8 +109,7 @@ def _names_in(body: Iterable[ast.stmt], package: str) -> Iterator[str]:
 
 
 def refuse_wrong_arguments(configs: Iterable[SettingConfig], path: ImportPath) -> None:
-    """Raise InputError, naming the key, for an argument that a class does not accept, or a required one that is
-    missing.
+    """Raise InputError, naming the key, for an argument that a class does not accept, or for a missing required one.
 
     Only argument names matter, so settings that differ only in values are checked once.
     """
