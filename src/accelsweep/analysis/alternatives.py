@@ -113,8 +113,8 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
             f"Each of {len(each)} kinds of hardware has its own recommendation",
             max((own.given.certainty for own in each.values()), key=list(Certainty).index),
             f"Measured side by side on {count_of(len(each), 'kind')} of hardware.",
-            "A speed-up holds on its own hardware.",
-            "Runs that train to a target, with prices, would tell which result is the cheapest.",
+            "A speed-up applies only to its own hardware.",
+            "Runs that train to a target, with prices, would show which result is the cheapest.",
             alternatives=alternatives,
         )
     else:
@@ -129,7 +129,7 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
             f"On {dearest.hardware} ({setting_text(dearest.setting)}) it costs {_usd(dearest.cost)}: "
             f"{dearest.cost.value / cheapest.cost.value:.2g}x as much.",
             "" if sure else "The intervals of the costs overlap.",
-            "A speed-up holds on its own hardware.",
+            "A speed-up applies only to its own hardware.",
             chosen=cheapest.setting,
             alternatives=alternatives,
         )

@@ -47,7 +47,7 @@ def incompatibility(a: SettingRuns, b: SettingRuns, axes: Collection[str], acros
         if not any(field == name or field.startswith(f"{name}.") for name in across):
             return (
                 f"{field} differs: {override_value(ours)} (setting {a.setting}), {override_value(theirs)} "
-                f"(setting {b.setting}); to compare them all the same, set analysis.across=[{field}]"
+                f"(setting {b.setting}); to compare them anyway, set analysis.across=[{field}]"
             )
     return None
 

@@ -165,7 +165,7 @@ def single_machine_refusal(old: SettingRuns, new: SettingRuns) -> str | None:
         return None
     return (
         f"the machine differs: {before.pop()} (before), {after.pop()} (after), and machines of one kind differ too: "
-        "measure both sides on one machine, or each on several; to compare them all the same, set "
+        "measure both sides on one machine, or each on several; to compare them anyway, set "
         f"analysis.across=[{MACHINE}]"
     )
 
@@ -238,5 +238,5 @@ def gate_message(settings: Sequence[GateResult], state: GateState) -> str:
     if state is GateState.not_measured:
         return f"{of} could not be judged: {here[0].reason if here else 'nothing could be compared'}"
     if state is GateState.none_found:
-        return f"none was found, but {of} could still hide one: more blocks would tell"
+        return f"none was found, but {of} could still hide one: more blocks would show it"
     return f"shown absent in {'the only comparison' if len(settings) == 1 else f'all {len(settings)} comparisons'}"

@@ -162,7 +162,7 @@ def ratio_text(ratio: Estimate, name: str, wording: Wording = FASTER) -> str:
     if ratio.low is None or ratio.high is None or not is_uninformative(ratio.low, ratio.high):
         return f"{format_ratio(ratio.value, ratio.low, ratio.high)} the {wording.noun} of {name}"
     if ratio.low <= 1.0 <= ratio.high:
-        return f"its {wording.noun} beside that of {name} is {UNKNOWN}"
+        return f"its {wording.noun} relative to that of {name} is {UNKNOWN}"
     return f"{wording.more if ratio.low > 1.0 else wording.less} than {name}, by how much is {UNKNOWN}"
 
 

@@ -67,7 +67,7 @@ def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: C
     if outliers := [str(run.repeat) for run in group.measured if run.run in outlying]:
         repeats = ", ".join(outliers)
         message = f"repeat {repeats} lies farther from its setting's mean than noise explains; it was kept"
-        found.append(Doubt(code="outlier", message=message, remedy="read its log and its environment before and after"))
+        found.append(Doubt(code="outlier", message=message, remedy="check its log and environment before and after"))
     if shared := sum(run.run in overlapping for run in group.measured):
         message = f"{shared} of {measured} runs were timed while another run of this sweep used the same machine"
         remedy = "time one run per machine (measure.concurrency=1)"
@@ -81,9 +81,7 @@ def sweep_doubts(
     """Return the doubts about the whole sweep. With `compares_nodes`, using several machines raises no doubt."""
     found = []
     if repeats < REPEATS_FOR_PUBLISHING and any(group.measured for group in groups):
-        message = (
-            f"{repeats} repeats per setting are enough to look around; publish nothing below {REPEATS_FOR_PUBLISHING}"
-        )
+        message = f"{repeats} repeats per setting are enough to explore; publish nothing below {REPEATS_FOR_PUBLISHING}"
         remedy = f"raise repeats, or run the same command with --add-repeats {REPEATS_FOR_PUBLISHING - repeats}"
         found.append(Doubt(code="few_repeats", message=message, remedy=remedy))
     drifts = [drift(group) for group in groups if group.setting == baseline]

@@ -60,7 +60,7 @@ _ALTERNATIVES = {
     "hydra.run": "results lie in sweeps/NAME, and --name gives the name",
     "hydra.sweep": "results lie in sweeps/NAME, and --name gives the name",
     "hydra.output_subdir": "results lie in sweeps/NAME, and --name gives the name",
-    "hydra.job.chdir": "every run works in the folder in which the command is given",
+    "hydra.job.chdir": "every run works in the directory in which the command is given",
 }
 
 _BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
@@ -414,7 +414,7 @@ def _searchpath_in(overrides: Sequence[str]) -> list[str]:
         except HydraException:
             value = None
         if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-            raise InputError(f"{line}: a list of folders is wanted: 'hydra.searchpath=[file://configs]'")
+            raise InputError(f"{line}: expected a list of folders: 'hydra.searchpath=[file://configs]'")
         entries = [str(entry) for entry in value]
     return entries
 
@@ -435,7 +435,7 @@ def _functions() -> Any:
     functions = create_functions()
 
     def refuse_shuffle(*_args: Any, **_options: Any) -> None:
-        raise HydraException("shuffle() would give another plan each time; runs are put in random order anyway")
+        raise HydraException("shuffle() would give a different plan each time; runs are put in random order anyway")
 
     functions.functions["shuffle"] = refuse_shuffle
     return functions
@@ -447,7 +447,7 @@ def _refuse_size(lengths: Mapping[str, int], most: int) -> None:
         longest = max(lengths, key=lambda key: lengths[key])
         raise InputError(
             f"the grid has more than {most} settings ('{longest}' has the most values): sweep fewer at once, or raise "
-            f"limits.max_settings={most} if you mean it"
+            f"limits.max_settings={most} if this is intended"
         )
     if not settings:
         empty = next(key for key, length in lengths.items() if not length)

@@ -78,8 +78,8 @@ def refuse_resolvers(interpolations: Mapping[str, str]) -> None:
         for resolver in _resolvers(parse(text)):
             if not (resolver == "oc.env" and key.startswith(allowed)):
                 raise InputError(
-                    f"'{key}' is {text!r}: the resolver '{resolver}' may give another value elsewhere or later, so it "
-                    "cannot be part of a plan. Write the value itself, or refer to another key with ${key}"
+                    f"'{key}' is {text!r}: the resolver '{resolver}' may give a different value elsewhere or later, so "
+                    "it cannot be part of a plan. Write the value itself, or refer to another key with ${key}"
                 )
 
 
@@ -111,7 +111,7 @@ def refuse_exploding_aliases(folders: Sequence[Path]) -> None:
         except yaml.YAMLError:
             continue  # Hydra reports the position
         if size > MAX_VALUES:
-            raise InputError(f"{path}: its YAML aliases stand for more than {MAX_VALUES} values: write fewer")
+            raise InputError(f"{path}: its YAML aliases expand to more than {MAX_VALUES} values: write fewer")
 
 
 def _expanded_size(node: yaml.Node | None, known: dict[int, int]) -> int:
@@ -129,7 +129,7 @@ def refuse_exploding_interpolations(config: DictConfig) -> None:
     sizes = _ExpandedSizes(config)
     for key in sorted(sizes.interpolated, key=lambda key: key.startswith("hydra.")):  # `hydra.` repeats overrides
         if sizes.of(key) > MAX_VALUES:
-            raise InputError(f"'{key}' stands for more than {MAX_VALUES} values: its interpolations multiply")
+            raise InputError(f"'{key}' expands to more than {MAX_VALUES} values: its interpolations multiply")
 
 
 class _ExpandedSizes:

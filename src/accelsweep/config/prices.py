@@ -31,7 +31,7 @@ def _from_number(key: str, unit: str) -> BeforeValidator:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return {key: value}
         if value is not None and not isinstance(value, Mapping | Sourced):
-            raise ValueError(f"is no price; write a number ({unit}) or {{{key}: NUMBER, date: ..., source: ...}}")
+            raise ValueError(f"is not a price; write a number ({unit}) or {{{key}: NUMBER, date: ..., source: ...}}")
         return value
 
     return BeforeValidator(to_mapping)
@@ -163,8 +163,7 @@ class PriceUsed(Frozen):
 
 
 def read_prices(home: Path, given: str) -> Prices:
-    """Return the prices in the given lists, such as `cloud,bought`: files, or names in a local or shipped
-    `conf/prices`.
+    """Return the prices in the given lists, such as `cloud,bought`: files, or names in our or the user's `conf/prices`.
 
     The first list with a price for an item takes precedence. Raises an InputError that names the closest list.
     """
@@ -198,7 +197,7 @@ def _read_list(home: Path, name: str) -> Prices:
     try:
         values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no YAML: {error}") from error
+        raise InputError(f"{path} is not valid YAML: {error}") from error
     return validated(Prices, values, "prices", lambda _key: str(path))
 
 

@@ -48,14 +48,14 @@ def _known_precision(value: str) -> str:
     if value not in PRECISIONS:
         alias = _PRECISION_ALIASES.get(value)
         hint = f" (did you mean '{alias}'?)" if alias else nearest(value, PRECISIONS)
-        raise ValueError(f"is none of Lightning's precisions{hint}; they are: {', '.join(PRECISIONS)}")
+        raise ValueError(f"is not one of Lightning's precisions{hint}; they are: {', '.join(PRECISIONS)}")
     return value
 
 
 def _known_task(value: str) -> str:
     known = list(dict.fromkeys(task.task for task in tasks()))
     if value not in known:
-        raise ValueError(f"is no task{nearest(value, known)}; they are: {', '.join(known)}")
+        raise ValueError(f"is not a task{nearest(value, known)}; they are: {', '.join(known)}")
     return value
 
 
@@ -86,7 +86,7 @@ def _variable_name(name: str) -> str:
 
 def _no_nul(value: str) -> str:
     if "\0" in value:
-        raise ValueError("holds a NUL character, which no environment variable can")
+        raise ValueError("contains a NUL character, which an environment variable cannot")
     return value
 
 

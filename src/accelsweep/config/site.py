@@ -81,7 +81,7 @@ def _scheduler_models() -> dict[str, str]:
 def _known_scheduler(value: str) -> str:
     known = ["local", "slurm", *_scheduler_models()]
     if value not in known:
-        raise ValueError(f"is no scheduler{nearest(value, known)}; they are: {', '.join(known)}")
+        raise ValueError(f"is not a scheduler{nearest(value, known)}; they are: {', '.join(known)}")
     return value
 
 

@@ -50,7 +50,7 @@ class Limits(Frozen):
 def _known_rate(value: str) -> str:
     known = sorted({rate for rates in rates_by_task().values() for rate in rates})
     if value not in known:
-        raise ValueError(f"is no rate{nearest(value, known)}; they are: {', '.join(known)}")
+        raise ValueError(f"is not a rate{nearest(value, known)}; they are: {', '.join(known)}")
     return value
 
 

@@ -191,8 +191,8 @@ def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
     if "accelerator" not in master and "site" not in master:
         folder = composer.folders[0]
         raise InputError(
-            f"{folder / 'config.yaml'} or {folder / 'base.yaml'} is read in place of accelsweep's file of that name. "
-            "It lacks its keys: rename yours, and keep your experiments and groups next to it"
+            f"{folder / 'config.yaml'} or {folder / 'base.yaml'} is read instead of accelsweep's file of the same "
+            "name. It lacks its keys: rename yours, and keep your experiments and groups next to it"
         )
 
 
@@ -249,9 +249,9 @@ def _notes(jobs: int, points: Sequence[CheckedPoint], rules: Sequence[Rule]) -> 
     notes = []
     for key in sorted(added):
         if hint := trainer_argument_hint(key):
-            notes.append(f"'{key}' is taken as a key of your own. {hint}")
+            notes.append(f"'{key}' is treated as a key of your own. {hint}")
         elif near := nearest(key, CONFIG_KEYS):
-            notes.append(f"'{key}' is taken as a key of your own{near}")
+            notes.append(f"'{key}' is treated as a key of your own{near}")
     if jobs > len(points):
         notes.append(f"{jobs - len(points)} of the grid's {jobs} points repeat another setting and are planned once")
     for number, rule in enumerate(rules):

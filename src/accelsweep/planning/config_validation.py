@@ -142,10 +142,10 @@ def _auto_repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
     if not isinstance(repeats, str):
         return {}
     if repeats != "auto":
-        raise InputError(f"repeats={repeats}: must be a number from 1 on, or auto; look in {file_of('repeats')}")
+        raise InputError(f"repeats={repeats}: must be a number of at least 1, or auto; look in {file_of('repeats')}")
     if isinstance(most, int) and most < MIN_BLOCKS:
         raise InputError(
-            f"repeats_most={most}: repeats=auto takes {MIN_BLOCKS} blocks at least, so that its intervals hold; "
+            f"repeats_most={most}: repeats=auto needs at least {MIN_BLOCKS} blocks for its intervals to hold; "
             f"look in {file_of('repeats_most')}"
         )
     return {"repeats": PILOT_BLOCKS, "auto_repeats": True}
@@ -262,7 +262,7 @@ def _refuse_unfit_task(config: SettingConfig, rate: str | None, file_of: FileOf)
         )
     if config.task == "inference" and measure.scenario == "single_stream" and config.batch_size != 1:
         raise InputError(
-            f"measure.scenario=single_stream asks one sample at a time, and batch_size is {config.batch_size}: set "
+            f"measure.scenario=single_stream sends one sample at a time, but batch_size is {config.batch_size}: set "
             "batch_size=1, or measure.scenario=offline"
         )
     for check in dict.fromkeys(each.check for each in tasks() if each.check is not None):
@@ -276,7 +276,7 @@ def _task_keys(task: Task) -> str:
 def _refuse_missing_target(measure: Measure, file_of: FileOf) -> None:
     if measure.fake_loader:
         raise InputError(
-            "measure.fake_loader=true trains on one batch again and again, which reaches no target: set it to false "
+            "measure.fake_loader=true trains on one batch repeatedly, which reaches no target: set it to false "
             "for task=time_to_accuracy"
         )
     for key, value in (("target", measure.target), ("quality_metric", measure.quality_metric)):
@@ -298,7 +298,7 @@ def _refuse_conflicts(config: SettingConfig, limits: Limits, file_of: FileOf) ->
         known = trainer_arguments()
         if known and name not in known:
             hint = nearest(name, sorted(known))
-            raise InputError(f"trainer.{name} is no argument of Lightning's Trainer{hint}; {where}")
+            raise InputError(f"trainer.{name} is not an argument of Lightning's Trainer{hint}; {where}")
     requested_length(config.trainer)
     strategy, known = config.trainer.get("strategy"), strategy_names()
     # Other packages may register strategies, so only apparent misspellings are refused.

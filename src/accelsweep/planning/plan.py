@@ -145,7 +145,9 @@ def make_plan(
         batches = {batch.search: batch for batch in before.found_batches} if before else {}
         if auto_batch_size.required_searches(grid.points, grid.settings.values()):
             if versioned:
-                raise InputError("batch_size=auto could give each version another batch: give batch_size a number")
+                raise InputError(
+                    "batch_size=auto could give each version a different batch size: give batch_size a number"
+                )
             grid, sources, batches = grid_with_batch_sizes(home, overrides, folder.name, batches, search_results or {})
         if part is not None:
             repeats = {"repeats": part.repeats, "added_repeats": 0, "auto_repeats": False}
@@ -252,7 +254,7 @@ def with_repeats(options: Options, before: Options | None, requested: RepeatRequ
     if options.auto_repeats:
         if add:
             raise InputError(
-                f"--add-repeats {add} and repeats=auto are two answers to one question: leave one out, or give the "
+                f"--add-repeats {add} and repeats=auto cannot be combined: leave one out, or give the "
                 "number of repeats, as repeats=N"
             )
         pilot_or_known = before.repeats if before and before.auto_repeats else options.repeats
@@ -267,9 +269,9 @@ def _until_decided(options: Options, before: Options | None, requested: RepeatRe
     """Return `options` with the blocks of the current interim analysis: the first one, or the previous plan's."""
     if options.auto_repeats or requested.add:
         other = "repeats=auto" if options.auto_repeats else f"--add-repeats {requested.add}"
-        raise InputError(f"--until-decided and {other} are two answers to one question: leave one out")
+        raise InputError(f"--until-decided and {other} cannot be combined: leave one out")
     if not options.looks:
-        raise InputError(f"repeats_most={options.repeats_most}: --until-decided takes {LOOKS[0]} blocks at least")
+        raise InputError(f"repeats_most={options.repeats_most}: --until-decided needs at least {LOOKS[0]} blocks")
     continued = before if before is not None and before.until_decided and before.repeats in options.looks else None
     decided_at = requested.decided_at
     if decided_at is None:
@@ -289,12 +291,12 @@ def refuse_too_many(options: Options, settings: int) -> None:
     if options.repeats > limits.max_repeats:
         raise InputError(
             f"{options.repeats} repeats of each setting are more than limits.max_repeats={limits.max_repeats}: "
-            "give fewer, or raise it if you mean it"
+            "give fewer, or raise the limit if this is intended"
         )
     if runs > limits.max_runs:
         raise InputError(
             f"{settings} settings with {options.repeats} repeats are {runs} runs, more than "
-            f"limits.max_runs={limits.max_runs}: give fewer, or raise it if you mean it"
+            f"limits.max_runs={limits.max_runs}: give fewer, or raise the limit if this is intended"
         )
 
 

@@ -71,11 +71,11 @@ def _inventory_reason(config: SettingConfig, site: Site) -> str | None:
     if not available:
         return f"the site '{site.name}' has no {units}"
     if devices > available:
-        return f"{devices} {units} per node are asked for, a node of the site '{site.name}' has {available}"
+        return f"{devices} {units} per node are requested, but a node of the site '{site.name}' has {available}"
     if nodes > 1 and site.scheduler == "local":
         return f"num_nodes={nodes} needs a cluster; the site '{site.name}' is a single machine"
     if nodes > site.nodes:
-        return f"{nodes} nodes are asked for, the site '{site.name}' has {site.nodes}"
+        return f"{nodes} nodes are requested, but the site '{site.name}' has {site.nodes}"
     if nodes > 1 and (engine := engine_of(site)) is not None and not engine.starts_ranks:
         return f"num_nodes={nodes}: a job of {engine.name} cannot start ranks on several nodes; only Slurm can"
     return None
@@ -91,7 +91,7 @@ def _gpu_limit_reason(config: SettingConfig, site: Site) -> str | None:
         most = limited.jobs.max_gpus
         if most is not None and allocated > most:
             exclusive = f", and {count_of(config.num_nodes, 'exclusive node')} would keep {allocated} from others"
-            requested = f"{config.world_size} GPUs are asked for{'' if allocated == config.world_size else exclusive}"
+            requested = f"{config.world_size} GPUs are requested{'' if allocated == config.world_size else exclusive}"
             return f"{requested}; {limited.jobs_key}.max_gpus of the site '{limited.name}' allows {most}"
     return None
 
