@@ -195,7 +195,7 @@ def no_baseline(situation: Situation) -> Recommendation:
 
 
 def no_sound_setting(situation: Situation, faster: Sequence[SettingFinding]) -> Recommendation:
-    """Return the advice if every faster setting loses, or may lose, quality: no choice, and a fast one's trade-off.
+    """Return the advice if every faster setting loses, or may lose, quality: no choice, and a fast setting's trade-off.
 
     `faster` contains at least one setting and is sorted fastest first.
     """

@@ -38,7 +38,7 @@ class Gate:
 
 
 def parse_gate(text: str) -> Gate:
-    """Return the gate for `slower:2%`, `slower:0.02` or `slower` (2 %). Raises InputError for other texts."""
+    """Return the gate for `slower:2%`, `slower:0.02` or `slower` (2 %). Raises InputError for any other text."""
     match = re.fullmatch(r"(slower|faster)(?::(\d+(?:\.\d+)?)(%?))?", text.strip())
     if match is None:
         raise InputError(f"--fail-if {text!r} is not understood; write for example slower:2%")
@@ -113,7 +113,7 @@ class _Side:
         return [replace(doubt, message=f"{self.name}: {doubt.message}") for doubt in doubts]
 
     def missing_in(self, other: _Side) -> tuple[str, ...]:
-        """Return the labels of the settings that the other side lacks."""
+        """Return the labels of the settings that are missing on the other side."""
         settings = {group.setting for group in other.groups}
         return tuple(dict.fromkeys(group.label for group in self.groups if group.setting not in settings))
 

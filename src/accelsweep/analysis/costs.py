@@ -169,7 +169,7 @@ def median_of(setting: SettingFinding, metric: str) -> float | None:
 
 
 def cost_of(setting: SettingFinding, name: str) -> float | None:
-    """Return one of a setting's costs; None if it has none by this name."""
+    """Return the setting's cost with this name; None if there is no such cost."""
     return setting.costs[name].value if name in setting.costs else None
 
 

@@ -24,7 +24,7 @@ MOST_WORDS = 12
 
 
 class Wording(NamedTuple):
-    """Phrases for more and less of the compared metric: `gain` takes a ratio, `beyond` a percentage."""
+    """Phrases for higher and lower values of the compared metric: `gain` takes a ratio, `beyond` a percentage."""
 
     noun: str
     more: str
@@ -92,7 +92,7 @@ class Situation:
 
     @property
     def baseline_name(self) -> str:
-        """The baseline's name as prose."""
+        """The baseline's name in prose."""
         return describe_axes(self.baseline.axes) if self.baseline is not None else "the baseline"
 
     @property
@@ -101,7 +101,7 @@ class Situation:
         return LARGER if self.metric in SIZE_METRICS else FASTER
 
     def having(self, *verdicts: Verdict) -> list[SettingFinding]:
-        """Return the settings with one of these verdicts."""
+        """Return the settings that have one of these verdicts."""
         return [setting for setting in self.settings if setting.verdict in verdicts]
 
 
@@ -190,7 +190,7 @@ def with_full_stop(text: str) -> str:
 
 
 def setting_text(setting: SettingFinding) -> str:
-    """Return a setting's name as prose."""
+    """Return a setting's name in prose."""
     return describe_axes(setting.axes)
 
 

@@ -1,4 +1,4 @@
-"""Whether a setting's quality is as good as the baseline's: paired by seed, with a non-inferiority margin."""
+"""Tests whether a setting's quality is as good as the baseline's, paired by seed, with a non-inferiority margin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_MEASURED = "quality: not measured"
 FASTER_BUT_WORSE = "faster, but worse"
 
 _SHARES = ("acc", "f1", "auc", "auroc", "precision", "recall", "dice", "iou", "jaccard", "specificity")
-"""Metrics whose name has one of these words lie between 0 and 1: torchmetrics' names and their usual short forms."""
+"""Metrics with one of these words in their name lie between 0 and 1: torchmetrics' names and common abbreviations."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SettingQuality:
 
 @dataclass(frozen=True)
 class QualityMeasure:
-    """The quality metric: its name, whether `max` or `min` is `better`, and the margin that does not matter."""
+    """The quality metric: its name, whether `max` or `min` is `better`, and the margin of negligible differences."""
 
     metric: str | None
     better: str | None
@@ -103,7 +103,7 @@ def _quality(
 
 
 def _clip_share(average: Estimate, metric: str | None) -> Estimate:
-    """Clip the interval of a metric that lies between 0 and 1."""
+    """Clip the interval if the metric lies between 0 and 1."""
     name = (metric or "").lower()
     share = "accuracy" in name or not set(_SHARES).isdisjoint(re.split(r"[^a-z0-9]+", name))
     if average.low is None or average.high is None or not share:

@@ -69,7 +69,7 @@ class ScalingCurve:
 
     @property
     def base(self) -> SettingRuns:
-        """The setting on the fewest devices, which the others are compared with."""
+        """The setting on the fewest devices, with which the other settings are compared."""
         return self.members[0]
 
     def label(self, group: SettingRuns) -> str:

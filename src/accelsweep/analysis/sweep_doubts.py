@@ -287,7 +287,7 @@ def _cluster_sizes(count: int) -> range:
 
 
 def _split_t(ordered: Sequence[float], size: int) -> float:
-    """Return Student's t of the difference between the first `size` values and the rest."""
+    """Return Student's t for the difference between the first `size` values and the rest."""
     low, high = ordered[:size], ordered[size:]
     within = (_squares(low) + _squares(high)) / (len(ordered) - 2)
     return (mean(high) - mean(low)) / math.sqrt(within * (1.0 / len(low) + 1.0 / len(high))) if within > 0.0 else 0.0

@@ -88,7 +88,7 @@ class Purchase(Sourced):
         return (self.watts or 0.0) / 1000 * (usd_per_kwh or 0.0)
 
     def describe(self, usd_per_kwh: float | None) -> str:
-        """Return the terms of `usd_per_hour` as text."""
+        """Return a description of the terms of `usd_per_hour`."""
         power = f", {self.watts:g} W" if self.watts and usd_per_kwh is not None else ", without electricity"
         share = f"{self.utilisation * 100:g} % of {self.lifetime_years:g} years"
         return f"bought for {self.usd:g} USD, working {share}{power}"
@@ -107,7 +107,7 @@ class PaymentOption(NamedTuple):
 
 
 class Prices(Frozen):
-    """The `prices` key. A bare number stands for the amount."""
+    """The `prices` key. A bare number is read as the amount."""
 
     devices: dict[str, Annotated[Price, _from_number("usd_per_hour", "USD per device-hour")]] = Field(
         default_factory=dict
@@ -163,7 +163,7 @@ class PriceUsed(Frozen):
 
 
 def read_prices(home: Path, given: str) -> Prices:
-    """Return the prices in the given lists, such as `cloud,bought`: files, or names in our or the user's `conf/prices`.
+    """Return the prices in the given lists, such as `cloud,bought`: files or names in `conf/prices` (local or shipped).
 
     The first list with a price for an item takes precedence. Raises an InputError that names the closest list.
     """

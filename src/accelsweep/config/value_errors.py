@@ -78,7 +78,7 @@ def describe_bounds(annotation: Any) -> str:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union; anything else is its own only member."""
+    """Return the members of a union; any other type is returned as the only member."""
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 

@@ -35,7 +35,7 @@ class Version(Frozen):
 
     @property
     def description(self) -> str:
-        """The name, and the commit if it is not the name: `HEAD (1a2b3c4d5e6f)`."""
+        """The name, followed by the commit if the two differ: `HEAD (1a2b3c4d5e6f)`."""
         return self.name if self.digest.startswith(self.name) else f"{self.name} ({self.id})"
 
 

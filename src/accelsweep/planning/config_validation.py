@@ -96,7 +96,7 @@ def _known_keys() -> set[str]:
 
 
 def refuse_unwritable(value: Any, key: str = "") -> None:
-    """Raise InputError, naming the key, for a value that JSON cannot hold or would not return unchanged."""
+    """Raise InputError, naming the key, for a value that JSON cannot represent or would not preserve."""
     if value is None or isinstance(value, str | int):
         return
     if isinstance(value, Mapping):
@@ -237,7 +237,7 @@ def refuse_unmeasurable(points: Sequence[CheckedPoint], options: Options, file_o
 
 
 def _refuse_unfit_task(config: SettingConfig, rate: str | None, file_of: FileOf) -> None:
-    """Raise InputError if a config, or `analysis.rate`, does not fit its `task`."""
+    """Raise InputError if a config or `analysis.rate` is incompatible with the config's `task`."""
     measure, task = config.measure, task_of(config.task, config.raw)
     if rate is not None and rate not in task.rates:
         raise InputError(

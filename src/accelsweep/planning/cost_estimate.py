@@ -136,7 +136,7 @@ class ObservedTimes:
 
     @classmethod
     def from_runs(cls, times: Iterable[RunTime | None], basis: str) -> ObservedTimes | None:
-        """Return the times of these runs; None if there are no runs."""
+        """Return the observed times from these runs; None if there are no runs."""
         runs: dict[str, list[float]] = defaultdict(list)
         overhead: dict[_RunKind, list[float]] = defaultdict(list)
         blocks: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -153,7 +153,7 @@ class ObservedTimes:
         return cls(basis, runs, overhead, breaks) if runs else None
 
     def seconds(self, setting: str, config: SettingConfig) -> float:
-        """Return the expected seconds of another run of the setting `setting`."""
+        """Return the expected duration in seconds of another run of `setting`."""
         if walls := self.runs.get(setting):
             return fmean(walls)
         if observed := self.overhead.get(_kind(config)):
@@ -356,7 +356,7 @@ class BlockRow:
 
 
 class PlanTable(Frozen):
-    """Everything that `accelsweep plan` shows of a plan."""
+    """Everything that `accelsweep plan` shows about a plan."""
 
     sweep: str = Field(description="the sweep's name")
     revision: int = Field(description="the number that this plan has, or would get")

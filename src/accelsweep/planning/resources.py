@@ -240,7 +240,7 @@ def with_observed_limit(needs: Resources, run_seconds: Sequence[float]) -> Resou
 
 
 def max_runs_within(limits: Limits, available_minutes: float) -> int:
-    """Return how many runs' time limits fit into an allocation of this many minutes; may be 0."""
+    """Return how many runs, with their time limits, fit into an allocation of this many minutes; may be 0."""
     return max(0, math.floor((available_minutes * 60 - START_UP_SECONDS) / _run_seconds(limits)))
 
 
