@@ -117,7 +117,7 @@ def test_what_was_measured_on_a_busy_machine_has_no_verdict_and_is_not_recommend
     [
         (2.9, 327.0, "faster than batch 32, by how much is not known yet"),
         (0.01, 0.5, "slower than batch 32, by how much is not known yet"),
-        (0.1, 8.0, "its rate beside that of batch 32 is not known yet"),
+        (0.1, 8.0, "its rate relative to that of batch 32 is not known yet"),
         (2.0, 2.2, "2.1x [2.0, 2.2] the rate of batch 32"),
     ],
 )

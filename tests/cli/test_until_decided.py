@@ -133,7 +133,7 @@ def test_every_new_block_includes_the_baseline(looked):
     [
         (["repeats=auto"], {}, "--until-decided and repeats=auto"),
         ([], {"add_repeats": 2}, "--until-decided and --add-repeats 2"),
-        (["repeats_most=2"], {}, "takes 3 blocks at least"),
+        (["repeats_most=2"], {}, "needs at least 3 blocks"),
     ],
 )
 def test_conflicting_numbers_of_blocks_are_refused(tmp_path, more, options, words):

@@ -312,8 +312,8 @@ def test_a_name_that_could_escape_the_folder_is_refused(home, name):
         (["+model.table={1: x}"], ["model.table.1"]),
         (["~model"], ["'model'", "missing"]),
         (["repeats=0"], ["repeats=0"]),
-        (["repeats=atuo"], ["repeats=atuo", "a number from 1 on, or auto", "base.yaml"]),
-        (["repeats=auto", "repeats_most=4"], ["repeats_most=4", "5 blocks at least", "base.yaml"]),
+        (["repeats=atuo"], ["repeats=atuo", "a number of at least 1, or auto", "base.yaml"]),
+        (["repeats=auto", "repeats_most=4"], ["repeats_most=4", "at least 5 blocks", "base.yaml"]),
         (["repeats=auto", "repeats_most=many"], ["repeats_most='many'", "integer"]),
         (["analysis.resolution=0"], ["analysis.resolution=0", "more than 0", "base.yaml"]),
         (["limits.run_seconds=-5"], ["limits.run_seconds"]),
@@ -488,7 +488,7 @@ def test_conf_precedes_the_search_path_and_neither_replaces_the_root_files(home,
     ("words", "message"),
     [
         ("hydra.searchpath=[file://nowhere]", "there is no folder .*/nowhere"),
-        ("hydra.searchpath=configs", "a list of folders is wanted"),
+        ("hydra.searchpath=configs", "expected a list of folders"),
     ],
 )
 def test_a_search_path_to_a_missing_folder_is_refused(home, words, message):

@@ -343,7 +343,7 @@ def test_more_gpus_than_max_gpus_are_unsupported(home):
     shared = make_plan(home, [*command, "site.slurm.exclusive=false"]).manifest.settings
     assert [setting.unsupported for setting in shared] == [
         None,
-        "4 GPUs are asked for; site.slurm.max_gpus of the site 'slurm_example' allows 2",
+        "4 GPUs are requested; site.slurm.max_gpus of the site 'slurm_example' allows 2",
     ]
     [whole, _] = make_plan(home, command).manifest.settings
     assert "and 1 exclusive node would keep 8 from others" in whole.unsupported

@@ -1,1 +1,1 @@
-"""Statistics of a sweep: rates with intervals, comparisons with the baseline, costs, scaling, the recommendation."""
+"""A sweep's statistics: rates with intervals, comparisons with the baseline, costs, scaling, and the recommendation."""

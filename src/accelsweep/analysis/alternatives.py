@@ -1,4 +1,4 @@
-"""Parts of the recommendation: alternatives, losses of quality, several kinds of hardware, and nothing to compare."""
+"""Parts of the recommendation: alternatives, quality losses, several kinds of hardware, and nothing to compare."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ LONGER_TRAINING = (
 
 
 def alternatives_to(situation: Situation, best: SettingFinding) -> tuple[Choice, ...]:
-    """Return the cheapest, the greenest and the smallest setting of the Pareto front, unless it is `best` itself.
+    """Return the cheapest, greenest and smallest settings on the Pareto front, leaving out `best` itself.
 
-    There is no greenest or smallest if readings of different kinds would have to be compared.
+    The greenest or smallest is left out if it would require comparing readings of different kinds.
     """
     on_front = [
         setting
@@ -76,11 +76,11 @@ def _comparison(situation: Situation, setting: SettingFinding) -> str:
     return "; ".join(part for part in (text, memory_text(setting), quality, doubts) if part)
 
 
-# Several kinds of hardware: ratios to different baselines do not compare, but the cost of the same result does.
+# Several kinds of hardware: ratios to different baselines are not comparable, but costs per result are.
 
 
 class HardwareAdvice(NamedTuple):
-    """The recommendation for one kind of hardware, and what it rests on."""
+    """The recommendation for one kind of hardware, and the situation it is based on."""
 
     situation: Situation
     given: Recommendation
@@ -93,10 +93,10 @@ class _Offer(NamedTuple):
 
 
 def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendation:
-    """Return the recommendation over several kinds of hardware: the cheapest result, with each kind's own advice.
+    """Return one recommendation for several kinds of hardware: the cheapest result, with the advice for each kind.
 
-    Compared is what each kind's advice chose, else its baseline, by `usd_per_result`. No kind is preferred unless all
-    have that cost. The choice is sure if its whole interval lies below all others.
+    For each kind, the setting that its advice chose, or else its baseline, is compared by `usd_per_result`. No kind is
+    preferred unless all have that cost. The choice is certain if its whole interval lies below all other intervals.
     """
     alternatives = tuple(
         Choice(
@@ -113,8 +113,8 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
             f"Each of {len(each)} kinds of hardware has its own recommendation",
             max((own.given.certainty for own in each.values()), key=list(Certainty).index),
             f"Measured side by side on {count_of(len(each), 'kind')} of hardware.",
-            "A speed-up holds on its own hardware.",
-            "Runs that train to a target, with prices, would tell which result is the cheapest.",
+            "A speed-up applies only to its own hardware.",
+            "Runs that train to a target, with prices, would show which result is the cheapest.",
             alternatives=alternatives,
         )
     else:
@@ -129,7 +129,7 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
             f"On {dearest.hardware} ({setting_text(dearest.setting)}) it costs {_usd(dearest.cost)}: "
             f"{dearest.cost.value / cheapest.cost.value:.2g}x as much.",
             "" if sure else "The intervals of the costs overlap.",
-            "A speed-up holds on its own hardware.",
+            "A speed-up applies only to its own hardware.",
             chosen=cheapest.setting,
             alternatives=alternatives,
         )
@@ -142,7 +142,7 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
 
 
 def _offers(each: Mapping[str, HardwareAdvice]) -> list[_Offer] | None:
-    """Return the setting of each kind of hardware; None unless all have an undisturbed cost per result."""
+    """Return each kind of hardware's setting; None unless all have an undisturbed cost per result."""
     offers = []
     for hardware, own in each.items():
         choice, situation = own.given.choice, own.situation
@@ -159,11 +159,11 @@ def _usd(cost: Estimate) -> str:
     return f"{significant(cost.value)} USD [{significant(cost.low)}, {significant(cost.high)}]"
 
 
-# Nothing to compare: why, and the command that continues.
+# No comparison is possible: the reason, and the command that continues.
 
 
 def nothing_to_compare(situation: Situation) -> Recommendation:
-    """Return that only the baseline was measured, or that every comparison was refused, and why."""
+    """Return advice reporting that only the baseline was measured, or that every comparison was refused and why."""
     if refused := situation.having(Verdict.refused):
         why, more = "every comparison was refused", with_full_stop(refused[0].verdict_reason)
     else:
@@ -172,7 +172,7 @@ def nothing_to_compare(situation: Situation) -> Recommendation:
 
 
 def no_baseline(situation: Situation) -> Recommendation:
-    """Return why the baseline has no rate, or that there is no baseline."""
+    """Return advice reporting why the baseline has no rate, or that there is no baseline."""
     settings = situation.settings
     planned = next((setting for setting in settings if setting.setting == situation.manifest.baseline), None)
     if any(setting.measured for setting in settings) and planned is None:
@@ -191,15 +191,15 @@ def no_baseline(situation: Situation) -> Recommendation:
     return advice(f"Nothing can be recommended: {why}", Certainty.not_yet, more, settle=settle)
 
 
-# Quality: a loss is stated in the sentence of the gain, so that no headline flatters.
+# Quality: the sentence that reports a gain also reports any loss, so that no headline is one-sided.
 
 
 def no_sound_setting(situation: Situation, faster: Sequence[SettingFinding]) -> Recommendation:
-    """Return the recommendation if every faster setting loses quality, or may: no choice, and what a fast one trades.
+    """Return the advice if every faster setting loses, or may lose, quality: no choice, and a fast setting's trade-off.
 
-    `faster` has at least one setting, fastest first.
+    `faster` contains at least one setting and is sorted fastest first.
     """
-    # the fastest setting, or one that may be as fast and whose loss is not shown
+    # the fastest setting, or one that may be as fast and has no demonstrated loss
     level = {setting.setting for setting in situation.rivals(faster[0])} | {faster[0].setting}
     named = next(
         (setting for setting in faster if setting.setting in level and not _is_worse(situation, setting)), faster[0]
@@ -217,7 +217,7 @@ def no_sound_setting(situation: Situation, faster: Sequence[SettingFinding]) -> 
 
 
 def tradeoff_sentence(situation: Situation, setting: SettingFinding) -> str:
-    """Return gain and loss of a faster setting: `2.9x ..., and accuracy falls from 0.97 to 0.92`."""
+    """Return a sentence with a faster setting's gain and loss: `2.9x ..., and accuracy falls from 0.97 to 0.92`."""
     assert setting.ratio is not None
     base, name = situation.baseline, quality_name(situation)
     gain = f"Faster is {setting_text(setting)}: {ratio_text(setting.ratio, situation.baseline_name)}"
@@ -243,7 +243,7 @@ def quality_name(situation: Situation) -> str:
 
 
 def quality_sentence(situation: Situation, setting: SettingFinding) -> str:
-    """Return the quality of a recommended setting: `Accuracy the same (0.988, was 0.990).`."""
+    """Return a sentence on a recommended setting's quality: `Accuracy the same (0.988, was 0.990).`."""
     name, base = quality_name(situation), situation.baseline
     name = name[0].upper() + name[1:]
     if setting.quality is None:
@@ -257,7 +257,7 @@ def quality_sentence(situation: Situation, setting: SettingFinding) -> str:
 
 
 def _is_worse(situation: Situation, setting: SettingFinding) -> bool:
-    """Return whether the whole interval of the quality's difference shows a loss, however small."""
+    """Return whether the whole interval of the quality difference shows a loss, however small."""
     difference = setting.quality_difference
     if difference is None or difference.low is None or difference.high is None:
         return False
@@ -265,9 +265,9 @@ def _is_worse(situation: Situation, setting: SettingFinding) -> bool:
 
 
 def _repeats_to_settle(situation: Situation, setting: SettingFinding) -> int:
-    """Return how many more blocks narrow the quality's interval to above the margin, if its centre is right.
+    """Return how many more blocks would narrow the quality interval to above the margin, if its centre is correct.
 
-    0 if the quality is settled, or cannot be compared.
+    Return 0 if the quality is settled or cannot be compared.
     """
     difference, sign = setting.quality_difference, -1.0 if situation.quality.better == "min" else 1.0
     if setting.quality_verdict == FASTER_BUT_WORSE or difference is None:

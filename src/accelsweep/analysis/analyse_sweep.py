@@ -1,7 +1,8 @@
-"""From runs to findings: every number of the report is computed here and rounded once.
+"""Turns runs into findings: every number in the report is computed here and rounded once.
 
-`analyse` is a pure function: the same records give the same findings to the last digit, in whatever order. As a program
-(`python -m accelsweep.analysis.analyse_sweep sweeps/NAME`) this collects a sweep's records and writes `findings.json`.
+`analyse` is a pure function: the same records give the same findings to the last digit, regardless of their order. Run
+as a program (`python -m accelsweep.analysis.analyse_sweep sweeps/NAME`), this module collects a sweep's records and
+writes `findings.json`.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ from accelsweep.signals import exit_code_of
 
 @dataclass(frozen=True)
 class Analysis:
-    """A sweep's settings: each compared with its baseline and priced, and all assessed together.
+    """A sweep's settings, each compared with its baseline and priced, and all assessed together.
 
-    Findings are made of it, and so are the sections of features. `folder` is the sweep's, None for runs in memory and
-    for merged sweeps; `home` is the working directory that holds it, or all of them.
+    Findings and the features' report sections are built from it. `folder` is the sweep's folder, None for runs in
+    memory and for merged sweeps; `home` is the working directory that contains the sweep's folder or all merged sweeps.
     """
 
     manifest: Manifest
@@ -75,7 +76,7 @@ class Analysis:
     def of(
         cls, runs: Iterable[RunRow], manifest: Manifest, folder: SweepFolder | None = None, home: Path | None = None
     ) -> Analysis:
-        """Analyse the runs that `collect` found of the sweep that `manifest` plans."""
+        """Analyse the runs that `collect` found for the sweep planned in `manifest`."""
         rows = sorted_runs(runs)
         groups = group_runs(manifest, rows)
         rules = Rules.of(manifest, groups)
@@ -100,9 +101,9 @@ class Analysis:
 def analyse(
     runs: Iterable[RunRow], manifest: Manifest, folder: SweepFolder | None = None, home: Path | None = None
 ) -> Findings:
-    """Return the findings of the sweep that `manifest` plans from the runs that `collect` found.
+    """Return the findings of the sweep planned in `manifest`, based on the runs that `collect` found.
 
-    `folder` is the sweep's; merged sweeps have no folder, but a `home`.
+    `folder` is the sweep's folder; merged sweeps have no folder, only a `home`.
     """
     analysis = Analysis.of(runs, manifest, folder, home)
     rows, groups, rules, assessment = analysis.rows, analysis.groups, analysis.rules, analysis.assessment
@@ -158,13 +159,13 @@ def analyse(
 
 
 def analyse_folder(folder: SweepFolder) -> Findings:
-    """Collect the sweep's records, write them as one table, and return the findings."""
+    """Collect the sweep's records, write them to one table, and return the findings."""
     manifest = Manifest.read(folder.manifest)
     return analyse(collect(folder), manifest, folder)
 
 
 def observed_noise(runs: Iterable[RunRow], manifest: Manifest) -> float | None:
-    """Return the standard deviation of one run's log rate so far, for the plan of further blocks.
+    """Return the standard deviation of one run's log rate so far, used to plan further blocks.
 
     None unless a setting shares two blocks with its baseline.
     """
@@ -175,12 +176,12 @@ def observed_noise(runs: Iterable[RunRow], manifest: Manifest) -> float | None:
 def repeats_from_pilot(
     runs: Iterable[RunRow], manifest: Manifest, resolution: float, most: int
 ) -> RepeatsNeeded | None:
-    """Return how many blocks the sweep needs in all (`repeats: auto`), from the runs that `collect` found.
+    """Return how many blocks the sweep needs in total (`repeats: auto`), based on the runs that `collect` found.
 
     Only the first 3 common blocks of each comparison count, in the manifest's order, so the answer does not change when
     more blocks are measured, and it does not depend on the ratios. None if no comparison has 3 common blocks with some
-    spread. `resolution` and `most` are those of `analysis.statistical_power.repeats_for_resolution`, which raises
-    ValueError for impossible ones.
+    spread. `resolution` and `most` are passed to `analysis.statistical_power.repeats_for_resolution`, which raises
+    ValueError for impossible values.
     """
     groups = group_runs(manifest, sorted_runs(runs))
     rules = Rules.of(manifest, groups)

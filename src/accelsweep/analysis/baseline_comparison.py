@@ -1,4 +1,4 @@
-"""Settings compared with their baseline, or with the best one: ratio, interval and verdict, or why there is none."""
+"""Compares settings with their baseline or with the best setting: ratio, interval and verdict, or why there is none."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from accelsweep.results import Doubt, Outcome
 from accelsweep.significant_digits import count_of
 
 MAX_DISTURBED_SHARE = 0.5
-"""The largest share of disturbed runs with which a setting still gets a verdict."""
+"""The largest share of disturbed runs at which a setting still gets a verdict."""
 
 MIN_BLOCKS_ACROSS_HARDWARE = 3
-"""The blocks of each side that a verdict across different hardware needs: as many as pairs do."""
+"""The number of blocks per side that a verdict across different hardware needs: the same as for pairs."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of a setting with its `partner`, the baseline on comparable hardware."""
+    """A setting's comparison with its `partner`, the baseline on comparable hardware."""
 
     speedup: Speedup | None
     verdict: Verdict
@@ -51,9 +51,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Rules:
-    """What verdicts depend on: the family, the practical threshold, the swept axes, the fields to compare across.
+    """The inputs to verdicts: the family, the practical threshold, the swept axes, and the fields to compare across.
 
-    `looks` are the numbers of blocks after which verdicts decide about more blocks; empty if the number is fixed.
+    `looks` are the block counts of the interim analyses, whose verdicts decide whether to add blocks; empty if the
+    number of blocks is fixed.
     """
 
     family: Family
@@ -64,7 +65,7 @@ class Rules:
 
     @classmethod
     def of(cls, manifest: Manifest, groups: Sequence[SettingRuns]) -> Rules:
-        """Return the rules that the sweep's options state, for the ratios of these settings."""
+        """Return the rules set by the sweep's options, for these settings' ratios."""
         options, analysis = manifest.options, manifest.options.analysis
         family = Family(family_size(groups, manifest), analysis.confidence)
         looks = options.looks if options.until_decided else ()
@@ -74,7 +75,8 @@ class Rules:
 def family_size(groups: Sequence[SettingRuns], manifest: Manifest) -> int:
     """Return the number of ratios that a sweep reports: one per supported setting that is not a baseline.
 
-    Settings that were not measured count too, so that a failure, or an early look, does not narrow the other intervals.
+    Settings that were not measured are counted as well, so that a failure or an early analysis does not narrow the
+    other intervals.
     """
     baselines = manifest.baselines
     return max(1, sum(group.setting not in baselines and group.planned.unsupported is None for group in groups))
@@ -83,7 +85,7 @@ def family_size(groups: Sequence[SettingRuns], manifest: Manifest) -> int:
 def compare_with_baseline(groups: Sequence[SettingRuns], manifest: Manifest, rules: Rules) -> list[Comparison]:
     """Compare each setting with its baseline on comparable hardware.
 
-    All are compared at once, because the noise of the other settings goes into each interval.
+    All settings are compared at once, because each interval uses the noise of the other settings.
     """
     by_name: dict[str, list[SettingRuns]] = {}
     for group in groups:
@@ -96,7 +98,7 @@ def compare_with_baseline(groups: Sequence[SettingRuns], manifest: Manifest, rul
 
 
 def _partner_or_reason(group: SettingRuns, baselines: Sequence[SettingRuns], rules: Rules) -> Comparison | SettingRuns:
-    """Return the comparable baseline that shares most blocks with a setting, or the comparison that says why none."""
+    """Return the comparable baseline sharing the most blocks with a setting, or a comparison stating why none does."""
     if not group.rated:
         return Comparison(None, Verdict.not_measured, outcome_summary(group))
     if any(group.setting == base.setting for base in baselines):
@@ -115,7 +117,7 @@ def _partner_or_reason(group: SettingRuns, baselines: Sequence[SettingRuns], rul
 
 
 def comparison_noise(groups: Sequence[SettingRuns], comparisons: Sequence[Comparison]) -> float | None:
-    """Return the standard deviation of one run's log rate, pooled over the settings and their baselines, or None."""
+    """Return the standard deviation of one run's log rate, pooled over the settings and their baselines, if any."""
     pairs = ((group, found.partner) for group, found in zip(groups, comparisons, strict=True))
     return pooled_noise(
         (group.log_rates, partner.log_rates) for group, partner in pairs if partner is not None and partner is not group
@@ -123,10 +125,10 @@ def comparison_noise(groups: Sequence[SettingRuns], comparisons: Sequence[Compar
 
 
 def compare(pairs: Sequence[tuple[SettingRuns, SettingRuns]], rules: Rules) -> list[Comparison]:
-    """Compare measured, comparable settings: the ratio of each one's rate to its partner's.
+    """Compare measured, comparable settings by the ratio of each setting's rate to its partner's.
 
-    Pairs on one kind of hardware share a pool of variances; the family of `rules` spans all of them. After repeated
-    looks the number of blocks depends on each pair's values, so variances are not pooled then.
+    Pairs on the same kind of hardware share a pool of variances; the family in `rules` spans all pairs. With interim
+    analyses, the number of blocks depends on each pair's values, so variances are not pooled.
     """
     logs = [make_pair(group, partner, group.log_rates, partner.log_rates) for group, partner in pairs]
     if rules.looks:
@@ -145,12 +147,12 @@ def compare(pairs: Sequence[tuple[SettingRuns, SettingRuns]], rules: Rules) -> l
 
 
 def make_pair(group: SettingRuns, partner: SettingRuns, ours: BlockValues, theirs: BlockValues) -> Pair:
-    """Return values of two settings as a pair, pooled by the kinds of hardware of both."""
+    """Return two settings' values as a pair, pooled by the kinds of hardware of both settings."""
     return Pair(ours, theirs, (group.setting, partner.setting), (group.hardware, partner.hardware))
 
 
 def _verdict(group: SettingRuns, partner: SettingRuns, ratio: Estimate, threshold: float) -> tuple[Verdict, str]:
-    """Return the verdict of the interval, unless disturbances or too few blocks forbid one."""
+    """Return the verdict that the interval supports, unless disturbances or too few blocks rule one out."""
     for side, whose in ((group, "its own"), (partner, "those of the other side")):
         if (disturbed := disturbance(side)) is not None:
             return Verdict.disturbed, f"{whose} runs were disturbed: {disturbed}"
@@ -173,12 +175,12 @@ def disturbance(group: SettingRuns) -> str | None:
 
 
 def on_different_hardware(group: SettingRuns, partner: SettingRuns) -> bool:
-    """Return whether the two sides ran on different nodes, which no block can hold together."""
+    """Return whether the two sides ran on different nodes and so cannot share a block."""
     return group.hardware != partner.hardware and not group.blocks & partner.blocks
 
 
 def indistinguishable_from(best: SettingRuns, others: Sequence[SettingRuns], rules: Rules) -> list[SettingRuns]:
-    """Return those of `others` that may be as fast as `best`; settings that may not be compared with it are left out.
+    """Return the settings in `others` that may be as fast as `best`, leaving out those not comparable with it.
 
     After J. C. Hsu, "Simultaneous confidence intervals for all distances from the 'best'", Annals of Statistics 1981: a
     setting is worse only if the whole interval of its ratio to the best lies below 1.
@@ -193,7 +195,7 @@ def indistinguishable_from(best: SettingRuns, others: Sequence[SettingRuns], rul
 
 
 def rate_estimate(group: SettingRuns, confidence: float) -> Estimate | None:
-    """Return the geometric mean of a setting's rates with an interval that belongs to no family, or None."""
+    """Return the geometric mean of a setting's rates with an interval outside any family; None without rates."""
     if not group.rated:
         return None
     family = Family(1, confidence)
@@ -202,7 +204,7 @@ def rate_estimate(group: SettingRuns, confidence: float) -> Estimate | None:
 
 
 def ratio_in_block(partner: SettingRuns, rate: float, block: str | None) -> float | None:
-    """Return a rate over the partner's in that block, or over its mean without one there; None without rates."""
+    """Return a rate over the partner's in that block, or over the partner's mean otherwise; None without rates."""
     logs = partner.log_rates
     if not logs:
         return None
@@ -210,7 +212,7 @@ def ratio_in_block(partner: SettingRuns, rate: float, block: str | None) -> floa
 
 
 def outcome_summary(group: SettingRuns) -> str:
-    """Return how the runs of a setting without a rate ended: `3 of 3 runs: out_of_memory (cannot allocate ...)`."""
+    """Return how the runs ended for a setting that has no rate: `3 of 3 runs: out_of_memory (cannot allocate ...)`."""
     if group.planned.unsupported is not None:
         return f"unsupported: {group.planned.unsupported}"
     metric, parts = group.rate_metric, []

@@ -1,7 +1,7 @@
-"""Collect every run that the plan wants, measured or not, as a typed row. This step reads the records.
+"""Collects every run in the plan, measured or not, as a typed row. This step reads the records.
 
-A record that is truncated, altered or misplaced is set aside, and its run becomes a `not_run` row that says so. The
-rows are also written to `records.parquet` for other programs; no code of ours reads it.
+A record that is truncated, altered or misplaced is set aside, and its run becomes a `not_run` row with that reason. The
+rows are also written to `records.parquet` for other programs; accelsweep itself does not read that file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PLAIN = {
     **dict.fromkeys(("outcome", "reason", "started_at", "finished_at"), TEXT),
     "wall_seconds": REAL,
 }
-"""Columns that hold the value of the row's field of the same name."""
+"""Columns that contain the value of the row field with the same name."""
 
 _JSON: dict[str, Callable[[RunRow], Any]] = {
     "config": lambda run: None if run.config is None else run.config.raw,
@@ -55,15 +55,15 @@ _JSON: dict[str, Callable[[RunRow], Any]] = {
     "git": lambda run: run.git,
     "doubts": lambda run: to_jsonable_python(run.doubts),
 }
-"""Columns that hold JSON; all but `config` are null without a record."""
+"""Columns that contain JSON; all except `config` are null if there is no record."""
 
 
 def runs_table(runs: Sequence[RunRow], axes: Iterable[str]) -> pa.Table:
-    """Return the runs as an arrow table, in their order.
+    """Return the runs as an Arrow table, in the given order.
 
-    Times are UTC in ISO 8601. After the columns of `_PLAIN` and `_JSON` and the digest of the record come `axis.KEY`
-    for each axis (JSON if the axis mixes types) and a float column for each metric, null if it was not measured; the
-    reason is in `metrics`.
+    Times are UTC in ISO 8601. The columns of `_PLAIN` and `_JSON` and the record's digest are followed by `axis.KEY`
+    for each axis (JSON if the axis mixes types) and a float column for each metric, null if the metric was not
+    measured; the reason is in `metrics`.
     """
     columns = {name: _column([getattr(run, name) for run in runs], kind) for name, kind in _PLAIN.items()}
     for name, part in _JSON.items():
@@ -83,7 +83,7 @@ def utf8_safe(text: str) -> str:
 
 
 def _texts(parts: list[Any]) -> list[str | None]:
-    """Return the JSON of each part. Parts that many runs share (see `_Interned`) are serialised once."""
+    """Return each part as JSON. Parts shared by many runs (see `_Interned`) are serialised only once."""
     texts = {id(part): canonical_json(part) for part in {id(part): part for part in parts if part is not None}.values()}
     return [None if part is None else texts[id(part)] for part in parts]
 
@@ -106,13 +106,13 @@ _Part = TypeVar("_Part", SettingConfig, Effective, Traits, Mapping[str, Any])
 
 
 class _Interned:
-    """One shared object for equal parts of records: thousands of runs share a config, and memory is limited."""
+    """Shares one object between equal parts of records, because thousands of runs have the same config."""
 
     def __init__(self) -> None:
         self._parts: dict[str, Any] = {}
 
     def __call__(self, part: _Part) -> _Part:
-        """Return the first part that was equal to this one."""
+        """Return the first part seen that is equal to this one."""
         plain = part.raw if isinstance(part, SettingConfig) else part
         plain = plain if isinstance(plain, Mapping) else to_jsonable_python(plain)
         interned: _Part = self._parts.setdefault(f"{type(part).__name__} {canonical_json(plain)}", part)
@@ -120,7 +120,7 @@ class _Interned:
 
 
 def collect(folder: SweepFolder) -> list[RunRow]:
-    """Return the rows of `read_runs` after setting damaged records aside, and write `records.parquet` if it changed."""
+    """Set damaged records aside, write `records.parquet` if it changed, and return the rows of `read_runs`."""
     manifest = Manifest.read(folder.manifest)
     rows = read_runs(folder, manifest, on_damage=lambda error: set_aside(error.path))
     buffer, path = io.BytesIO(), folder.records
@@ -134,10 +134,10 @@ def collect(folder: SweepFolder) -> list[RunRow]:
 def read_runs(
     folder: SweepFolder, manifest: Manifest, *, on_damage: Callable[[DamagedFile], object] | None = None
 ) -> list[RunRow]:
-    """Return one row per planned run, in block order, and per unsupported setting; write nothing.
+    """Return one row per planned run, in block order, and one per unsupported setting; write nothing.
 
-    The values on the axes come from the plan, so an axis that was added later has values for earlier runs too.
-    `on_damage` is called with each unusable record, before its row's reason is determined.
+    Axis values come from the plan, so an axis that was added later also has values for earlier runs. `on_damage` is
+    called with each unusable record, before its row's reason is determined.
     """
     axes = {setting.name: setting.axes for setting in manifest.settings}
     intern, rows = _Interned(), []
@@ -185,7 +185,7 @@ def read_runs(
 
 
 def _configs(folder: SweepFolder, block: str) -> dict[str, SettingConfig]:
-    """Return the config of each setting of a block as records hold it; {} if the block's file is lost or damaged."""
+    """Return each setting's config in a block, as stored in records; {} if the block's file is missing or damaged."""
     document = block_or_none(folder, block)
     configs = {} if document is None else document.configs
     return {setting: checked_config(without_secrets(config.raw)) for setting, config in configs.items()}

@@ -1,6 +1,6 @@
-"""Whether two settings may be compared, and ratios of sizes that a search knows only to a bracket.
+"""Whether two settings may be compared, and ratios of sizes that a search determines only to within a bracket.
 
-A ratio between runs that differ in more than was swept means nothing, so it is refused.
+A ratio between runs that differ in more than the swept axes is meaningless, so it is refused.
 """
 
 from __future__ import annotations
@@ -20,39 +20,40 @@ from accelsweep.tasks import SIZE_METRICS
 _ABSENT = "none"
 
 _Facts = Callable[[RunRow], Mapping[str, str]]
-"""A part of a run's fingerprint: its fields and their values."""
+"""One part of a run's fingerprint: field names and values."""
 
 ACCELERATOR_FIELDS = frozenset({"device", "driver"})
-"""Hardware fields that must differ when the accelerator does: a CPU run has no GPU in its fingerprint."""
+"""Hardware fields that necessarily differ between accelerators: a CPU run has no GPU in its fingerprint."""
 
 MODEL_FIELDS = ACCELERATOR_FIELDS | {"host"}
-"""Hardware fields that differ between settings on device models of different nodes."""
+"""Hardware fields that differ between settings on device models in different nodes."""
 
 VERSION_KEYS = frozenset({"model", "data", "optimizer", "trainer", "loop", "precision", "batch_size", "seed"})
-"""Keys that two versions may set differently, because their `conf/` is compared too. Timing keys are not among them."""
+"""Keys that two versions may set differently, because their `conf/` is compared as well. Timing keys are excluded."""
 
 _ROUNDING = 1e-24
-"""A variance of logarithms below this is rounding."""
+"""A variance of logarithms below this is rounding error."""
 
 
 def incompatibility(a: SettingRuns, b: SettingRuns, axes: Collection[str], across: Collection[str] = ()) -> str | None:
-    """Return a sentence with the first field, and both values, in which `a` and `b` must not differ; None if none.
+    """Return a sentence with the first field that must not differ between `a` and `b` but does; None if comparable.
 
-    Config fields may differ if they were swept (or lie below a swept key, as `model.width` below `model`); with a swept
-    overlay that may set any field (`experiment`), all may. Hardware, public software versions and the user's own
-    sources must be equal. `across` names fields that may differ anyway.
+    The sentence includes both values. Config fields may differ if they were swept (or lie below a swept key, as
+    `model.width` lies below `model`); if an overlay that may set any field (`experiment`) was swept, all may differ.
+    Hardware, public software versions and the user's own sources must be identical. `across` names fields that may
+    differ regardless.
     """
     for field, ours, theirs in _differences(a, b, axes):
         if not any(field == name or field.startswith(f"{name}.") for name in across):
             return (
                 f"{field} differs: {override_value(ours)} (setting {a.setting}), {override_value(theirs)} "
-                f"(setting {b.setting}); to compare them all the same, set analysis.across=[{field}]"
+                f"(setting {b.setting}); to compare them anyway, set analysis.across=[{field}]"
             )
     return None
 
 
 def build_doubt(a: SettingRuns, b: SettingRuns) -> Doubt | None:
-    """Return the doubt that the compared runs used different builds of the same version, or None."""
+    """Return a doubt if the compared runs used different builds of the same version."""
     if "environment" in _compared_kinds(a, b):
         return None
     for package, ours, theirs in _varying(lambda run: run.builds, a.measured, b.measured):
@@ -62,7 +63,7 @@ def build_doubt(a: SettingRuns, b: SettingRuns) -> Doubt | None:
 
 
 def source_doubt(a: SettingRuns, b: SettingRuns) -> Doubt | None:
-    """Return the doubt that the compared runs used different sources of a package of the user's own, or None."""
+    """Return a doubt if the compared runs used different sources of one of the user's own packages."""
     for package, ours, theirs in _varying(lambda run: run.sources, a.measured, b.measured):
         message = f"the sources of {package} differ: {ours}, {theirs}"
         remedy = f"if {package} was not meant to change, measure both from one commit"
@@ -72,7 +73,7 @@ def source_doubt(a: SettingRuns, b: SettingRuns) -> Doubt | None:
 
 def _differences(a: SettingRuns, b: SettingRuns, axes: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
     compared = _compared_kinds(a, b)
-    # `model/encoder` decides `model.encoder`, and `optimizer@slow` decides `slow`
+    # `model/encoder` sets `model.encoder`, and `optimizer@slow` sets `slow`
     swept = [axis.lstrip("+~").rpartition("@")[2].replace("/", ".") for axis in axes]
     ours, theirs = ({} if group.config is None else group.config.raw for group in (a, b))
     if all(axis.partition(".")[0] in (*ours, *theirs) for axis in swept):  # others choose overlays, which set any key
@@ -90,18 +91,18 @@ def _differences(a: SettingRuns, b: SettingRuns, axes: Collection[str]) -> Itera
         yield from _varying(lambda run: run.software, a.measured, b.measured)
     if not compared:  # two versions are compared because their sources differ
         for field, own, other in _varying(lambda run: run.sources, a.measured, b.measured):
-            if _ABSENT not in (own, other):  # a run without the package has another config, which was swept
+            if _ABSENT not in (own, other):  # a run without the package has a different config, which was swept
                 yield field, own, other
 
 
 def _compared_kinds(a: SettingRuns, b: SettingRuns) -> Collection[str]:
-    """Return the kinds of version of two settings of different versions; empty for other settings."""
+    """Return the version kinds of two settings if their versions differ; empty otherwise."""
     ours, theirs = (group.config.version if group.config is not None else None for group in (a, b))
     return () if ours is None or theirs is None or ours.id == theirs.id else {ours.kind, theirs.kind}
 
 
 def _fields_of_the_device(a: SettingRuns, b: SettingRuns) -> frozenset[str]:
-    """Return the hardware fields that may differ because the settings ask for different devices."""
+    """Return the hardware fields that may differ because the settings request different devices."""
     ours, theirs = a.config, b.config
     if (ours and ours.device_model) != (theirs and theirs.device_model):
         return MODEL_FIELDS
@@ -118,7 +119,7 @@ def _config_differences(a: Any, b: Any, path: str = "") -> Iterator[tuple[str, A
 
 
 def _varying(facts: _Facts, ours: Iterable[RunRow], theirs: Iterable[RunRow]) -> Iterator[tuple[str, str, str]]:
-    """Yield the fingerprint fields that do not have one value over all runs of both sides, with each side's values."""
+    """Yield the fingerprint fields that have no single value across all runs of both sides, with each side's values."""
     sides = [[facts(run) for run in side] for side in (ours, theirs)]
     for field in sorted({key for side in sides for run in side for key in run}):
         own, other = (sorted({run.get(field) or _ABSENT for run in side}) for side in sides)
@@ -126,11 +127,11 @@ def _varying(facts: _Facts, ours: Iterable[RunRow], theirs: Iterable[RunRow]) ->
             yield field, " and ".join(own), " and ".join(other)
 
 
-# Sizes found by a search, such as the largest batch: counts without noise, known to a bracket.
+# Sizes found by a search, such as the largest batch size: noise-free counts, known to within a bracket.
 
 
 def with_search_brackets(group: SettingRuns, partner: SettingRuns, interval: Interval) -> Interval:
-    """Return the interval of a log ratio, widened by the brackets of both searches where the metric is a size."""
+    """Return the interval of a log ratio, widened by both searches' brackets if the metric is a size."""
     if group.rate_metric not in SIZE_METRICS:
         return interval
     open_sides = [side.label for side in (group, partner) if _bracket(side) is None]
@@ -149,7 +150,7 @@ def with_search_brackets(group: SettingRuns, partner: SettingRuns, interval: Int
 
 
 def with_constant_size(group: SettingRuns, interval: Interval) -> Interval:
-    """Return the interval of a setting's own log size: of width 0 where all of its runs agree."""
+    """Return the interval of a setting's own log size: width 0 if all of its runs agree."""
     if group.rate_metric not in SIZE_METRICS or interval.half_width is not None:
         return interval
     constant = len(group.log_rates) > 1 and variance(list(group.log_rates.values())) < _ROUNDING
@@ -157,9 +158,9 @@ def with_constant_size(group: SettingRuns, interval: Interval) -> Interval:
 
 
 def _bracket(group: SettingRuns) -> float | None:
-    """Return how far the true size may lie above the largest one that fits, as a logarithm; None if unbounded.
+    """Return how far the true size may lie above the largest size that fits, as a logarithm; None if unbounded.
 
-    The true size is at most one less than the smallest that does not fit.
+    The true size is at most one less than the smallest size that does not fit.
     """
     widths = []
     for run in group.rated:

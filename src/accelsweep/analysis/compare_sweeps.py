@@ -1,8 +1,8 @@
-"""Two sweeps compared setting by setting, and gates that fail on a regression.
+"""Compares two sweeps setting by setting, and implements gates that fail on a regression.
 
-Runs of two sweeps share no block, so nothing pairs: Welch's interval with blocks as units, and a family of the common
-settings. The doubts of both sweeps' runs are reported with the ratio, except `unpaired`: every setting would have it,
-and no further repeat could remove it.
+Runs of two sweeps share no blocks, so they cannot be paired: the intervals are Welch's with blocks as units, in a
+family of all common settings. The doubts about both sweeps' runs are reported with the ratio, except `unpaired`, which
+would apply to every setting and which further repeats could not remove.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from accelsweep.results import Doubt
 from accelsweep.significant_digits import count_of
 
 MACHINE = "machine"
-"""The name in `analysis.across` that allows to compare one machine with one other."""
+"""The name in `analysis.across` that allows one machine to be compared with another."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A gate fails if the interval supports its `verdict` beyond its `threshold` (0.02 is 2 %)."""
+    """A gate that fails if the interval supports `verdict` beyond `threshold` (0.02 is 2 %)."""
 
     verdict: Verdict
     threshold: float
 
 
 def parse_gate(text: str) -> Gate:
-    """Return the gate for `slower:2%`, `slower:0.02` or `slower` (2 %). Raises InputError for other texts."""
+    """Return the gate for `slower:2%`, `slower:0.02` or `slower` (2 %). Raises InputError for any other text."""
     match = re.fullmatch(r"(slower|faster)(?::(\d+(?:\.\d+)?)(%?))?", text.strip())
     if match is None:
         raise InputError(f"--fail-if {text!r} is not understood; write for example slower:2%")
@@ -51,11 +51,11 @@ def parse_gate(text: str) -> Gate:
 def compare_sweeps(
     before: tuple[Iterable[RunRow], Manifest], after: tuple[Iterable[RunRow], Manifest], across: Collection[str] = ()
 ) -> SweepComparison:
-    """Compare two sweeps, each given as the runs that `collect` found and its plan, over the common settings.
+    """Compare the common settings of two sweeps, each given as its plan and the runs that `collect` found.
 
-    Settings are matched by name, so their configs are equal. Different hardware or public versions are refused unless
-    named in `across`. Different sources of the user's packages are a doubt, because two commits are expected to have
-    them. The compared rate, threshold and confidence are those of the sweep `after`.
+    Settings are matched by name, so their configs are identical. Different hardware or public versions are refused
+    unless named in `across`. Different sources of the user's packages only raise a doubt, because they are expected
+    between two commits. The rate metric, threshold and confidence are those of the sweep `after`.
     """
     runs, manifest = sorted_runs(after[0]), after[1]
     metric = rate_metric_of(manifest, runs)
@@ -63,7 +63,7 @@ def compare_sweeps(
     earlier: dict[str, list[SettingRuns]] = {}
     for group in old.groups:
         earlier.setdefault(group.setting, []).append(group)
-    pairs = []  # with the earlier runs on the same hardware, if there are any
+    pairs = []  # with the earlier runs on the same hardware, if any
     for group in new.groups:
         if group.planned.unsupported is None and (candidates := earlier.get(group.setting)):
             same = (candidate for candidate in candidates if candidate.hardware == group.hardware)
@@ -95,7 +95,7 @@ def compare_sweeps(
 
 @dataclass(frozen=True)
 class _Side:
-    """One of the two sweeps, with what the doubts of its settings need to know of all its runs."""
+    """One of the two sweeps, with the facts about all of its runs that its settings' doubts depend on."""
 
     name: str
     groups: Sequence[SettingRuns]
@@ -108,12 +108,12 @@ class _Side:
         return cls(f"{when} ({manifest.sweep})", groups, outlying_runs(groups), overlapping_runs(rows))
 
     def doubts(self, group: SettingRuns) -> list[Doubt]:
-        """Return the doubts of one of the settings, prefixed with the name of this side."""
+        """Return the doubts about one of the settings, prefixed with this side's name."""
         doubts = setting_doubts(group, self.outlying, self.overlapping)
         return [replace(doubt, message=f"{self.name}: {doubt.message}") for doubt in doubts]
 
     def missing_in(self, other: _Side) -> tuple[str, ...]:
-        """Return the labels of the settings that the other side lacks."""
+        """Return the labels of the settings that are missing on the other side."""
         settings = {group.setting for group in other.groups}
         return tuple(dict.fromkeys(group.label for group in self.groups if group.setting not in settings))
 
@@ -155,23 +155,23 @@ def _row(
 
 
 def single_machine_refusal(old: SettingRuns, new: SettingRuns) -> str | None:
-    """Return why sides measured on one, different, machine each may not be compared; None if they are not such.
+    """Return why two sides, each measured on a different single machine, may not be compared; None otherwise.
 
-    Machines of one model still differ, and the repeats on one say little about the next. So the machine is the unit
-    there, and each side has a single one. Records without an identity of the machine are not refused.
+    Machines of one model still differ, and repeats on one machine say little about another. The machine is therefore
+    the statistical unit, and each side has only one. Records without a machine identity are not refused.
     """
     before, after = ({run.machine for run in side.rated} for side in (old, new))
     if len(before) > 1 or len(after) > 1 or before == after or None in before | after:
         return None
     return (
         f"the machine differs: {before.pop()} (before), {after.pop()} (after), and machines of one kind differ too: "
-        "measure both sides on one machine, or each on several; to compare them all the same, set "
+        "measure both sides on one machine, or each on several; to compare them anyway, set "
         f"analysis.across=[{MACHINE}]"
     )
 
 
 class GateState(StrEnum):
-    """The result of a gate for one comparison, or for all of them together, worst first."""
+    """A gate's result for one comparison or for all of them together, worst first."""
 
     regression = "regression"
     not_measured = "not measured"
@@ -180,14 +180,14 @@ class GateState(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a command with a gate, whatever happened to runs that the gate does not judge."""
+        """The exit code of a command with a gate, regardless of runs that the gate does not judge."""
         codes = {GateState.regression: EXIT_REGRESSION, GateState.not_measured: EXIT_INCOMPLETE}
         return codes.get(self, EXIT_OK)
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """A compared setting and the gate's result for it."""
+    """A compared setting and its gate result."""
 
     setting: SettingFinding | ComparedSetting
     state: GateState
@@ -199,25 +199,25 @@ class GateResult:
 
 
 def gate_findings(findings: Findings, baselines: Collection[str], gate: Gate) -> tuple[GateResult, ...]:
-    """Return the results for the settings that are compared with one of the `baselines`."""
+    """Return the gate results for the settings compared with one of the `baselines`."""
     return tuple(
         GateResult(setting, _state(setting, gate)) for setting in findings.settings if setting.setting not in baselines
     )
 
 
 def gate_comparison(comparison: SweepComparison, gate: Gate) -> tuple[GateResult, ...]:
-    """Return the results for the common settings of two sweeps that have a rate in at least one."""
+    """Return the gate results for the common settings of two sweeps that have a rate in at least one of them."""
     return tuple(GateResult(row, _state(row, gate)) for row in comparison.rows if row.before or row.after)
 
 
 def worst(settings: Collection[GateResult]) -> GateState:
-    """Return the state of all settings together; without any, nothing was measured."""
+    """Return the worst state over all settings; if there are none, nothing was measured."""
     states = {result.state for result in settings}
     return next((state for state in GateState if state in states), GateState.not_measured)
 
 
 def _state(setting: SettingFinding | ComparedSetting, gate: Gate) -> GateState:
-    """Return the state that the whole interval supports, if the verdict allows to judge at all."""
+    """Return the state that the whole interval supports, if the verdict permits a judgement."""
     ratio = setting.ratio
     unfit = setting.verdict in (Verdict.disturbed, Verdict.not_yet, Verdict.refused)
     if ratio is None or ratio.low is None or ratio.high is None or unfit:
@@ -230,7 +230,7 @@ def _state(setting: SettingFinding | ComparedSetting, gate: Gate) -> GateState:
 
 
 def gate_message(settings: Sequence[GateResult], state: GateState) -> str:
-    """Return the outcome of a gate as a sentence; `state` is that of all `settings` together."""
+    """Return a gate's outcome as a sentence; `state` is the worst state over all `settings`."""
     here = [result for result in settings if result.state is state]
     of = f"{len(here)} of {count_of(len(settings), 'comparison')}"
     if state is GateState.regression:
@@ -238,5 +238,5 @@ def gate_message(settings: Sequence[GateResult], state: GateState) -> str:
     if state is GateState.not_measured:
         return f"{of} could not be judged: {here[0].reason if here else 'nothing could be compared'}"
     if state is GateState.none_found:
-        return f"none was found, but {of} could still hide one: more blocks would tell"
+        return f"none was found, but {of} could still hide one: more blocks would show it"
     return f"shown absent in {'the only comparison' if len(settings) == 1 else f'all {len(settings)} comparisons'}"

@@ -1,7 +1,7 @@
-"""Costs of a rate in money, energy and carbon. Without a price, or without a reading, there is no cost.
+"""A rate's costs in money, energy and carbon. Each cost requires a price or a reading.
 
-A cost per epoch needs the number of samples in one pass over the training data (`EPOCH_SAMPLES`). A cost per result
-needs runs that reached a target (`RESULTS`). If no record holds them, `missing_costs` says so.
+A cost per epoch requires the number of samples in one pass over the training data (`EPOCH_SAMPLES`). A cost per result
+requires runs that reached a target (`RESULTS`). If no record has them, `missing_costs` reports it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ PRICED_SAMPLES = 1e6
 JOULES_PER_KWH = 3.6e6
 
 EPOCH_SAMPLES = "epoch_samples"
-"""The number of samples in one pass over the training data, on all ranks together."""
+"""The number of samples in one pass over the training data, summed over all ranks."""
 
 RESULTS, TIME = "results_per_hour", "time_to_target_seconds"
-"""The metrics of a run that trained to a target."""
+"""The metrics that only a run trained to a target has."""
 
 
 def costs(group: SettingRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
-    """Return the costs of a measured setting that prices and readings allow; `family` gives the confidence.
+    """Return a measured setting's costs, as far as prices and readings allow; `family` gives the confidence.
 
     `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch` and `usd_per_result` (rent only), `joules_per_sample` (of
     the scope that was read), `energy_usd_per_million_samples`, `co2_grams_per_million_samples`.
@@ -41,7 +41,7 @@ def costs(group: SettingRuns, prices: Prices, family: Family) -> dict[str, Estim
 
 
 def _rent_costs(group: SettingRuns, usd_per_hour: float, family: Family) -> dict[str, Estimate]:
-    """Return the costs of an hour, of samples, of an epoch and of a result: the rent over their rate."""
+    """Return the costs per hour, per sample, per epoch and per result: the rent divided by the respective rate."""
     per_second = usd_per_hour / SECONDS_PER_HOUR
     scales = {
         "usd_per_million_samples": ("samples_per_second", per_second * PRICED_SAMPLES),
@@ -84,13 +84,13 @@ def _energy_costs(group: SettingRuns, prices: Prices, family: Family) -> dict[st
 
 
 def time_to_target(group: SettingRuns, family: Family) -> Estimate | None:
-    """Return the geometric mean of the seconds of training of the runs that reached the target; None if none did."""
+    """Return the geometric mean of the training seconds over the runs that reached the target; None if none did."""
     logs = list(group.logs(TIME).values())
     return exponential_estimate(t_interval(logs, family), "s", family) if logs else None
 
 
 def epoch_samples(group: SettingRuns) -> float | None:
-    """Return the samples of one pass over the training data, or None unless the records agree on it."""
+    """Return the number of samples in one pass over the training data; None unless the records agree on it."""
     sizes = set(group.values(EPOCH_SAMPLES))
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -98,7 +98,7 @@ def epoch_samples(group: SettingRuns) -> float | None:
 def prices_used(
     groups: Sequence[SettingRuns], found: Sequence[Mapping[str, Estimate]], prices: Prices
 ) -> tuple[PriceUsed, ...]:
-    """Return the prices that the costs `found` of these settings were computed with."""
+    """Return the prices used to compute these settings' costs `found`."""
     measured = [(group.config, _device_names(group)) for group in groups if group.measured]
     devices = [price_on(prices, config, models) for config, models in measured if config is not None]
     names = {device[0] for device in devices if device is not None}
@@ -108,7 +108,7 @@ def prices_used(
 
 
 def missing_costs(groups: Sequence[SettingRuns], found: Sequence[Mapping[str, Estimate]]) -> tuple[str, ...]:
-    """Return which costs are missing although there are prices, and why."""
+    """Return which costs are missing despite prices being given, and why."""
     if not any("usd_per_hour" in one for one in found):
         return ()
     lines = []
@@ -122,7 +122,7 @@ def missing_costs(groups: Sequence[SettingRuns], found: Sequence[Mapping[str, Es
 
 
 def no_cost_reason(prices: Prices, found: Sequence[Mapping[str, Estimate]]) -> str | None:
-    """Return why no setting has a cost in money, or None if at least one has."""
+    """Return why no setting has a monetary cost; None if at least one has."""
     if any("usd_per_million_samples" in one for one in found):
         return None
     if not prices.hourly:
@@ -136,11 +136,11 @@ def _device_names(group: SettingRuns) -> tuple[str, ...]:
     return group.effective.device_names if group.effective else ()
 
 
-# Costs and memory of findings, for the Pareto front and the advice.
+# Costs and memory in findings, for the Pareto front and the advice.
 
 
 def same_energy_scope(settings: Sequence[SettingFinding]) -> bool:
-    """Return whether these settings' joules may be compared: those of CPU packages and of GPU boards may not."""
+    """Return whether these settings' joules may be compared; those of CPU packages and of GPU boards may not be."""
     return (
         len({setting.metrics["energy_joules"].scope for setting in settings if "joules_per_sample" in setting.costs})
         < 2
@@ -148,7 +148,7 @@ def same_energy_scope(settings: Sequence[SettingFinding]) -> bool:
 
 
 def cost_metric(settings: Sequence[SettingFinding]) -> str:
-    """Return the cost that settings are weighed by: that of a result if any has one, else of a million samples."""
+    """Return the cost metric for comparing settings: per result if any setting has it, else per million samples."""
     return (
         "usd_per_result"
         if any("usd_per_result" in setting.costs for setting in settings)
@@ -157,26 +157,26 @@ def cost_metric(settings: Sequence[SettingFinding]) -> str:
 
 
 def common_memory_metric(settings: Sequence[SettingFinding]) -> str | None:
-    """Return the first memory metric that all of these settings have, or None."""
+    """Return the first memory metric that all of these settings have, if any."""
     return next(
         (name for name in MEMORY_METRICS if all(median_of(setting, name) is not None for setting in settings)), None
     )
 
 
 def median_of(setting: SettingFinding, metric: str) -> float | None:
-    """Return the median of a setting's metric, or None."""
+    """Return the median of a setting's metric; None if it was not measured."""
     return setting.metrics[metric].median if metric in setting.metrics else None
 
 
 def cost_of(setting: SettingFinding, name: str) -> float | None:
-    """Return one of a setting's costs, or None."""
+    """Return the setting's cost with this name; None if there is no such cost."""
     return setting.costs[name].value if name in setting.costs else None
 
 
 def cost_ratio(
     setting: SettingFinding, baseline: SettingFinding | None, settings: Sequence[SettingFinding]
 ) -> float | None:
-    """Return the cost of the same work relative to the baseline, by the `cost_metric` of `settings`, or None."""
+    """Return the cost of the same work relative to the baseline, in the `cost_metric` of `settings`, if known."""
     metric = cost_metric(settings)
     own, other = cost_of(setting, metric), baseline and cost_of(baseline, metric)
     return own / other if own is not None and other else None

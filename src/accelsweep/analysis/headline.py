@@ -1,4 +1,4 @@
-"""What every recommendation is made of: the headline in at most twelve words, sentences about ratios, and commands."""
+"""Building blocks of every recommendation: a headline of at most twelve words, sentences about ratios, and commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_WORDS = 12
 
 
 class Wording(NamedTuple):
-    """Phrases for more and less of the compared metric: `gain` takes a ratio, `beyond` a percentage."""
+    """Phrases for higher and lower values of the compared metric: `gain` takes a ratio, `beyond` a percentage."""
 
     noun: str
     more: str
@@ -58,11 +58,11 @@ LARGER = Wording(
 
 @dataclass(frozen=True)
 class Situation:
-    """What a recommendation rests on: the settings' findings, the rules behind their verdicts, the observed noise.
+    """The inputs to a recommendation: the settings' findings, the rules behind their verdicts, and the observed noise.
 
     `front` names the settings on the Pareto front; `noise` is the standard deviation of a log rate within a block, or
-    None. `rivals` returns the settings that cannot be distinguished from a given one. `block_seconds` is the wall time
-    of one more block, or None. `metric` is what the settings are compared by.
+    None. `rivals` returns the settings that cannot be distinguished from a given setting. `block_seconds` is the wall
+    time of one additional block, or None. `metric` is the metric by which settings are compared.
     """
 
     manifest: Manifest
@@ -77,22 +77,22 @@ class Situation:
 
     @property
     def repeats(self) -> int:
-        """The repeats that the settings' ratios rest on."""
+        """The number of repeats behind the settings' ratios."""
         return planned_repeats(self.settings, self.manifest)
 
     @property
     def room(self) -> int:
-        """The further blocks that may be recommended: up to `repeats_most` in all."""
+        """The number of further blocks that may be recommended: up to `repeats_most` in total."""
         return max(0, self.manifest.options.repeats_most - self.repeats)
 
     @property
     def baseline(self) -> SettingFinding | None:
-        """The measured baseline, or None."""
+        """The measured baseline, if any."""
         return next((setting for setting in self.settings if setting.verdict is Verdict.baseline), None)
 
     @property
     def baseline_name(self) -> str:
-        """The baseline's name as prose."""
+        """The baseline's name in prose."""
         return describe_axes(self.baseline.axes) if self.baseline is not None else "the baseline"
 
     @property
@@ -101,7 +101,7 @@ class Situation:
         return LARGER if self.metric in SIZE_METRICS else FASTER
 
     def having(self, *verdicts: Verdict) -> list[SettingFinding]:
-        """Return the settings with one of these verdicts."""
+        """Return the settings that have one of these verdicts."""
         return [setting for setting in self.settings if setting.verdict in verdicts]
 
 
@@ -114,7 +114,7 @@ def advice(
     settle: str | None = None,
     settle_blocks: int = 0,
 ) -> Recommendation:
-    """Return the recommendation whose sentence is the headline, the sentences of `detail`, and the choice's doubts."""
+    """Return the recommendation composed of the headline, the sentences in `detail`, and the choice's doubts."""
     details = " ".join(part for part in detail if part)
     doubts = [f"{doubt_description(doubt)} ({doubt.code})" for doubt in chosen.doubts] if chosen is not None else []
     parts = (f"{headline}.", details, f"Doubts: {'; '.join(doubts)}." if doubts else "")
@@ -134,7 +134,7 @@ def advice(
 
 
 def gain_headline(setting: SettingFinding, baseline: SettingFinding | None, wording: Wording = FASTER) -> str:
-    """Return `32-bit, 1 process, batch 128 is 1.8x faster`; no number if the interval is uninformative."""
+    """Return `32-bit, 1 process, batch 128 is 1.8x faster`; without a number if the interval is uninformative."""
     ratio = setting.ratio
     assert ratio is not None
     if ratio.low is None or ratio.high is None:
@@ -162,12 +162,12 @@ def ratio_text(ratio: Estimate, name: str, wording: Wording = FASTER) -> str:
     if ratio.low is None or ratio.high is None or not is_uninformative(ratio.low, ratio.high):
         return f"{format_ratio(ratio.value, ratio.low, ratio.high)} the {wording.noun} of {name}"
     if ratio.low <= 1.0 <= ratio.high:
-        return f"its {wording.noun} beside that of {name} is {UNKNOWN}"
+        return f"its {wording.noun} relative to that of {name} is {UNKNOWN}"
     return f"{wording.more if ratio.low > 1.0 else wording.less} than {name}, by how much is {UNKNOWN}"
 
 
 def percent_change(ratio: Estimate) -> tuple[str, str]:
-    """Return the change of a rate in percent, and its interval in brackets (empty if there is none)."""
+    """Return a rate's change in percent and its interval in brackets (empty if there is none)."""
     value = 100.0 * (ratio.value - 1.0)
     if ratio.low is None or ratio.high is None:
         return f"{value:.1f}", ""
@@ -176,7 +176,7 @@ def percent_change(ratio: Estimate) -> tuple[str, str]:
 
 
 def memory_text(setting: SettingFinding) -> str | None:
-    """Return the memory of a setting, with its share if the inventory has it: `233 MiB, 1 % of the machine`."""
+    """Return a setting's memory, with its share if the inventory lists the size: `233 MiB, 1 % of the machine`."""
     name = common_memory_metric([setting])
     used = median_of(setting, name) if name is not None else None
     if used is None:
@@ -185,17 +185,17 @@ def memory_text(setting: SettingFinding) -> str | None:
 
 
 def with_full_stop(text: str) -> str:
-    """Return a text with one full stop at its end."""
+    """Return the text ending in exactly one full stop."""
     return text.rstrip(".") + "."
 
 
 def setting_text(setting: SettingFinding) -> str:
-    """Return a setting's name as prose."""
+    """Return a setting's name in prose."""
     return describe_axes(setting.axes)
 
 
 def short_name(setting: SettingFinding, other: SettingFinding | None, most: int) -> str:
-    """Return a setting's name in at most `most` words: all of it, what differs from `other`, or the first parts."""
+    """Return a setting's name in at most `most` words: the full name, what differs from `other`, or the first parts."""
 
     def count(parts: Iterable[str]) -> int:
         return sum(len(part.split()) for part in parts)
@@ -211,9 +211,9 @@ def short_name(setting: SettingFinding, other: SettingFinding | None, most: int)
 
 
 def add_blocks_command(manifest: Manifest, added: int) -> str | None:
-    """Return the command line that adds so many blocks to this sweep; None for 0.
+    """Return the command line that adds the given number of blocks to this sweep; None for 0.
 
-    Pilots, and sweeps that run until decided, choose the number themselves.
+    Sweeps with a pilot and sweeps that run until decided choose the number themselves.
     """
     if not added:
         return None

@@ -1,7 +1,7 @@
 """Confidence intervals and the verdicts they support.
 
-The run is the unit and rates are compared on the log scale. Nothing here reads records. Sums use `math.fsum`, which
-rounds once, so that the order of the values cannot change a digit.
+The run is the unit, and rates are compared on the log scale. Nothing in this module reads records. Sums use
+`math.fsum`, which rounds only once, so the order of the values cannot change a digit.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ MIN_PAIRS = 3
 """Blocks that two settings must share for a paired interval; with fewer, Welch's is used."""
 
 _NO_SPREAD = 1e-12
-"""A relative spread below this is rounding, not noise."""
+"""A relative spread below this counts as rounding error, not noise."""
 
 _MAX_EXPONENT = 600.0
-"""exp() of more may overflow once it is scaled."""
+"""exp() of a larger value may overflow once it is scaled."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """`size` intervals that hold together with at least `confidence`, by Bonferroni's inequality."""
+    """A family of `size` intervals that hold simultaneously with at least `confidence`, by Bonferroni's inequality."""
 
     size: int = 1
     confidence: float = CONFIDENCE
@@ -42,7 +42,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over `count` units (blocks) with its interval, or with the reason why there is none."""
+    """A mean over `count` units (blocks) with its interval, or the reason why there is none."""
 
     center: float
     half_width: float | None
@@ -63,25 +63,25 @@ class Interval:
 def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) -> float:
     """Return the half-width of a two-sided t-interval in standard errors, widened for `family` intervals.
 
-    Each interval has confidence 1 - (1 - confidence) / family, so that all hold together with at least `confidence`
-    (Bonferroni's inequality; Dunn, "Multiple Comparisons among Means", JASA 1961).
+    Each interval has confidence 1 - (1 - confidence) / family, so that all hold simultaneously with at least
+    `confidence` (Bonferroni's inequality; Dunn, "Multiple Comparisons among Means", JASA 1961).
     """
-    from scipy import special  # imported late: 0.25 s that commands without intervals need not pay
+    from scipy import special  # imported late: saves 0.25 s in commands without intervals
 
     return float(special.stdtrit(degrees_of_freedom, 1.0 - (1.0 - confidence) / (2.0 * max(family, 1))))
 
 
 def prior_degrees(settings: int) -> float:
-    """Return the cap on the degrees of freedom that the prior variance of `settings` settings may contribute to one.
+    """Return the cap on the degrees of freedom that the prior variance of `settings` settings contributes to each one.
 
-    The comparisons share the baseline, which makes their variances look more alike than they are. Half the number of
-    settings, at most 8, keeps the coverage in the simulations of benchmarks/coverage.py.
+    The comparisons share the baseline, which makes their variances look more alike than they are. A cap of half the
+    number of settings, at most 8, preserves the coverage in the simulations of benchmarks/coverage.py.
     """
     return min(8.0, settings / 2.0)
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean, independent of the order. Raises ZeroDivisionError for no values."""
+    """Return the arithmetic mean, independent of the order. Raises ZeroDivisionError if there are no values."""
     return math.fsum(values) / len(values)
 
 
@@ -94,7 +94,7 @@ def variance(values: Sequence[float]) -> float:
 def t_interval(values: Sequence[float], family: Family) -> Interval:
     """Return the mean of independent values with Student's t-interval ("The Probable Error of a Mean", 1908).
 
-    Values that are identical to the last digit have no interval: the clock or the quantity is too coarse to show noise.
+    There is no interval for values identical to the last digit: the clock or the quantity is too coarse to show noise.
     """
     center, count = mean(values), len(values)
     if count < 2:
@@ -113,7 +113,7 @@ def paired_interval(a: Mapping[Key, float], b: Mapping[Key, float], family: Fami
 def welch_interval(a: Sequence[float], b: Sequence[float], family: Family) -> Interval:
     """Return mean(a) - mean(b) with Welch's interval for unequal variances.
 
-    Degrees of freedom after Welch ("The generalization of `Student's' problem", Biometrika 1947), Satterthwaite 1946.
+    Degrees of freedom follow Welch ("The generalization of `Student's' problem", Biometrika 1947), Satterthwaite 1946.
     """
     center, count = mean(a) - mean(b), min(len(a), len(b))
     if count < 2:
@@ -127,19 +127,19 @@ def welch_interval(a: Sequence[float], b: Sequence[float], family: Family) -> In
 
 
 def is_paired(a: Mapping[Key, float], b: Mapping[Key, float]) -> bool:
-    """Return whether two sides share enough blocks (or seeds) for a paired interval."""
+    """Return whether the two sides share enough blocks (or seeds) for a paired interval."""
     return len(a.keys() & b.keys()) >= MIN_PAIRS
 
 
 def log_ratio(a: Mapping[str, float], b: Mapping[str, float], family: Family) -> Interval:
-    """Return the interval of log(rate a / rate b) from log rates per block: paired where possible, else Welch's."""
+    """Return the interval of log(rate a / rate b) from log rates per block: paired if possible, otherwise Welch's."""
     if is_paired(a, b):
         return paired_interval(a, b, family)
     return welch_interval(list(a.values()), list(b.values()), family)
 
 
 def round_significant(value: float, digits: int = 6) -> float:
-    """Return `value` rounded to so many significant digits. All numbers in findings are rounded here."""
+    """Return `value` rounded to the given number of significant digits. All numbers in findings are rounded here."""
     return float(f"{value:.{digits}g}")
 
 
@@ -149,7 +149,7 @@ def linear_estimate(interval: Interval, unit: str, family: Family) -> Estimate:
 
 
 def exponential_estimate(interval: Interval, unit: str, family: Family, scale: float = 1.0) -> Estimate:
-    """Return an interval of logarithms as an estimate on the original scale, times `scale`: means and ratios."""
+    """Return an interval of logarithms (mean or ratio) as an estimate on the original scale, multiplied by `scale`."""
     low, high = (
         None if end is None else scale * math.exp(min(end, _MAX_EXPONENT)) for end in (interval.low, interval.high)
     )
@@ -173,8 +173,8 @@ def _estimate(
 def verdict(ratio: Estimate, threshold: float, metric: str = "samples_per_second") -> tuple[Verdict, str]:
     """Return the verdict that the interval of a ratio of `metric` supports, and the reason as a sentence.
 
-    `threshold` is the smallest difference that matters in practice. The rule is the two one-sided tests of equivalence
-    testing (Schuirmann 1987) read off one interval: beyond the threshold, within it, or undecided.
+    `threshold` is the smallest difference that matters in practice. The rule applies the two one-sided tests of
+    equivalence testing (Schuirmann 1987) to a single interval: beyond the threshold, within it, or undecided.
     """
     upper, lower = 1.0 + threshold, 1.0 / (1.0 + threshold)
     if ratio.low is None or ratio.high is None:
@@ -190,9 +190,9 @@ def verdict(ratio: Estimate, threshold: float, metric: str = "samples_per_second
 
 
 def pooled_noise(pairs: Iterable[tuple[Mapping[str, float], Mapping[str, float]]]) -> float | None:
-    """Return the standard deviation of one run's log rate within a block, pooled over pairs of settings, or None.
+    """Return the standard deviation of one run's log rate within a block, pooled over pairs of settings, if available.
 
-    The variance of a difference of two runs is twice that of one run. Where a side is the mean of several runs of a
+    The variance of the difference between two runs is twice that of one run. If a side is the mean of several runs in a
     block, the result is the noise of single runs with the same precision.
     """
     squares, degrees = [], 0

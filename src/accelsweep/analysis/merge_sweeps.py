@@ -1,8 +1,9 @@
-"""Several sweeps merged into one larger sweep for `analyse`: their plans and their runs.
+"""Merges the plans and runs of several sweeps into one larger sweep for `analyse`.
 
-The names of runs and blocks are prefixed with their sweep's (`A/3f2a-r0`), so that nothing pairs across sweeps. A
-setting that several planned has one finding per kind of hardware. Another commit or other software on equal hardware
-counts as another kind, named by the commit or by the sweep. If nothing differs, the runs are further repeats.
+Run and block names are prefixed with the name of their sweep (`A/3f2a-r0`), so that nothing is paired across sweeps. A
+setting planned by several sweeps has one finding per kind of hardware. A different commit or different software on
+identical hardware counts as a different kind, named after the commit or the sweep. If nothing differs, the runs count
+as further repeats.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ACCELERATORS = frozenset(get_args(Accelerator))
 
 @dataclass(frozen=True)
 class Part:
-    """One of the merged sweeps: the name of its folder, its runs as `collect` returns them, and its plan."""
+    """One of the merged sweeps: its folder's name, its runs as returned by `collect`, and its plan."""
 
     name: str
     runs: Sequence[RunRow]
@@ -38,14 +39,14 @@ class Part:
 
 
 def analyse_together(name: str, parts: Sequence[Part], home: Path | None = None) -> Findings:
-    """Return the findings of several sweeps under the name `name`, with the first one's baseline and options.
+    """Return the findings of several sweeps under the name `name`, with the first sweep's baseline and options.
 
-    `home` is the working directory that holds them, if one does.
+    `home` is the working directory that contains all of them, if there is one.
     """
     findings = analyse(*merge(name, parts), home=home)
     advice = findings.recommendation
     if advice.settle is not None:
-        # each sweep adds blocks to all settings that it shares with the others
+        # each sweep adds blocks to all settings that it shares with the other sweeps
         sharing = (
             len({MergedName.of(run.block or "").sweep for run in setting.runs})
             for setting in findings.settings
@@ -64,17 +65,17 @@ def analyse_together(name: str, parts: Sequence[Part], home: Path | None = None)
     reproduce = " ".join(("accelsweep report", *names))
     settings = tuple(
         setting.model_copy(update={"again": None}) for setting in findings.settings
-    )  # each sweep has its own command
+    )  # one command per sweep
     changes = {"command": reproduce, "recommendation": advice, "merged": names, "settings": settings}
     return findings.model_copy(update=changes)
 
 
 def merge(name: str, parts: Sequence[Part]) -> tuple[list[RunRow], Manifest]:
-    """Return the runs and the plan of all `parts` together, in their order."""
+    """Return the combined runs and plan of all `parts`, in their order."""
     runs = _mark_hardware([_renamed(part.name, run) for part in parts for run in part.runs])
     axes = tuple(dict.fromkeys(axis for part in parts for axis in part.manifest.axes))
     settings = _settings(parts, axes, {run.setting: run.config.raw for run in runs if run.config is not None})
-    # an unsupported setting has no row if another sweep supports it, or already says the same
+    # an unsupported setting has no row if another sweep supports it or already reports the same
     merged, seen = [], {setting.name for setting in settings if setting.unsupported is None}
     for run in runs:
         if run.run is None and run.outcome is Outcome.unsupported:
@@ -86,13 +87,13 @@ def merge(name: str, parts: Sequence[Part]) -> tuple[list[RunRow], Manifest]:
 
 
 def _renamed(sweep: str, row: RunRow) -> RunRow:
-    """Return a row with the names of its run and block prefixed with its sweep's."""
+    """Return a row with its run and block names prefixed with the sweep's name."""
     run, block = (None if name is None else str(MergedName(sweep, name)) for name in (row.run, row.block))
     return replace(row, sweep=sweep, run=run, block=block)
 
 
 def _mark_hardware(runs: Sequence[RunRow]) -> list[RunRow]:
-    """Add the commit, or the sweep, to equal hardware on which commit or software differ."""
+    """Add the commit, or else the sweep, to identical hardware if commit or software differ between its runs."""
     kinds: dict[HardwareKind, dict[str, RunRow]] = {}
     for run in runs:
         if run.recorded:
@@ -107,7 +108,7 @@ def _mark_hardware(runs: Sequence[RunRow]) -> list[RunRow]:
 
 
 def _variant(run: RunRow) -> str:
-    """Return what must be equal for runs on equal hardware to be repeats of one another."""
+    """Return what must be identical for runs on identical hardware to count as repeats of each other."""
     return canonical_json([run.software, run.sources, *run.checkout])
 
 
@@ -121,7 +122,7 @@ def _marks(variants: Mapping[str, RunRow]) -> dict[str, dict[str, str]]:
 def _settings(
     parts: Sequence[Part], axes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
 ) -> tuple[PlannedSetting, ...]:
-    """Return every planned setting once, with the value on each axis of any sweep that its plan or config states."""
+    """Return every planned setting once, with its value, as set in the plan or config, on each axis of any sweep."""
     merged: dict[str, PlannedSetting] = {}
     for setting in (setting for part in parts for setting in part.manifest.settings):
         known = merged.get(setting.name, setting)
@@ -136,7 +137,7 @@ def _settings(
 
 
 def _plain_value(config: Mapping[str, Any], axis: str) -> Any:
-    """Return the scalar that a config has on an axis, or None."""
+    """Return a config's scalar value on an axis, if it has one."""
     value = look_up(config, axis.lstrip("+"))
     return None if value is MISSING or isinstance(value, Mapping | list) else value
 
@@ -144,7 +145,7 @@ def _plain_value(config: Mapping[str, Any], axis: str) -> Any:
 def _manifest(
     name: str, parts: Sequence[Part], axes: tuple[str, ...], settings: tuple[PlannedSetting, ...]
 ) -> Manifest:
-    """Return the first plan with everything of the others, each plan's prices for the hardware of its own runs."""
+    """Return the first plan extended by the others, applying each plan's prices to the hardware of its own runs."""
     plans = [part.manifest for part in parts]
     experiments = {plan.experiment for plan in plans}
     inventory = dict.fromkeys(device for plan in plans for device in plan.site.devices)
@@ -181,9 +182,9 @@ def _manifest(
 
 
 def _prices(parts: Sequence[Part]) -> Prices:
-    """Return all prices by device model, those of earlier parts first.
+    """Return all prices by device model, giving precedence to earlier parts.
 
-    A price for all CPUs holds for the CPUs of its own sweep only.
+    A price for all CPUs applies only to the CPUs of its own sweep.
     """
     given = [part.manifest.options.prices for part in parts]
     devices: dict[str, Price] = {}

@@ -1,4 +1,4 @@
-"""The Pareto front: settings that no other is shown to be better than in every objective that all of them have."""
+"""The Pareto front: settings that no other setting is shown to beat across all common objectives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Ends = tuple[float, float]
 class Objective:
     """Each setting's value in one objective, as both ends of its interval; smaller is better.
 
-    Two values that differ by at most `share` of the better one, plus `margin`, are equally good.
+    Two values that differ by at most `share` of the better value plus `margin` count as equally good.
     """
 
     ends: tuple[_Ends, ...]
@@ -27,17 +27,17 @@ class Objective:
     margin: float = 0.0
 
     def as_good(self, index: int, other: int) -> bool:
-        """Return whether a setting is shown to be no worse than the `other`, beyond differences that matter."""
+        """Return whether a setting is shown to be no worse than `other`, apart from differences that do not matter."""
         best = self.ends[other][0]
         return self.ends[index][1] <= best + self.share * abs(best) + self.margin
 
     def better(self, index: int, other: int) -> bool:
-        """Return whether a setting is shown to be better than the `other`."""
+        """Return whether a setting is shown to be better than `other`."""
         return self.ends[index][1] < self.ends[other][0]
 
 
 def candidates(settings: Sequence[SettingFinding]) -> list[SettingFinding]:
-    """Return the settings that can be chosen: measured, and comparable with the baseline."""
+    """Return the settings that can be chosen: those measured and comparable with the baseline."""
     return [
         setting
         for setting in settings
@@ -46,10 +46,10 @@ def candidates(settings: Sequence[SettingFinding]) -> list[SettingFinding]:
 
 
 def objectives(settings: Sequence[SettingFinding], quality: QualityMeasure, threshold: float) -> dict[str, Objective]:
-    """Return the objectives in which all `settings` have a value: time per sample, money, energy, memory, quality.
+    """Return the objectives for which all `settings` have a value: time per sample, money, energy, memory, quality.
 
-    `threshold` is the share of a rate, a cost or memory that does not matter; quality has its own margin. Energy and
-    memory count only where all readings are of one scope or kind.
+    `threshold` is the largest relative difference in rate, cost or memory that does not matter; quality has its own
+    margin. Energy and memory count only if all readings have the same scope or kind.
     """
     memory, money = common_memory_metric(settings) or MEMORY_METRICS[0], cost_metric(settings)
     ends = {
@@ -71,9 +71,9 @@ def objectives(settings: Sequence[SettingFinding], quality: QualityMeasure, thre
 
 
 def pareto_front(goals: Mapping[str, Objective], count: int) -> list[int]:
-    """Return the indices, out of `count`, that no other dominates: as good in every objective, better in one.
+    """Return the indices, out of `count`, not dominated by another one: as good in all objectives and better in one.
 
-    A value without an interval shows nothing, so a setting with few runs stays on the front.
+    A value without an interval proves nothing, so a setting with few runs stays on the front.
     """
 
     def dominates(index: int, other: int) -> bool:
@@ -84,7 +84,7 @@ def pareto_front(goals: Mapping[str, Objective], count: int) -> list[int]:
 
 
 def _interval(estimate: Estimate | None, *, negated: bool = False) -> _Ends | None:
-    """Return the ends of an interval, `negated` where larger is better; infinite without an interval."""
+    """Return the ends of an interval, `negated` if larger is better; infinite if there is no interval."""
     if estimate is None:
         return None
     if estimate.low is None or estimate.high is None:
@@ -97,7 +97,7 @@ def _inverse(ends: _Ends | None) -> _Ends | None:
 
 
 def _range(summary: Summary | None) -> _Ends | None:
-    """Return the smallest and the largest observed value: memory repeats exactly, or nearly."""
+    """Return the smallest and largest observed values, because memory readings repeat exactly or nearly so."""
     if summary is None or summary.minimum is None or summary.maximum is None:
         return None
     return summary.minimum, summary.maximum

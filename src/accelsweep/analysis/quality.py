@@ -1,4 +1,4 @@
-"""Whether a setting's quality is as good as the baseline's: paired by seed, with a non-inferiority margin."""
+"""Tests whether a setting's quality is as good as the baseline's, paired by seed, with a non-inferiority margin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_MEASURED = "quality: not measured"
 FASTER_BUT_WORSE = "faster, but worse"
 
 _SHARES = ("acc", "f1", "auc", "auroc", "precision", "recall", "dice", "iou", "jaccard", "specificity")
-"""Metrics whose name has one of these words lie between 0 and 1: torchmetrics' names and their usual short forms."""
+"""Metrics with one of these words in their name lie between 0 and 1: torchmetrics' names and common abbreviations."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SettingQuality:
 
 @dataclass(frozen=True)
 class QualityMeasure:
-    """The quality metric: its name, whether `max` or `min` is `better`, and the margin that does not matter."""
+    """The quality metric: its name, whether `max` or `min` is `better`, and the margin of negligible differences."""
 
     metric: str | None
     better: str | None
@@ -43,12 +43,12 @@ class QualityMeasure:
 
 
 def is_not_worse(verdict: str) -> bool:
-    """Return whether a quality verdict excludes a loss beyond the margin."""
+    """Return whether a quality verdict rules out a loss beyond the margin."""
     return verdict.startswith(("quality: same", "quality: not worse", "quality: better"))
 
 
 def quality_measure(groups: Sequence[SettingRuns], margin: float) -> QualityMeasure:
-    """Return the quality metric of the settings' configs (`measure.quality_metric`, `measure.quality_better`)."""
+    """Return the quality metric set in the settings' configs (`measure.quality_metric`, `measure.quality_better`)."""
     measure = next((group.config.measure for group in groups if group.config is not None), None)
     if measure is None or measure.quality_metric is None:
         return QualityMeasure(None, None, margin)
@@ -58,9 +58,9 @@ def quality_measure(groups: Sequence[SettingRuns], margin: float) -> QualityMeas
 def compare_quality(
     groups: Sequence[SettingRuns], comparisons: Sequence[Comparison], family: Family, measure: QualityMeasure
 ) -> list[SettingQuality]:
-    """Return the quality of each setting, compared with the partner that its rate is compared with.
+    """Return each setting's quality, compared with the same partner as its rate.
 
-    The differences are paired by seed; their variances have pools of their own, one for each kind of hardware.
+    The differences are paired by seed; their variances are pooled separately for each kind of hardware.
     """
     pairs = []
     for group, comparison in zip(groups, comparisons, strict=True):
@@ -103,7 +103,7 @@ def _quality(
 
 
 def _clip_share(average: Estimate, metric: str | None) -> Estimate:
-    """Clip the interval of a metric that lies between 0 and 1."""
+    """Clip the interval if the metric lies between 0 and 1."""
     name = (metric or "").lower()
     share = "accuracy" in name or not set(_SHARES).isdisjoint(re.split(r"[^a-z0-9]+", name))
     if average.low is None or average.high is None or not share:
@@ -121,7 +121,7 @@ def quality_by_seed(group: SettingRuns) -> dict[int, float]:
 
 
 def _wording(difference: Estimate, measure: QualityMeasure) -> str:
-    """Non-inferiority and equivalence read off one interval (Schuirmann 1987; Piaggio et al., JAMA 2012)."""
+    """Return the verdict on non-inferiority and equivalence (Schuirmann 1987; Piaggio et al., JAMA 2012)."""
     if difference.low is None or difference.high is None:
         return f"{UNDECIDED} at {difference.count} repeat{'s' if difference.count != 1 else ''}"
     low, high = (-difference.high, -difference.low) if measure.better == "min" else (difference.low, difference.high)

@@ -1,4 +1,4 @@
-"""The recommendation: which setting to choose, or why none yet, and the command that would settle open questions."""
+"""The recommendation: which setting to choose, or why it is too early, and the command to settle open questions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ QUIETER_RUNS = (
 
 @dataclass(frozen=True)
 class Assessment:
-    """All settings assessed together. `visible` is the smallest effect that the repeats can show."""
+    """The assessment of all settings together. `visible` is the smallest effect that the repeats can show."""
 
     repeats: int
     visible: float | None
@@ -85,7 +85,7 @@ def assess(
         group = next(group for group in groups if findings[id(group)] is best)
         return [findings[id(rival)] for rival in indistinguishable_from(group, groups, rules)]
 
-    # ratios to baselines on different hardware cannot be compared
+    # ratios to baselines on different hardware are not comparable
     partners = (comparison.partner for comparison in comparisons)
     kinds = [names.get(partner.hardware) if partner else None for partner in partners]
     by_baseline = {"": settings}
@@ -109,10 +109,10 @@ def assess(
 
 
 def recommend(situations: Mapping[str, Situation]) -> Recommendation:
-    """Return the recommendation in words whose numbers stand in the settings' findings.
+    """Return the recommendation in words, with all numbers taken from the settings' findings.
 
-    `situations` are by the hardware of the baseline. Several are weighed by what a result costs, and each has its own
-    advice among the alternatives.
+    `situations` are keyed by the baseline's hardware. If there are several, they are compared by cost per result, and
+    the advice for each is listed among the alternatives.
     """
     each = {}
     for hardware, situation in situations.items():
@@ -226,7 +226,7 @@ def _not_yet(
 def _more_repeats(situation: Situation, ratios: Sequence[float]) -> int:
     """Return how many more blocks should settle most of these ratios; 0 if no number is recommended.
 
-    At most `repeats_most` in all are recommended: beyond that, other things help more.
+    At most `repeats_most` in total are recommended: beyond that, other measures help more.
     """
     if not ratios or not situation.room:
         return 0
@@ -248,9 +248,9 @@ def _ratio(setting: SettingFinding) -> float:
 
 
 def block_seconds(groups: Sequence[SettingRuns], manifest: Manifest) -> float | None:
-    """Return the wall seconds of one more block: its start, and the mean of each setting's runs.
+    """Return the wall time of one additional block in seconds: its start-up plus the mean of each setting's runs.
 
-    The baseline counts as often as a new block holds it. Runs that failed count as well, because a new block repeats
+    The baseline counts once for each of its runs in a new block. Failed runs are included, because a new block repeats
     them. None if no run has a wall time.
     """
     runs = [run for group in groups for run in group.runs]
@@ -269,7 +269,7 @@ def block_seconds(groups: Sequence[SettingRuns], manifest: Manifest) -> float | 
 
 
 def _start_seconds(runs: Iterable[RunRow]) -> float:
-    """Return the shortest pause between two blocks, or 0: longer ones include more than the start of a block."""
+    """Return the shortest pause between two blocks, or 0: longer pauses include more than a block's start-up."""
     spans: dict[str, list[tuple[datetime, datetime]]] = {}
     for run in runs:
         if run.block and run.started_at and run.finished_at:

@@ -1,4 +1,4 @@
-"""Rows of runs with their recorded values, grouped by setting and kind of hardware for the analysis."""
+"""Rows for runs with their recorded values, grouped by setting and kind of hardware for the analysis."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from accelsweep.tasks import compared_rate
 
 @dataclass(frozen=True)
 class RunRow:
-    """A planned run with the values of its record, or an unsupported setting (`run` is None).
+    """A planned run with the values from its record, or an unsupported setting (`run` is None).
 
-    Fields are named as in `records.run_record.Record`, with the parts of the fingerprint as fields of their own. Values
-    that only a record holds are empty or None without one. `wall_seconds` are seconds; times are UTC in ISO 8601.
+    Fields are named as in `records.run_record.Record`, with the parts of the fingerprint as separate fields. Values
+    that come only from a record are empty or None if there is no record. `wall_seconds` are seconds; times are UTC in
+    ISO 8601.
     """
 
     sweep: str
@@ -56,34 +57,34 @@ class RunRow:
 
     @property
     def recorded(self) -> bool:
-        """Whether the run left a usable record."""
+        """Whether the run has a usable record."""
         return self.record_sha256 is not None
 
     def value(self, metric: str) -> float | None:
-        """Return the metric's value, or None if the run was not measured or has no such value."""
+        """Return the metric's value; None if the run was not measured or has no such value."""
         if self.outcome is not Outcome.measured or metric not in self.metrics:
             return None
         return self.metrics[metric].value
 
     @property
     def surroundings(self) -> RunEnvironment:
-        """`environment` with typed attributes."""
+        """The `environment` field with typed attributes."""
         return RunEnvironment(self.environment)
 
     @property
     def checkout(self) -> Checkout:
-        """`git` with typed attributes."""
+        """The `git` field with typed attributes."""
         return Checkout.of(self.git)
 
     @property
     def machine(self) -> str | None:
-        """The identity of the machine, if recorded."""
+        """The machine's identity, if recorded."""
         identity = self.surroundings.before.machine
         return str(identity) if identity is not None else None
 
     @property
     def node(self) -> str | None:
-        """The node's name on the cluster, or None outside of one."""
+        """The node's name on the cluster; None outside a cluster."""
         name = self.surroundings.before.variables.get("SLURMD_NODENAME")
         return str(name) if name else None
 
@@ -101,9 +102,9 @@ def sorted_runs(runs: Iterable[RunRow]) -> list[RunRow]:
 
 @dataclass(frozen=True)
 class SettingRuns:
-    """The runs of one setting on one kind of hardware (`hardware` is empty where nothing ran).
+    """One setting's runs on one kind of hardware (`hardware` is empty if nothing ran).
 
-    `rate_metric` is the metric that the settings of this sweep are compared by.
+    `rate_metric` is the metric by which this sweep's settings are compared.
     """
 
     planned: PlannedSetting
@@ -118,12 +119,12 @@ class SettingRuns:
 
     @property
     def label(self) -> str:
-        """The setting's axes as a short text."""
+        """A short label of the setting's axes."""
         return label(self.planned.axes)
 
     @cached_property
     def measured(self) -> tuple[RunRow, ...]:
-        """The measured runs. A run that missed its target counts, although it has no rate."""
+        """The measured runs, including those that missed their target and so have no rate."""
         return tuple(run for run in self.runs if run.outcome is Outcome.measured)
 
     @cached_property
@@ -133,27 +134,27 @@ class SettingRuns:
 
     @cached_property
     def config(self) -> SettingConfig | None:
-        """The frozen config; None where neither a record nor a block holds it, as for unsupported settings."""
+        """The frozen config; None if neither a record nor a block contains it, as for unsupported settings."""
         return next((run.config for run in self.runs if run.config is not None), None)
 
     @cached_property
     def effective(self) -> Effective | None:
-        """What was in force in the first measured run that recorded it, or None."""
+        """The effective options of the first measured run that recorded them, or None."""
         return next((run.effective for run in self.measured if run.effective is not None), None)
 
     @property
     def batch_size(self) -> int:
-        """The configured batch size per rank; 0 without a config."""
+        """The configured batch size per rank; 0 if there is no config."""
         return 0 if self.config is None else self.config.batch_size
 
     @property
     def world_size(self) -> int | None:
-        """The configured number of devices (processes on a CPU) over all nodes; None without a config."""
+        """The configured number of devices (processes on a CPU) over all nodes; None if there is no config."""
         return None if self.config is None else self.config.world_size
 
     @cached_property
     def log_rates(self) -> dict[str, float]:
-        """The natural logarithm of the rate per block."""
+        """The natural logarithm of the rate in each block."""
         return self.logs(self.rate_metric)
 
     @cached_property
@@ -168,7 +169,7 @@ class SettingRuns:
         return next((reading.unit for reading in readings), rate_unit(self.rate_metric))
 
     def rate(self, run: RunRow) -> float | None:
-        """Return the rate of one of the runs, or None."""
+        """Return the rate of one of the runs, if it has one."""
         return run.value(self.rate_metric)
 
     def logs(self, metric: str) -> dict[str, float]:
@@ -183,7 +184,7 @@ class SettingRuns:
         return {block: math.fsum(logs) / len(logs) for block, logs in values.items()}
 
     def values(self, metric: str) -> list[float]:
-        """Return the metric's values over the measured runs that have one, smallest first."""
+        """Return the metric's values from the measured runs that have one, smallest first."""
         return sorted(value for run in self.measured if (value := run.value(metric)) is not None)
 
 
@@ -196,9 +197,9 @@ def rate_metric_of(manifest: Manifest, runs: Sequence[RunRow]) -> str:
 
 
 def group_runs(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | None = None) -> list[SettingRuns]:
-    """Return the runs per setting and kind of hardware, in grid order; runs without a record join the first kind.
+    """Group the runs by setting and kind of hardware, in grid order; runs without a record join the first kind.
 
-    `rate_metric` overrides the metric that follows from this sweep alone.
+    `rate_metric` overrides the metric derived from this sweep alone.
     """
     metric = rate_metric or rate_metric_of(manifest, runs)
     by_kind: dict[str, dict[HardwareKind, list[RunRow]]] = {setting.name: {} for setting in manifest.settings}
@@ -218,7 +219,7 @@ def group_runs(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | No
 
 
 def environment_summary(manifest: Manifest, runs: Iterable[RunRow]) -> dict[str, str]:
-    """Return versions (with build tags), system and governor of the runs; several values are joined."""
+    """Return the runs' versions (with build tags), system and governor; multiple values are joined."""
     found: dict[str, set[str]] = {}
     for run in runs:
         before = run.surroundings.before
@@ -233,12 +234,12 @@ def environment_summary(manifest: Manifest, runs: Iterable[RunRow]) -> dict[str,
 
 
 def records_digest(runs: Iterable[RunRow]) -> str:
-    """Return the SHA-256 over the names of all runs and the SHA-256 of each one's record file."""
+    """Return the SHA-256 of all run names together with the SHA-256 of each run's record file."""
     return sha256_text(canonical_json(sorted([run.run or run.setting, run.record_sha256 or ""] for run in runs)))
 
 
 def origin_of(runs: Sequence[RunRow]) -> Origin:
-    """Return model, data, machine, commits and dates of the recorded runs."""
+    """Return the models, data, machines, commits and dates of the recorded runs."""
     recorded = [run for run in runs if run.recorded]
     machines = [run.surroundings.before for run in recorded]
     changes = {run.checkout.dirty for run in recorded} - {None}
@@ -261,9 +262,9 @@ def _class_names(targets: Iterable[str]) -> tuple[str, ...]:
 def setting_series(
     groups: Iterable[SettingRuns], free: Collection[str], same: Callable[[SettingRuns], Any] = lambda _: None
 ) -> list[list[SettingRuns]]:
-    """Return sets of two or more settings on one kind of hardware whose configs differ in the `free` keys only.
+    """Return groups of two or more settings on one kind of hardware that differ only in the `free` config keys.
 
-    Settings of a set also agree in the value of `same`. Settings that have not run are left out.
+    Settings in a group also have the same value of `same`. Settings that have not run are left out.
     """
     found: dict[tuple[HardwareKind, str], list[SettingRuns]] = {}
     for group in groups:
@@ -274,7 +275,7 @@ def setting_series(
 
 
 def series_label(axes: Mapping[str, Any], free: Collection[str], *suffix: str) -> str:
-    """Return a short text for a series: the axes that do not vary in it, then `suffix`."""
+    """Return a short label for a series: the axes that do not vary within it, then `suffix`."""
     parts = [
         str(value)
         if key in ("accelerator", "precision")

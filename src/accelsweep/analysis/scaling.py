@@ -1,7 +1,7 @@
-"""Scaling over devices, strong (constant global batch) and weak (constant batch per device), and over batch sizes.
+"""Scaling across devices, strong (constant global batch) and weak (constant batch per device), and across batch sizes.
 
-Each scaling curve is compared point by point with its fewest devices. Gunther's universal scalability law is fitted to
-curves of at least four numbers of devices, with intervals over blocks.
+Each point of a scaling curve is compared with the point with the fewest devices. Gunther's universal scalability law is
+fitted to curves with at least four device counts, with intervals over blocks.
 """
 
 from __future__ import annotations
@@ -40,61 +40,64 @@ from accelsweep.tasks import SIZE_METRICS
 _FREE = ("devices", "num_nodes", "batch_size")
 
 KNEE_SHARE = 0.95
-"""The knee is the smallest batch that reaches this share of the series' best rate."""
+"""The knee is the smallest batch size that reaches this share of the series' best rate."""
 
 MIN_DEVICE_COUNTS = 4
-"""Numbers of devices that a fit needs: the law has three unknowns, and one more number can contradict it."""
+"""Device counts required for a fit: the law has three unknowns, and a fourth point can contradict it."""
 
 MIN_MARGINAL_GAIN = 0.5
-"""A further device pays while it adds at least this share of what one device does alone."""
+"""Another device is worthwhile if it adds at least this share of a single device's rate."""
 
 _ZERO = 1e-9
-"""A fitted number below this is on its bound."""
+"""A fitted parameter below this counts as being at its bound."""
 
 _MAX_DEVICES = 1e6
-"""Larger numbers of devices are reported as no end."""
+"""Larger device counts are reported as unlimited."""
 
 Array = npt.NDArray[np.float64]
 
 Logs = Mapping[int, Mapping[str, float]]
-"""For each number of devices, the logarithm of the rate in each block."""
+"""For each device count, the logarithm of the rate in each block."""
 
 
 @dataclass(frozen=True)
 class ScalingCurve:
-    """Settings of the same work on several numbers of devices, fewest first; `kind` is `strong` or `weak`."""
+    """Settings with the same work on different numbers of devices, fewest first; `kind` is `strong` or `weak`."""
 
     kind: str
     members: tuple[SettingRuns, ...]
 
     @property
     def base(self) -> SettingRuns:
-        """The setting on the fewest devices, which the others are compared with."""
+        """The setting on the fewest devices, with which the other settings are compared."""
         return self.members[0]
 
     def label(self, group: SettingRuns) -> str:
-        """Return the axes of one of the settings that do not vary, and what stays constant: per device or in total."""
+        """Return a setting's axes that do not vary along the curve, and the batch size that is constant."""
         strong = self.kind == "strong"
         batch = f"global batch {_global_batch(group)}" if strong else f"batch {group.batch_size} per device"
         return series_label(group.planned.axes, _FREE, batch)
 
     @property
     def shares_cores(self) -> bool:
-        """Whether the ranks share the cores of one CPU, so that more ranks add no device.
+        """Whether the ranks share the cores of one CPU, so that more ranks add no devices.
 
-        Ranks with a fixed number of threads add their cores.
+        Ranks with a fixed number of threads each add cores of their own.
         """
         configs = [group.config for group in self.members if group.config is not None]
         shared = all(config.accelerator == "cpu" and config.threads is None for config in configs)
         return shared and len({config.devices for config in configs}) > 1
 
     def comparable(self, across: Collection[str]) -> list[SettingRuns]:
-        """Return the settings that may be compared with the base, the base included."""
+        """Return the settings that may be compared with the base, including the base itself."""
         return [group for group in self.members if incompatibility(group, self.base, _FREE, across) is None]
 
 
 def scaling_curves(groups: Sequence[SettingRuns]) -> list[ScalingCurve]:
-    """Return the curves of strong scaling, then those of weak scaling. Sizes, such as the largest batch, have none."""
+    """Return the strong-scaling curves, then the weak-scaling ones.
+
+    Size metrics, such as the largest batch, have no curves.
+    """
     curves = []
     for kind, batch in (("strong", _global_batch), ("weak", lambda group: group.batch_size)):
         measured = [one for one in groups if one.rated and one.world_size and batch(one)]
@@ -107,16 +110,16 @@ def scaling_curves(groups: Sequence[SettingRuns]) -> list[ScalingCurve]:
 
 
 def _global_batch(group: SettingRuns) -> int | None:
-    """Return the samples of one optimiser step over all devices and accumulated steps."""
+    """Return the number of samples per optimiser step over all devices and accumulated steps."""
     return group.effective.global_batch_size if group.effective else None
 
 
 def scaling(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingPoint, ...]:
-    """Compare each setting of each curve with the curve's setting on the fewest devices.
+    """Compare each setting on each curve with the curve's setting on the fewest devices.
 
     Efficiency is the speed-up divided by the ratio of devices (strong: Amdahl 1967; weak: Gustafson 1988). Ranks that
-    share the cores of one CPU have none. The intervals of all points hold together; a point that may not be compared
-    with its base is left out.
+    share the cores of one CPU have no efficiency. The intervals of all points hold simultaneously; a point that may not
+    be compared with its base is left out.
     """
     family = Family(sum(len(curve.members) - 1 for curve in curves), rules.family.confidence)
     points = [(curve, group) for curve in curves for group in curve.comparable(rules.across)]
@@ -148,7 +151,7 @@ def scaling(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingPoint,
 
 
 def batch_curves(groups: Sequence[SettingRuns], hardware: Mapping[HardwareKind, str]) -> tuple[BatchCurve, ...]:
-    """Return the curves of settings that differ in `batch_size` only; `hardware` names the kinds of hardware."""
+    """Return the curves of settings that differ only in `batch_size`; `hardware` names the kinds of hardware."""
     return tuple(_batch_curve(members, hardware) for members in setting_series(groups, ("batch_size",)))
 
 
@@ -175,7 +178,7 @@ def _batch_curve(members: Sequence[SettingRuns], hardware: Mapping[HardwareKind,
 
 @dataclass(frozen=True)
 class Law:
-    """A fitted law: its two parameters, the interval of each (not cut off), and the largest relative misfit."""
+    """A fitted law: its two parameters, their intervals (not clipped), and the largest relative residual."""
 
     contention: float
     coherency: float
@@ -183,15 +186,15 @@ class Law:
     misfit: float
 
     def capacity(self, devices: int) -> float:
-        """Return C(n), the rate of so many devices over that of one."""
+        """Return C(n), the rate of n devices divided by that of one."""
         return devices / float(_divisor(devices, np.array([self.contention, self.coherency])))
 
 
 def fit_law(logs: Logs, family: Family) -> Law:
-    """Return the least-squares fit of the law to log rates. `family` spans both parameters of all fitted laws.
+    """Fit the law to log rates by least squares. `family` spans both parameters of all fitted laws.
 
-    `logs` has at least `MIN_DEVICE_COUNTS` numbers of devices, each with at least one value. If three or more blocks
-    hold every number of devices, only those blocks count.
+    `logs` has at least `MIN_DEVICE_COUNTS` device counts, each with at least one value. If three or more blocks contain
+    every device count, only those blocks are used.
     """
     counts = np.array(sorted(logs), dtype=np.float64)
     shared = sorted(set.intersection(*(set(blocks) for blocks in logs.values())))
@@ -199,7 +202,7 @@ def fit_law(logs: Logs, family: Family) -> Law:
     rows = [[logs[int(n)][block] for block in shared] if paired else list(logs[int(n)].values()) for n in counts]
     means = np.array([mean(row) for row in rows])
 
-    def residuals(at: Array) -> Array:  # centred: the rate of one device is a third, free parameter
+    def residuals(at: Array) -> Array:  # centred: the rate of one device is a third, unconstrained parameter
         values = means - np.log(counts) + np.log(_divisor(counts, at))
         return np.asarray(values - values.mean())
 
@@ -213,8 +216,8 @@ def fit_law(logs: Logs, family: Family) -> Law:
         ftol=1e-12,
         gtol=1e-12,
     )
-    at = np.where(fit.x < _ZERO, 0.0, fit.x)  # bounds are approached from within
-    weights = -np.linalg.pinv(_jacobian(counts, at))  # of the log rate at each number of devices on s and on k
+    at = np.where(fit.x < _ZERO, 0.0, fit.x)  # the optimiser approaches bounds from within
+    weights = -np.linalg.pinv(_jacobian(counts, at))  # of the log rate at each device count on s and on k
     rest = [[value - math.log(n / _divisor(n, at)) for value in row] for n, row in zip(counts, rows, strict=True)]
     interval = _paired_interval if paired else _unpaired_interval
     intervals = [interval(rest, weight, float(value), family) for weight, value in zip(weights, at, strict=True)]
@@ -232,12 +235,12 @@ def _jacobian(counts: Array, at: Array) -> Array:
 
 
 def _paired_interval(rest: Sequence[Sequence[float]], weight: Array, at: float, family: Family) -> Interval:
-    """Return the interval of a parameter from each block's residuals."""
+    """Return a parameter's interval, based on each block's residuals."""
     return t_interval([at + math.fsum(weight * block) for block in zip(*rest, strict=True)], family)
 
 
 def _unpaired_interval(rest: Sequence[Sequence[float]], weight: Array, at: float, family: Family) -> Interval:
-    """Return that interval without common blocks, with Welch's and Satterthwaite's degrees of freedom."""
+    """Return a parameter's interval without common blocks, with Welch's and Satterthwaite's degrees of freedom."""
     center = at + math.fsum(w * mean(row) for w, row in zip(weight, rest, strict=True))
     count = min(map(len, rest))
     if count < 2:
@@ -251,11 +254,11 @@ def _unpaired_interval(rest: Sequence[Sequence[float]], weight: Array, at: float
 
 
 def most_devices(contention: float, coherency: float, worth: float) -> int | None:
-    """Return the largest n whose last device adds `worth` of what one does alone: C(n) - C(n - 1) >= worth.
+    """Return the largest n whose last device adds `worth` of a single device's rate: C(n) - C(n - 1) >= worth.
 
     A `worth` of 0 gives the peak, beyond which the rate falls: the largest n with n (n - 1) <= (1 - s) / k. None means
-    no end, or one beyond a million. Up to the peak C' = (1 - s - k n^2) / (1 + s (n - 1) + k n (n - 1))^2 falls with
-    each of n, s and k, so that more contention or coherency never leaves more devices.
+    no limit, or a limit beyond a million. Up to the peak C' = (1 - s - k n^2) / (1 + s (n - 1) + k n (n - 1))^2 falls
+    as n, s or k grows, so more contention or coherency never results in more devices.
     """
     at = np.array([contention, coherency])
 
@@ -268,10 +271,10 @@ def most_devices(contention: float, coherency: float, worth: float) -> int | Non
 
 
 def scaling_laws(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingLaw, ...]:
-    """Return the law of each curve that was measured on enough numbers of devices, and on which each rank adds cores.
+    """Return the law of each curve that has enough device counts and on which each rank adds cores.
 
-    The intervals of both parameters of all laws hold together. A setting that may not be compared with the curve's
-    fewest devices is left out. Of several settings with one number of devices, the first counts.
+    The intervals of both parameters of all laws hold simultaneously. A setting that may not be compared with the
+    setting on the fewest devices is left out. If several settings have the same device count, the first is used.
     """
     fitted = []
     for curve in (curve for curve in curves if not curve.shares_cores):
@@ -306,7 +309,7 @@ def _scaling_law(curve: ScalingCurve, members: dict[int, SettingRuns], family: F
 
 
 def _form(members: dict[int, SettingRuns], intervals: Sequence[Interval]) -> tuple[LawForm, str]:
-    """Return the form of the law that the intervals support, and the reason if they support none."""
+    """Return the form of the law that the intervals support, or the reason why they support none."""
     for count, group in members.items():
         if (disturbed := disturbance(group)) is not None:
             return LawForm.disturbed, f"the runs on {count} were disturbed: {disturbed}"
@@ -322,8 +325,8 @@ def _form(members: dict[int, SettingRuns], intervals: Sequence[Interval]) -> tup
 def _clip(value: float, interval: Interval, family: Family, most: float) -> Estimate:
     """Return a parameter as an estimate: the bounded fit, with the interval clipped to the parameter's bounds.
 
-    With few blocks the bounded fit may lie a little outside of the interval, which belongs to the unbounded one. It is
-    then widened to hold both.
+    With few blocks, the bounded fit may lie slightly outside the interval, which belongs to the unbounded fit. The
+    interval is then widened to contain both.
     """
     estimate = linear_estimate(interval, "1", family)
     ends: dict[str, float] = {}
@@ -334,7 +337,7 @@ def _clip(value: float, interval: Interval, family: Family, most: float) -> Esti
 
 
 def _device_count(contention: Estimate, coherency: Estimate, worth: float) -> DeviceCount:
-    """Return `most_devices` with its interval; more contention or coherency leaves fewer devices."""
+    """Return `most_devices` with its interval; more contention or coherency results in fewer devices."""
     assert None not in (contention.low, contention.high, coherency.low, coherency.high), "a conclusive form has ends"
     return DeviceCount(
         value=most_devices(contention.value, coherency.value, worth),

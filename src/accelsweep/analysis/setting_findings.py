@@ -1,4 +1,4 @@
-"""The finding of one setting: its runs, comparison with the baseline, quality and costs, rounded."""
+"""Builds the finding for one setting: its runs, comparison with the baseline, quality and costs, rounded."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from accelsweep.tasks import task_of
 from accelsweep.trainer_arguments import DEFAULTS
 
 _UNQUOTED = re.compile(r"[\w.+/:-]+")
-"""Text that Hydra's grammar takes without quotes."""
+"""Text that Hydra's grammar accepts without quotes."""
 
 _OVERRIDE_KEY = re.compile(r"([+~]*)([\w.@/-]+)")
 
 
 @dataclass(frozen=True)
 class Context:
-    """What the finding of a setting depends on apart from its own runs."""
+    """What a setting's finding depends on besides its own runs."""
 
     hardware: Mapping[HardwareKind, str]
     family: Family
@@ -54,7 +54,7 @@ def build_finding(
     levels: Doubt | None,
     context: Context,
 ) -> SettingFinding:
-    """Return the finding of a setting; `levels` is the doubt that its rates lie at two levels."""
+    """Return a setting's finding; `levels` is the doubt that its rates lie at two levels."""
     doubts = [*comparison.doubts, *setting_doubts(group, context.outlying, context.overlapping), levels]
     metrics = summaries(group)
     return SettingFinding(
@@ -105,13 +105,13 @@ def _point(run: RunRow, group: SettingRuns, partner: SettingRuns | None) -> RunP
 
 
 def count_outcomes(runs: Iterable[RunRow]) -> dict[Outcome, int]:
-    """Return the number of runs for each outcome that occurs, in the order of `Outcome`."""
+    """Return the number of runs with each outcome that occurs, in the order of `Outcome`."""
     counts = Counter(run.outcome for run in runs)
     return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
 
 def summaries(group: SettingRuns) -> dict[str, Summary]:
-    """Return the median and range of each metric over the measured runs, by name in alphabetical order."""
+    """Return the median and range of each metric over the measured runs, keyed by name in alphabetical order."""
     names = sorted({name for run in group.measured for name in run.metrics})
     return {name: _summary([run.metrics[name] for run in group.measured if name in run.metrics]) for name in names}
 
@@ -135,7 +135,7 @@ def _joined(separator: str, texts: Iterable[str | None]) -> str | None:
 
 
 def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, site: Site) -> float | None:
-    """Return the memory used over that of one device (of the machine, on a CPU); None unless the inventory has it."""
+    """Return the memory used divided by that of one device (of the machine, on a CPU); None if not in the inventory."""
     medians = (metrics[name].median for name in MEMORY_METRICS if name in metrics)
     used = next((value for value in medians if value is not None), None)
     if used is None or effective is None:
@@ -152,9 +152,9 @@ def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, si
 
 
 def bottleneck_of(group: SettingRuns) -> StepBottleneck | None:
-    """Return the bottleneck by the mean shares of a step's parts, judged as for one run; None without a breakdown.
+    """Return the bottleneck from the mean shares of a step's parts, judged as for one run; None without a breakdown.
 
-    A part that some run could not measure is left out.
+    Parts that any run could not measure are left out.
     """
     runs = []
     for run in group.measured:
@@ -171,10 +171,10 @@ def bottleneck_of(group: SettingRuns) -> StepBottleneck | None:
 
 
 def rerun_command(manifest: Manifest, setting: PlannedSetting) -> str:
-    """Return the command that measures this setting alone, in a new sweep; the setting's name stays the same.
+    """Return the command that measures only this setting in a new sweep; the setting keeps its name.
 
-    This setting's values replace the overrides of the axes. No baseline is named, because only one setting is left. If
-    versions are compared, all of them are measured.
+    This setting's values replace the axis overrides. No baseline is named, because only one setting remains. If the
+    sweep compares versions, all of them are measured.
     """
     keys = {override: _sign_and_key(override) for override in manifest.overrides}
     other = [
@@ -190,13 +190,13 @@ def rerun_command(manifest: Manifest, setting: PlannedSetting) -> str:
 
 
 def _sign_and_key(override: str) -> tuple[str, str]:
-    """Return the sign before an override's key, such as `+`, and the key."""
+    """Return the prefix of an override's key, such as `+`, and the key."""
     match = _OVERRIDE_KEY.match(override)
     return (match[1], match[2]) if match else ("", override)
 
 
 def _override(value: Any) -> str:
-    """Return a value in Hydra's override grammar, quoted where necessary."""
+    """Return a value in Hydra's override grammar, quoted if necessary."""
     text = override_value(value)
     if not isinstance(value, str) or _UNQUOTED.fullmatch(text):
         return text
@@ -219,7 +219,7 @@ def _call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _python(value: Any) -> str:
-    """Return a value of a config as Python; a node with a `_target_` becomes a call."""
+    """Return a config value as Python source; a node with a `_target_` becomes a call."""
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
     if isinstance(value, Mapping) and "_target_" in value:

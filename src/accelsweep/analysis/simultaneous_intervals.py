@@ -1,11 +1,13 @@
-"""Intervals of many paired differences that hold together, with moderated variances, and repeated (sequential) ones.
+"""Simultaneous intervals of many paired differences with moderated variances, and repeated (sequential) intervals.
 
-Three blocks say little about the noise of one setting, but the other settings show the usual noise, so each variance is
-shrunk towards those of its pool. The settings share their baseline, which makes their variances look more alike than
-they are: the prior's degrees of freedom are capped. No half width is below that of the setting's own plain interval.
+Three blocks say little about one setting's noise, but the other settings show how much noise is usual, so each variance
+is shrunk towards the variances in its pool. The settings share a baseline, which makes their variances look more alike
+than they are, so the prior's degrees of freedom are capped. No half-width is smaller than that of the setting's own
+plain interval.
 
 Source: G. Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
-experiments", Statistical Applications in Genetics and Molecular Biology 3 (2004). The cap and the floor are ours.
+experiments", Statistical Applications in Genetics and Molecular Biology 3 (2004). The cap and the floor are our
+additions.
 """
 
 from __future__ import annotations
@@ -36,18 +38,18 @@ from accelsweep.config.sweep_options import LOOKS
 Array = npt.NDArray[np.float64]
 
 BlockValues = Mapping[Any, float]
-"""A side of a pair: its values (log rates, qualities) by the key that pairs them (a block, a seed)."""
+"""One side of a pair: its values (log rates, qualities), keyed by what pairs them (a block, a seed)."""
 
 _GRID_POINTS = 801
-"""Points of the grid on which the density between two bounds is integrated."""
+"""The number of grid points for integrating the density between two bounds."""
 
 
 @dataclass(frozen=True)
 class Moderated:
-    """The noise of a pool of pairs; shapes (..., pairs), but (...) for the two values of the prior.
+    """The noise in a pool of pairs; shapes are (..., pairs), or (...) for the two prior values.
 
     `variance` (of one paired difference, in squared units of the differences) has `degrees` degrees of freedom. `prior`
-    is the pool's usual variance, worth `prior_degrees` degrees of freedom.
+    is the pool's typical variance, with a weight of `prior_degrees` degrees of freedom.
     """
 
     variance: Array
@@ -57,12 +59,12 @@ class Moderated:
 
 
 def moderate(variances: Array, degrees: Array, settings: int) -> Moderated:
-    """Return sample variances, (..., pairs) with pairs >= 2 and each above 0, shrunk towards their common prior.
+    """Shrink sample variances, (..., pairs) with pairs >= 2 and each above 0, towards their common prior.
 
-    Leading axes are simulated sweeps. `degrees` are those of the variances, (pairs,) or the same shape; `settings` is
-    the number of settings in the pool, baseline included. Smyth 2004, section 6.2: after removing what chance alone
-    contributes, the log variances have a mean (the prior variance) and a spread (the prior's degrees of freedom, here
-    at most `analysis.intervals.prior_degrees`).
+    Leading axes are simulated sweeps. `degrees` are the variances' degrees of freedom, (pairs,) or of the same shape;
+    `settings` is the number of settings in the pool, including the baseline. Smyth 2004, section 6.2: once the
+    contribution of chance alone is removed, the mean of the log variances gives the prior variance, and their spread
+    gives the prior's degrees of freedom (here at most `analysis.intervals.prior_degrees`).
     """
     half = np.broadcast_to(np.asarray(degrees, dtype=np.float64) / 2.0, variances.shape)
     logs = np.log(variances) - special.psi(half) + np.log(half)
@@ -77,10 +79,11 @@ def moderate(variances: Array, degrees: Array, settings: int) -> Moderated:
 
 
 def half_widths(variances: Array, counts: Array, settings: int, each: float, plain: float) -> Array:
-    """Return the half widths, (..., pairs), of the mean differences of one pool, in units of the differences.
+    """Return the half-widths, (..., pairs), of the mean differences in one pool, in units of the differences.
 
-    `variances` and `settings` as in `moderate`; `counts` are the differences behind each (3 or more). `each` is the
-    confidence of an interval in its family, `plain` that of the setting's own interval, which is the floor.
+    `variances` and `settings` are as in `moderate`; `counts` are the numbers of differences behind each variance (3 or
+    more). `each` is the confidence of an interval in its family, `plain` the confidence of the setting's own interval,
+    which is the floor.
     """
     counts = np.broadcast_to(np.asarray(counts, dtype=np.float64), variances.shape)
     moderated = moderate(variances, counts - 1.0, settings)
@@ -89,20 +92,20 @@ def half_widths(variances: Array, counts: Array, settings: int, each: float, pla
 
 
 def critical(degrees: Array, confidence: float) -> Array:
-    """Return the half width of two-sided t-intervals in standard errors."""
+    """Return the half-width of two-sided t-intervals in standard errors."""
     return np.asarray(special.stdtrit(degrees, 1.0 - (1.0 - confidence) / 2.0), dtype=np.float64)
 
 
 def trigamma(x: Array) -> Array:
-    """Return the second derivative of the logarithm of the gamma function at x > 0: Hurwitz' zeta(2, x)."""
+    """Return the second derivative of the log-gamma function at x > 0: the Hurwitz zeta function zeta(2, x)."""
     return np.asarray(special.zeta(2.0, x), dtype=np.float64)
 
 
 def inverse_trigamma(y: Array) -> Array:
     """Return the x > 0 with trigamma(x) = y, for y > 0.
 
-    Newton's iteration on 1 / trigamma, which is nearly linear, so that it converges from 1/2 + 1/y without
-    overshooting (Smyth 2004, appendix). Beyond 1e7 and below 1e-6 the limits 1/sqrt(y) and 1/y are exact enough.
+    This uses Newton's method on 1 / trigamma, which is nearly linear, so it converges from 1/2 + 1/y without
+    overshooting (Smyth 2004, appendix). Beyond 1e7 and below 1e-6, the limits 1/sqrt(y) and 1/y are accurate enough.
     """
     inner = np.clip(y, 1e-6, 1e7)
     x = 0.5 + 1.0 / inner
@@ -117,7 +120,7 @@ def inverse_trigamma(y: Array) -> Array:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sides whose mean difference is estimated, and their settings' names. Pairs of one `kind` make a pool."""
+    """Two sides whose mean difference is estimated, and their settings' names. Pairs of the same `kind` form a pool."""
 
     a: BlockValues
     b: BlockValues
@@ -132,7 +135,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pool:
-    """Pairs of one kind, `members` by their position among all pairs, with the differences' variances and counts."""
+    """Pairs of one kind: `members` are their positions among all pairs, with variances and counts of differences."""
 
     members: tuple[int, ...]
     variances: tuple[float, ...]
@@ -146,7 +149,7 @@ class Pool:
 
 
 def pools(pairs: Sequence[Pair]) -> list[Pool]:
-    """Return the pools of two or more pairs: of one kind, with 3 or more common keys each, and with some spread."""
+    """Return the pools of two or more pairs of the same kind, each pair with 3 or more common keys and some spread."""
     kinds: dict[Hashable, list[int]] = {}
     for index, pair in enumerate(pairs):
         if is_paired(pair.a, pair.b) and paired_interval(pair.a, pair.b, Family()).half_width is not None:
@@ -164,7 +167,7 @@ def pools(pairs: Sequence[Pair]) -> list[Pool]:
 def simultaneous_intervals(
     pairs: Sequence[Pair], family: Family, unpooled: Callable[[BlockValues, BlockValues, Family], Interval]
 ) -> list[Interval]:
-    """Return the interval of each pair's mean difference; `unpooled` computes those of pairs that are in no pool."""
+    """Return the interval of each pair's mean difference; `unpooled` computes it for pairs outside any pool."""
     result = [unpooled(pair.a, pair.b, family) for pair in pairs]
     for pool in pools(pairs):
         widths = half_widths(
@@ -175,17 +178,17 @@ def simultaneous_intervals(
     return result
 
 
-# Repeated confidence intervals: the error of all looks together stays within that of one family (alpha spending).
+# Repeated confidence intervals: the total error over all looks stays within that of one family (alpha spending).
 
 
 def alpha_spent(alpha: float, fraction: float) -> float:
-    """Return how much of the two-sided error `alpha` may be spent when this fraction of the blocks is measured."""
+    """Return how much of the two-sided error `alpha` may be spent once this fraction of the blocks is measured."""
     return 4.0 * float(special.ndtr(special.ndtri(alpha / 4.0) / math.sqrt(min(1.0, fraction))))
 
 
 @lru_cache(maxsize=256)
 def nominal_levels(alpha: float, looks: Sequence[int] = LOOKS) -> tuple[float, ...]:
-    """Return the two-sided significance level of each look. `looks` are numbers of blocks; the last has them all."""
+    """Return the two-sided significance level of each look. `looks` are block counts; the last one is the total."""
     levels: list[float] = []
     grid: Array = np.zeros(0)
     density: Array = grid
@@ -209,7 +212,7 @@ def nominal_levels(alpha: float, looks: Sequence[int] = LOOKS) -> tuple[float, .
 
 
 def _crossing_probability(grid: Array, density: Array, step: float) -> Callable[[float], float]:
-    """Return the probability of staying within all bounds so far and crossing `bound` now, as a function of `bound`."""
+    """Return the probability of crossing `bound` now, but no earlier bound, as a function of `bound`."""
 
     def probability(bound: float) -> float:
         leaves = special.ndtr((grid - bound) / step) + special.ndtr((-bound - grid) / step)
@@ -219,7 +222,7 @@ def _crossing_probability(grid: Array, density: Array, step: float) -> Callable[
 
 
 def level_after(blocks: int, alpha: float, looks: Sequence[int] = LOOKS) -> float:
-    """Return the significance level after so many blocks: that of the latest look, 0 before the first one."""
+    """Return the significance level after this number of blocks: that of the latest look, or 0 before the first."""
     levels = nominal_levels(alpha, tuple(looks))
     return next((levels[index] for index in reversed(range(len(looks))) if looks[index] <= blocks), 0.0)
 
@@ -229,7 +232,7 @@ def repeated_interval(
 ) -> Interval:
     """Return the repeated confidence interval of the mean of a - b over the common keys.
 
-    Unpaired sides get Welch's interval, on which no verdict rests.
+    Unpaired sides get Welch's interval, which is not used for verdicts.
     """
     if not is_paired(a, b):
         return welch_interval(list(a.values()), list(b.values()), family)

@@ -1,9 +1,9 @@
-"""Statistical power: the smallest difference that repeats can show, and the repeats that a difference takes.
+"""Statistical power: the smallest difference that repeats can detect, and the repeats needed to detect a difference.
 
-The same formulas serve the plan (with an assumed noise) and the report (with the observed noise). `noise` is the
-standard deviation of the natural logarithm of one run's rate within a block (0.01 is about 1 %), assumed to be equal in
-all settings, so that the moderated variances have their maximal degrees of freedom. The floor of the interval is left
-out. At 3 repeats both make the answers optimistic; from 5 on that hardly shows.
+The plan (with assumed noise) and the report (with observed noise) use the same formulas. `noise` is the standard
+deviation of the natural logarithm of one run's rate within a block (0.01 is about 1 %), assumed to be equal in all
+settings, so that the moderated variances have the maximum degrees of freedom. The floor on the interval is ignored. At
+3 repeats, both simplifications make the results optimistic; from 5 repeats on, the effect is negligible.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from accelsweep.records.findings import SettingFinding
 from accelsweep.records.plan import Manifest
 
 MAX_REPEATS = 100
-"""`repeats_needed` returns None rather than more repeats than this."""
+"""`repeats_needed` returns None if more repeats than this are needed."""
 
 MIN_BLOCKS = 5
-"""The minimal total number of blocks with `repeats: auto`; published results rest on at least as many."""
+"""The minimum total number of blocks with `repeats: auto`; published results need at least as many."""
 
 
 def detection_power(
@@ -32,9 +32,8 @@ def detection_power(
 ) -> float:
     """Return the probability that the interval of a true rate `ratio` lies beyond 1 + threshold or its inverse.
 
-    A t-statistic whose mean is shifted follows the noncentral t distribution (Johnson, Kotz and Balakrishnan,
-    "Continuous Univariate Distributions", vol. 2, ch. 31). Returns 0 for fewer than 2 repeats, and 1 or 0 without
-    noise.
+    A t-statistic with a shifted mean follows the noncentral t distribution (Johnson, Kotz and Balakrishnan, "Continuous
+    Univariate Distributions", vol. 2, ch. 31). Returns 0 for fewer than 2 repeats, and 1 or 0 if the noise is 0.
     """
     from scipy import special  # imported late, as in `critical_t`
 
@@ -57,10 +56,10 @@ def smallest_visible_effect(
     threshold: float = THRESHOLD,
     power: float = 0.8,
 ) -> float | None:
-    """Return the smallest x for which a setting truly 1 + x times as fast is found `faster` with this `power`.
+    """Return the smallest x such that a setting that is truly 1 + x times as fast is found `faster` with this `power`.
 
-    The closed-form inverse of `detection_power`, through the noncentrality of the t distribution. None for fewer than 2
-    repeats, which give no interval.
+    This is the closed-form inverse of `detection_power`, via the noncentrality of the t distribution. None for fewer
+    than 2 repeats, which give no interval.
     """
     from scipy import special  # imported late, as in `critical_t`
 
@@ -80,10 +79,10 @@ def repeats_needed(
     threshold: float = THRESHOLD,
     power: float = 0.8,
 ) -> int | None:
-    """Return the fewest repeats that find a true rate `ratio` faster, slower or the same with this `power`.
+    """Return the fewest repeats with which a true rate `ratio` is found faster, slower or the same with this `power`.
 
-    The interval must exclude the nearer bound of the threshold. None if that takes more than `MAX_REPEATS`, as it does
-    for a ratio close to a bound.
+    The interval must exclude the nearer bound of the threshold. None if more than `MAX_REPEATS` are needed, as for a
+    ratio close to a bound.
     """
     distance = math.exp(abs(abs(math.log(ratio)) - math.log1p(threshold)))
     choices = range(3, MAX_REPEATS + 1)
@@ -96,9 +95,9 @@ def repeats_needed(
 def degrees_of_freedom(repeats: int, family: int = 1) -> float:
     """Return the degrees of freedom of each of `family` ratios to one baseline after `repeats` blocks.
 
-    From 3 blocks on they are those of the moderated variance, whose prior is worth `prior_degrees`, but at most those
-    of all pairs together: a single ratio has no others to share a prior with. Below 3 blocks they are those of two
-    samples.
+    From 3 blocks on, they are those of the moderated variance, whose prior contributes `prior_degrees`, but at most
+    those of all pairs together, because a single ratio has no other ratios to share a prior with. Below 3 blocks, they
+    are those of two samples.
     """
     if repeats < 3:
         return 2.0 * (repeats - 1)
@@ -106,11 +105,11 @@ def degrees_of_freedom(repeats: int, family: int = 1) -> float:
 
 
 def planned_repeats(settings: Sequence[SettingFinding], manifest: Manifest) -> int:
-    """Return the planned blocks of the compared setting that has the fewest: the units of its interval.
+    """Return the smallest number of planned blocks of any compared setting: the units of its interval.
 
-    The baseline is in every block, also in those of settings added later, so it counts only if nothing else is planned.
-    Findings on different hardware count separately, refused ones only if all are refused. If nothing is planned to run,
-    this is the number of repeats that the plan asks for.
+    The baseline is in every block, including those of settings added later, so it counts only if nothing else is
+    planned. Findings on different hardware count separately, and refused findings count only if all are refused. If
+    nothing is planned to run, this is the number of repeats that the plan requests.
     """
     counts = [(setting, len({run.block for run in setting.runs})) for setting in settings]
     planned = [(setting, count) for setting, count in counts if count]
@@ -119,15 +118,15 @@ def planned_repeats(settings: Sequence[SettingFinding], manifest: Manifest) -> i
     return min((count for _, count in compared or others or planned), default=manifest.options.repeats)
 
 
-# `repeats: auto`: the number of blocks follows from the variances in a pilot of 3 blocks, never from an effect.
+# `repeats: auto`: the number of blocks depends on the variances in a pilot of 3 blocks, never on an effect.
 
 
 @dataclass(frozen=True)
 class PairNoise:
-    """The noise of one comparison in the pilot.
+    """One comparison's noise in the pilot.
 
-    `variance` is that of a paired log difference. In a pool of `pool` comparisons it is moderated, and its prior is
-    worth `prior_degrees` degrees of freedom.
+    `variance` is the variance of a paired log difference. In a pool of `pool` comparisons it is moderated, with a prior
+    that has `prior_degrees` degrees of freedom.
     """
 
     variance: float
@@ -137,10 +136,10 @@ class PairNoise:
 
 @dataclass(frozen=True)
 class RepeatsNeeded:
-    """The total number of blocks, pilot included, and the mean half width expected with them.
+    """The total number of blocks, including the pilot, and the mean half-width expected with them.
 
-    `half_width` is a share of the ratio (0.1 is 10 %). `reached` is False if even the most blocks do not reach the
-    resolution.
+    `half_width` is relative to the ratio (0.1 is 10 %). `reached` is False if even the maximum number of blocks does
+    not reach the resolution.
     """
 
     repeats: int
@@ -156,11 +155,11 @@ def repeats_for_resolution(
     most: int = REPEATS_MOST,
     confidence: float = CONFIDENCE,
 ) -> RepeatsNeeded | None:
-    """Return the fewest blocks, from 5 to `most`, whose intervals are `resolution` wide to each side on average.
+    """Return the fewest blocks, from 5 to `most`, whose intervals have a mean half-width of `resolution`.
 
-    `family` counts the intervals that hold together, those without a variance among them. None without any variance:
-    nothing was measured often enough, or nothing varied, so there is no reason to go on. Raises ValueError for a
-    `resolution` that is not above 0, or for `most` below 5.
+    `family` is the number of intervals that hold simultaneously, including those without a variance. None if there is
+    no variance: nothing was measured often enough, or nothing varied, so there is no reason to continue. Raises
+    ValueError if `resolution` is not above 0 or `most` is below 5.
     """
     if not resolution > 0.0 or most < MIN_BLOCKS:
         raise ValueError(f"a resolution above 0 and a limit of 5 or more repeats are needed, not {resolution}, {most}")

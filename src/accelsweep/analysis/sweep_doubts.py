@@ -1,7 +1,7 @@
-"""Doubts about the runs of a setting, and of a sweep, that show only when many runs are seen together.
+"""Doubts about a setting's or a sweep's runs that become visible only when many runs are considered together.
 
-Each states its evidence and a remedy. A doubt that always fires is worthless: the false-alarm rate of each test here is
-simulated in tests/analysis.
+Each doubt states its evidence and a remedy. A doubt that always fires is useless, so the false-alarm rate of each test
+in this module is simulated in tests/analysis.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from accelsweep.run_environment import HardwareKind
 from accelsweep.significant_digits import count_of
 
 NOISE_TEST_LEVEL = 0.01
-"""Probability that a noise test fires anywhere in a sweep whose noise is normal and equal."""
+"""The probability that a noise test fires anywhere in a sweep with normal noise of equal variance."""
 
 MIN_BLOCKS_FOR_LEVELS = 4
 
 REPEATS_FOR_PUBLISHING = 5
 
 DRIFT_LEVEL = 0.01
-"""Probability of a false drift alarm in a sweep."""
+"""The probability of a false drift alarm in a sweep."""
 
 MIN_BLOCKS_FOR_DRIFT = 4
 
 MIN_RUNS_FOR_OUTLIERS = 12
 
 OUTER_FENCE = 3.0
-"""Tukey's fence for values that are "far out", in interquartile ranges ("Exploratory Data Analysis", 1977)."""
+"""Tukey's fence for "far out" values, in interquartile ranges ("Exploratory Data Analysis", 1977)."""
 
 
 def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: Collection[str]) -> list[Doubt]:
-    """Return the doubts of one setting: those of its single runs, merged by code, then those of its runs together."""
+    """Return the doubts about one setting: about single runs, merged by code, then about all runs together."""
     found = []
     run_doubts = sorted((doubt for run in group.measured for doubt in run.doubts), key=lambda doubt: doubt.code)
     measured, rated = len(group.measured), len(group.rated)
@@ -68,7 +68,7 @@ def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: C
     if outliers := [str(run.repeat) for run in group.measured if run.run in outlying]:
         which = f"repeat {outliers[0]} lies" if len(outliers) == 1 else f"repeats {', '.join(outliers)} lie"
         message = f"{which} farther from the setting's mean than noise explains; no repeat was left out"
-        found.append(Doubt(code="outlier", message=message, remedy="read its log and its environment before and after"))
+        found.append(Doubt(code="outlier", message=message, remedy="check its log and environment before and after"))
     if shared := sum(run.run in overlapping for run in group.measured):
         message = f"{shared} of {measured} runs were timed while another run of this sweep used the same machine"
         remedy = "time one run per machine (measure.concurrency=1)"
@@ -79,7 +79,7 @@ def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: C
 def sweep_doubts(
     groups: Sequence[SettingRuns], baseline: str | None, repeats: int, *, compares_nodes: bool = False
 ) -> list[Doubt]:
-    """Return the doubts that concern the whole sweep. With `compares_nodes` several machines are no reason for one."""
+    """Return the doubts about the whole sweep. With `compares_nodes`, using several machines raises no doubt."""
     found = []
     if repeats < REPEATS_FOR_PUBLISHING and any(group.measured for group in groups):
         enough = f"{count_of(repeats, 'repeat')} per setting {'is' if repeats == 1 else 'are'} enough for a first look"
@@ -99,9 +99,10 @@ def sweep_doubts(
 
 
 def drift(baseline: SettingRuns) -> Doubt | None:
-    """Return the doubt that the baseline's rate drifted from block to block, or None.
+    """Return a doubt if the baseline's rate drifted from block to block.
 
-    The t-test of the slope of log rate against the blocks' order in time (least squares), two-sided at `DRIFT_LEVEL`.
+    This is a two-sided t-test, at `DRIFT_LEVEL`, of the least-squares slope of log rate against the blocks' order in
+    time.
     """
     starts = {run.block: run.started_at or "" for run in reversed(baseline.measured)}
     in_time = sorted(baseline.log_rates.items(), key=lambda item: (starts[item[0]], item[0]))
@@ -124,10 +125,11 @@ def drift(baseline: SettingRuns) -> Doubt | None:
 
 
 def outlying_runs(groups: Iterable[SettingRuns]) -> frozenset[str]:
-    """Return the names of runs far outside of Tukey's fences. They are flagged, never dropped.
+    """Return the names of runs far outside Tukey's fences.
 
-    The fences are drawn around the log rates' distances from their settings' means, over all settings on equal devices
-    that have 3 or more runs: the few runs of one setting could not tell a long tail from an outlier.
+    They are flagged, never dropped. The fences apply to the log rates' deviations from their settings' means, over all
+    settings on identical devices with 3 or more runs, because one setting's few runs cannot distinguish a long tail
+    from an outlier.
     """
     by_devices: dict[tuple[HardwareKind, int | None], dict[str, float]] = {}
     for group in groups:
@@ -146,7 +148,7 @@ def outlying_runs(groups: Iterable[SettingRuns]) -> frozenset[str]:
 
 
 def overlapping_runs(runs: Iterable[RunRow]) -> frozenset[str]:
-    """Return the names of runs whose times overlap on one machine."""
+    """Return the names of runs that overlap in time on the same machine."""
     spans = sorted(
         (run.host, datetime.fromisoformat(run.started_at), datetime.fromisoformat(run.finished_at), run.run or "")
         for run in runs
@@ -162,13 +164,14 @@ def overlapping_runs(runs: Iterable[RunRow]) -> frozenset[str]:
     return frozenset(found)
 
 
-# The noise itself: a setting far noisier than the others, a noisy baseline, a setting with two levels.
+# The noise itself: a setting much noisier than the others, a noisy baseline, a setting with two levels.
 
 
 def uneven_noise(pairs: Sequence[Pair], family: int) -> list[Doubt | None]:
-    """Return, for each pair, the doubt that its differences are far noisier than is usual in its pool, or None.
+    """Return, for each pair, a doubt if its differences are much noisier than usual in its pool.
 
-    Fisher's F of the pair's variance over the pool's prior variance, at `NOISE_TEST_LEVEL` shared by `family` pairs.
+    This is Fisher's F-test of the pair's variance over the pool's prior variance, at `NOISE_TEST_LEVEL` divided among
+    `family` pairs.
     """
     found: list[Doubt | None] = [None] * len(pairs)
     for pool in pools(pairs):
@@ -183,12 +186,13 @@ def uneven_noise(pairs: Sequence[Pair], family: int) -> list[Doubt | None]:
 
 
 def noisy_baseline(groups: Sequence[SettingRuns], baseline: str | None) -> list[Doubt]:
-    """Return the doubt that the baseline is noisier than the other settings, for each kind of hardware where it is.
+    """Return a doubt for each kind of hardware on which the baseline is noisier than the other settings.
 
-    Fisher's F of two variances: that of the baseline's distance to the mean of the others in its block, and that of the
-    others about their settings and blocks (two-way residuals, without the baseline). For equal normal noise they are
-    independent, so the test is exact. It takes two other settings that share 3 blocks with the baseline. A baseline
-    that runs several times in a block is judged by their mean, which every ratio uses; the test then fires less often.
+    This is Fisher's F-test of two variances: that of the baseline's distance from the mean of the other settings in its
+    block, and that of the other settings about their setting and block effects (two-way residuals, without the
+    baseline). For normal noise of equal variance the two are independent, so the test is exact. It requires two other
+    settings that share 3 blocks with the baseline. If the baseline runs several times in a block, the mean of those
+    runs is tested, as every ratio uses it; the test then fires less often.
     """
     found = []
     for base in (group for group in groups if group.setting == baseline and group.rated):
@@ -208,7 +212,7 @@ def noisy_baseline(groups: Sequence[SettingRuns], baseline: str | None) -> list[
 
 
 def _variance_ratio(base: SettingRuns, others: Sequence[SettingRuns]) -> tuple[float, int, int]:
-    """Return the ratio of the two variances, and the degrees of freedom of the upper and of the lower one."""
+    """Return the ratio of the two variances and the degrees of freedom of the numerator and the denominator."""
     above = below = 0.0
     own = rest = 0
     for settings in _complete_tables(base, others):
@@ -228,9 +232,9 @@ def _squares(values: Sequence[float]) -> float:
 
 
 def _complete_tables(base: SettingRuns, others: Sequence[SettingRuns]) -> Iterator[list[Mapping[str, float]]]:
-    """Yield tables of log rates, the baseline's first, in which each setting has each block; no block is in two tables.
+    """Yield tables of log rates, the baseline first, in which every setting has every block; no block is in two tables.
 
-    If blocks hold chunks of the settings, each chunk makes one table. Settings that lack a block are left out.
+    If blocks contain chunks of the settings, each chunk forms one table. Settings that lack a block are left out.
     """
     sharing: dict[frozenset[str], list[SettingRuns]] = {}
     for group in others:
@@ -243,9 +247,9 @@ def _complete_tables(base: SettingRuns, others: Sequence[SettingRuns]) -> Iterat
 
 
 def two_levels(groups: Sequence[SettingRuns]) -> list[Doubt | None]:
-    """Return, for each setting, the doubt that its rates lie at two levels far apart, or None.
+    """Return, for each setting, a doubt if its rates lie at two levels far apart.
 
-    Each block's effect, the median over all settings of the block, is removed from the rates first.
+    Each block's effect, the median over all settings in the block, is first removed from the rates.
     """
     distances: dict[str, list[float]] = {}
     for group in groups:
@@ -266,12 +270,12 @@ def two_levels(groups: Sequence[SettingRuns]) -> list[Doubt | None]:
 
 
 def two_cluster_p_value(ordered: Sequence[float]) -> float:
-    """Return a bound on the probability that ordered normal values, 4 or more, split into two clusters as well.
+    """Return a bound on the probability that 4 or more ordered normal values split into two clusters this clearly.
 
-    The test of L. Engelman and J. Hartigan, "Percentage Points of a Test for Clusters" (JASA 1969): the largest ratio
-    of the squares between two clusters to those within, over all splits. A given split has Student's t-distribution, so
-    that Bonferroni's inequality over the partitions bounds the probability without a table. Each cluster has at least
-    two values and a fifth of all, because a single value is an outlier and no level.
+    This is the test of L. Engelman and J. Hartigan, "Percentage Points of a Test for Clusters" (JASA 1969): the largest
+    ratio, over all splits, of the sum of squares between two clusters to that within them. A given split has Student's
+    t-distribution, so Bonferroni's inequality over the partitions bounds the probability without a table. Each cluster
+    has at least two values and a fifth of all values, because a single value is an outlier, not a level.
     """
     count, sizes = len(ordered), _cluster_sizes(len(ordered))
     partitions = sum(math.comb(count, size) for size in sizes) / 2.0
@@ -285,7 +289,7 @@ def _cluster_sizes(count: int) -> range:
 
 
 def _split_t(ordered: Sequence[float], size: int) -> float:
-    """Return Student's t of the difference between the first `size` values and the rest."""
+    """Return Student's t for the difference between the first `size` values and the rest."""
     low, high = ordered[:size], ordered[size:]
     within = (_squares(low) + _squares(high)) / (len(ordered) - 2)
     return (mean(high) - mean(low)) / math.sqrt(within * (1.0 / len(low) + 1.0 / len(high))) if within > 0.0 else 0.0

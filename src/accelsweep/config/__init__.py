@@ -1,1 +1,1 @@
-"""The schema of a setting, the options of a sweep, the site, and how Hydra composes them."""
+"""A setting's schema, a sweep's options, the site, and how Hydra composes them."""

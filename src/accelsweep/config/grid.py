@@ -1,9 +1,9 @@
-"""One resolved config per point of the grid, without composing each point through Hydra.
+"""Produces one resolved config per grid point without composing each point through Hydra.
 
-Hydra composes once per distinct choice of config groups, and of any other override that changes the config's structure.
-A plain value, of a known key or of an added one, then replaces a leaf in a copy that shares everything else.
-Interpolations are resolved again only for values that some interpolation may refer to. A property test compares both
-ways.
+Hydra composes once per distinct combination of config group choices and of other overrides that change the config's
+structure. A plain value, whether for a known or an added key, then replaces a leaf in a copy that shares everything
+else. Interpolations are resolved again only for values to which an interpolation may refer. A property test compares
+the results with Hydra's.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from accelsweep.plain_json import MISSING, look_up
 from accelsweep.run_config import SettingConfig
 
 AUTO_BATCH_SIZE = "auto"
-"""The value of `batch_size` that asks for a search."""
+"""The value of `batch_size` that requests a search."""
 
 PLACEHOLDER_BATCH_SIZE = 32
-"""Takes the place of `auto` until the batch size is known."""
+"""The placeholder for `auto` until the batch size is known."""
 
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
 _ASSIGNMENTS = (OverrideType.CHANGE, OverrideType.ADD, OverrideType.FORCE_ADD)
 
 _OverrideKind = Literal["choice", "plain", "other"]
-"""The choice of a config group, a plain value that may replace a leaf, or anything else, which Hydra must compose."""
+"""A config group choice, a plain value that may replace a leaf, or any other override, which Hydra must compose."""
 
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One point of the grid: the values of its axes and its resolved config.
+    """One grid point: its axis values and its resolved config.
 
-    `config` is the scientific part, which names the setting, and `plan_config` the part that `PLAN_KEYS` hold.
-    `choices` are the config groups' choices, and `added` the top-level keys that the command line added with `+`.
-    `unsupported` is why a point cannot be measured. `with_batch` returns the scientific config with a batch size in
-    place of `auto`, if that was asked for; `config` holds `PLACEHOLDER_BATCH_SIZE` then.
+    `config` is the scientific part, which determines the setting's name, and `plan_config` the part under `PLAN_KEYS`.
+    `choices` are the config group choices, and `added` the top-level keys added with `+` on the command line.
+    `unsupported` is why a point cannot be measured. If `batch_size: auto` was requested, `config` contains
+    `PLACEHOLDER_BATCH_SIZE`, and `with_batch` returns the scientific config with a given batch size instead.
     """
 
     axes: dict[str, Any]
@@ -65,9 +65,9 @@ class GridPoint:
 
 @dataclass(frozen=True)
 class CheckedPoint:
-    """A point of the grid with a checked config, and the config of the search for its batch size, if it needs one.
+    """A grid point with a checked config, and the config of the search for its batch size, if it needs a search.
 
-    The other fields are those of `GridPoint`.
+    The other fields are as in `GridPoint`.
     """
 
     axes: dict[str, Any]
@@ -79,9 +79,9 @@ class CheckedPoint:
 
 
 class GridPoints(NamedTuple):
-    """The points of a grid that a feature expands in its own way, notes for the user, and the option that asked for it.
+    """A grid's points as expanded by a feature, notes for the user, and the option that requested the expansion.
 
-    Consecutive settings differ in one thing only.
+    Consecutive settings differ in only one respect.
     """
 
     points: Iterator[GridPoint]
@@ -90,9 +90,9 @@ class GridPoints(NamedTuple):
 
 
 def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
-    """Yield the points of `grid` in its order; `auto` is the accelerator in place of `accelerator: auto`.
+    """Yield the points of `grid` in order; `auto` is the accelerator that replaces `accelerator: auto`.
 
-    Raises InputError for an override that does not fit the config, a missing value, a resolver, or a swept plan key.
+    Raises InputError for an override that does not match the config, a missing value, a resolver, or a swept plan key.
     """
     for index in grid.swept:
         override = composer.parse(grid.jobs[0][index])
@@ -119,7 +119,7 @@ def _with_batch(composition: _Composition, values: Mapping[str, Any], auto: str,
 
 
 def axis_name(override: Override) -> str:
-    """Return the name of the axis of an override with several values."""
+    """Return the axis name of an override with several values."""
     return override.get_key_element().lstrip("+")
 
 
@@ -132,9 +132,10 @@ def _axis_value(composer: Composer, override: Override, config: Mapping[str, Any
 
 
 class _Compositions:
-    """The compositions of a grid: one for all jobs that differ in plain values only, those of added keys included.
+    """A grid's compositions: one for all jobs that differ only in plain values, including values of added keys.
 
-    It is that of the first of these jobs, so that a fault raises the error which Hydra gives for that job.
+    It is composed from the first of these jobs, so that an invalid override raises the error that Hydra gives for that
+    job.
     """
 
     def __init__(self, composer: Composer, grid: Grid) -> None:
@@ -146,7 +147,7 @@ class _Compositions:
         self._compositions: dict[tuple[str, ...], _Composition] = {}
 
     def of(self, job: Sequence[str]) -> tuple[_Composition, dict[str, Any]]:
-        """Return the composition for a job, and the values that replace leaves of it, by key."""
+        """Return a job's composition and the values that replace leaves in it, by key."""
         plain = self._plain_in(job)
         composition = self._shared(job, plain)
         leaves = [index for index in plain if self._keys[index] in composition.leaves]
@@ -155,7 +156,7 @@ class _Compositions:
         return composition, {self._keys[index]: self._composer.parse(job[index]).value() for index in leaves}
 
     def _shared(self, job: Sequence[str], plain: Sequence[int]) -> _Composition:
-        """Return the composition of the first job that differs from this one in the values at `plain` only."""
+        """Return the composition of the first job that differs from this one only in the values at `plain`."""
         lines = list(job)
         for index in plain:
             lines[index] = self._first.setdefault(index, job[index])
@@ -164,7 +165,7 @@ class _Compositions:
         return self._compositions[first]
 
     def _plain_in(self, job: Sequence[str]) -> tuple[int, ...]:
-        """Return where the job has a plain value for a key that no other override than a group's choice touches."""
+        """Return the indices of the job's plain values whose keys no override other than a group choice affects."""
         kinds = tuple(self._kind(line) for line in job)
         if kinds not in self._plain:
             keys = [(index, self._keys[index]) for index, kind in enumerate(kinds) if kind != "choice"]
@@ -201,14 +202,14 @@ def _overlap(key: str, other: str) -> bool:
 
 
 class _Composition:
-    """One composition by Hydra, from which the points that differ in plain values only are derived."""
+    """A composition by Hydra, from which points that differ only in plain values are derived."""
 
     def __init__(self, composer: Composer, lines: tuple[str, ...]) -> None:
         config = composer.compose_for_grid(lines)
         self.choices = dict(config.hydra.runtime.choices)
         overrides = [composer.parse(line) for line in lines]
         self.added = frozenset(o.key_or_group.split(".")[0] for o in overrides if o.is_add() or o.is_force_add())
-        keys: list[Any] = [key for key in config if key != "hydra"]  # a key may be a number, which is refused later
+        keys: list[Any] = [key for key in config if key != "hydra"]  # keys may be numbers, which are refused later
         self._config = OmegaConf.masked_copy(config, keys)
         self._scientific = OmegaConf.masked_copy(config, [key for key in keys if key not in PLAN_KEYS])
         raw = dict(nodes(self._config))
@@ -218,7 +219,7 @@ class _Composition:
         self._resolved: dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
 
     def resolved(self, values: dict[str, Any], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the resolved scientific config and plan config with the plain `values` in place."""
+        """Return the resolved scientific config and plan config with the plain `values` inserted."""
         if values.get("accelerator") == "auto":
             values = {**values, "accelerator": auto}
         resolving = tuple((key, type(value), value) for key, value in values.items() if self._must_resolve(key))
@@ -248,7 +249,7 @@ class _Composition:
 
 
 def plan_config_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
-    """Return the resolved plan keys of the config of one job; raise InputError for a resolver in them."""
+    """Return the resolved plan keys in one job's config; raise InputError if they contain a resolver."""
     config = composer.compose_for_grid(job)
     raw = ((key, node) for key, node in nodes(config) if key.partition(".")[0] in PLAN_KEYS)
     refuse_resolvers({key: str(node._value()) for key, node in raw if node._is_interpolation()})
@@ -256,7 +257,7 @@ def plan_config_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
 
 
 def _with_leaf(tree: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return `tree` with the leaf at `path` replaced; everything off the path is shared with the original."""
+    """Return `tree` with the leaf at `path` replaced; everything outside the path is shared with the original."""
     head, rest = path[0], path[1:]
     new = value if not rest else _with_leaf(tree[head], rest, value)
     return tree if new is tree[head] else {**tree, head: new}

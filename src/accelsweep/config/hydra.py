@@ -1,7 +1,7 @@
-"""Hydra's part of planning: find `conf/`, enumerate a sweep exactly as `--multirun` does, compose one point of it.
+"""Hydra's part of planning: finds `conf/`, enumerates a sweep exactly as `--multirun` does, and composes single points.
 
-Only this module and `hydra_errors` use Hydra's internals, because the public API refuses sweeps. The parity tests
-compare them with `@hydra.main`. Hydra's own exceptions leave this module as an `InputError` with one message.
+Only this module and `hydra_errors` use Hydra's internals, because the public API does not support sweeps. The parity
+tests compare them with `@hydra.main`. Hydra's exceptions are converted to an `InputError` with a single message.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from accelsweep.installation import config_folders
 CONFIG_NAME = "config"
 
 CACHED_COMPOSITIONS = 4
-"""The first job is composed again and again, and each composition takes Hydra a tenth of a second."""
+"""The first job is composed repeatedly, and each composition by Hydra takes a tenth of a second."""
 
 SEARCHPATH = "hydra.searchpath"
-"""Hydra's key for more config folders, and their provider in ours; the main folders' are `main` and `accelsweep`."""
+"""Hydra's key for additional config folders, also used as their provider; the main ones are `main` and `accelsweep`."""
 
 ROOT_FILES = frozenset({"config", "base"})
-"""The files that a sweep begins with. A folder on the search path may have some of these names for other programs."""
+"""The files that a sweep starts from. A folder on the search path may contain such names for other programs."""
 
 _EFFECTIVE_KEYS = ("hydra.sweeper", "hydra/sweeper", SEARCHPATH, "hydra.mode")
 
@@ -60,7 +60,7 @@ _ALTERNATIVES = {
     "hydra.run": "results lie in sweeps/NAME, and --name gives the name",
     "hydra.sweep": "results lie in sweeps/NAME, and --name gives the name",
     "hydra.output_subdir": "results lie in sweeps/NAME, and --name gives the name",
-    "hydra.job.chdir": "every run works in the folder in which the command is given",
+    "hydra.job.chdir": "every run works in the directory in which the command is given",
 }
 
 _BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
@@ -78,7 +78,7 @@ _HYDRA_ERRORS = (
 
 
 def hydra_key_notes(overrides: Sequence[Override]) -> list[str]:
-    """Return a sentence for each of Hydra's own keys among `overrides` that has no effect here."""
+    """Return a sentence for each of Hydra's own keys in `overrides` that has no effect here."""
     notes = []
     for override in overrides:
         key = override.key_or_group
@@ -90,23 +90,26 @@ def hydra_key_notes(overrides: Sequence[Override]) -> list[str]:
 
 
 class CachedConfigs(ConfigRepository):
-    """Reads each file once. Hydra copies a repository for each composition; the copies share the cache."""
+    """A repository that reads each file once.
+
+    Hydra copies the repository for each composition; the copies share the cache.
+    """
 
     _cache: dict[str, ConfigResult | None]
 
     def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
-        """Look in these folders from now on, with an empty cache."""
+        """Search these folders from now on, starting with an empty cache."""
         super().initialize_sources(config_search_path)
         self._cache = {}
 
     def load_config(self, config_path: str) -> ConfigResult | None:
-        """Return the contents of the file, which must not be changed; None if there is none."""
+        """Return the file's contents, which must not be modified; None if there is no such file."""
         if config_path not in self._cache:
             self._cache[config_path] = super().load_config(config_path)
         return self._cache[config_path]
 
     def same_named_files(self, config_path: str) -> list[str]:
-        """Return all files of this name, the one in effect first; Hydra's own are not listed."""
+        """Return all files with this name, the effective one first; Hydra's own files are not listed."""
         sources = [source for source in self.sources if source.is_config(config_path)]
         if config_path in ROOT_FILES:
             sources.sort(key=lambda source: source.provider == SEARCHPATH)
@@ -121,12 +124,12 @@ class CachedConfigs(ConfigRepository):
         return next((other for other in others if other.is_config(config_path)), source)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CachedConfigs:
-        """Return a copy with the same cache, whose search path can be changed."""
+        """Return a copy that shares the cache and has its own, changeable search path."""
         return copy.copy(self)
 
 
 class CachingLoader(ConfigLoaderImpl):
-    """Composes as Hydra does, but once per choice of config groups; a test compares both."""
+    """Composes as Hydra does, but only once per combination of config group choices; a test compares both."""
 
     repository: CachedConfigs
 
@@ -164,20 +167,20 @@ class CachingLoader(ConfigLoaderImpl):
     def _by_hydra(
         self, config_name: str | None, overrides: list[str], run_mode: RunMode, from_shell: bool
     ) -> tuple[DictConfig, frozenset[str]]:
-        """Return what Hydra itself composes, and the files that it used, as paths below the folders."""
+        """Return Hydra's own composition and the files that it used, as paths relative to the folders."""
         self._loaded = set()
         config = super()._load_configuration_impl(config_name, overrides, run_mode, from_shell)
         return config, frozenset(self._loaded)
 
     def _is_choice(self, override: Override) -> bool:
-        """Return whether Hydra itself must compose with this override: it chooses a file or is one of Hydra's keys."""
+        """Return whether Hydra itself must compose this override: it selects a file or is one of Hydra's keys."""
         is_group = self.repository.group_exists(override.key_or_group)
         return override.is_hydra_override() or (is_group and not isinstance(override.value(), dict))
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
         self._loaded.add(str(default.config_path))
         loaded = copy.copy(super()._load_single_config(default, repo))
-        loaded.config = copy.deepcopy(loaded.config)  # merging takes nodes out of it
+        loaded.config = copy.deepcopy(loaded.config)  # merging removes nodes from it
         return loaded
 
 
@@ -201,7 +204,7 @@ def _record_overrides(overrides: list[Override], config: DictConfig) -> None:
 
 @dataclass(frozen=True)
 class Grid:
-    """The jobs that `--multirun` would launch: one tuple of override strings each, in its order.
+    """The jobs that `--multirun` would launch, in the same order, each as a tuple of override strings.
 
     `swept` are the indices, within each job, of the overrides that had several values.
     """
@@ -213,19 +216,20 @@ class Grid:
 class Composer:
     """Hydra set up for one working directory.
 
-    `folders` are searched for config files. `used` are the files that the settings of a grid were composed of, as paths
-    below the folders.
+    `folders` are searched for config files. `used` are the files from which a grid's settings were composed, as paths
+    relative to the folders.
     """
 
     @classmethod
     def of(cls, home: Path, overrides: Sequence[str]) -> Composer:
-        """Return a composer for overrides given in `home`, with the folders of their `hydra.searchpath`."""
+        """Return a composer for overrides given in `home`, including the folders in their `hydra.searchpath`."""
         return cls(config_folders(home), overrides, home)
 
     def __init__(self, folders: Sequence[Path], overrides: Sequence[str] = (), home: Path | None = None) -> None:
-        """`folders` hold the config files; the first that has a file wins. The last one is the shipped one.
+        """Create a composer for the config files in `folders`.
 
-        The folders of `hydra.searchpath` are searched before it: the user's files win over the shipped ones.
+        The first folder that has a file takes precedence; the last one is the shipped folder. The folders in
+        `hydra.searchpath` are searched before it, so the user's files override the shipped files.
         """
         users, shipped = list(folders[:-1]), folders[-1]
         entries = [_absolute_entry(entry, home or Path.cwd()) for entry in _searchpath_in(overrides)]
@@ -255,7 +259,7 @@ class Composer:
         self._composed = lru_cache(CACHED_COMPOSITIONS)(self._read_only)
 
     def parse(self, line: str) -> Override:
-        """Return the parsed override; raise InputError if it is not in Hydra's grammar."""
+        """Return the parsed override; raise InputError if it does not match Hydra's grammar."""
         if line not in self._parsed:
             with self._explained((line,)):
                 (self._parsed[line],) = self._parser.parse_overrides([line])
@@ -264,24 +268,24 @@ class Composer:
         return self._parsed[line]
 
     def is_group_choice(self, override: Override) -> bool:
-        """Return whether Hydra takes this override for the choice of a config group rather than for a value."""
+        """Return whether Hydra interprets this override as a config group choice rather than a value."""
         key = override.key_or_group
-        if key not in self._groups:  # Hydra looks into every folder each time, and a grid asks for each setting
+        if key not in self._groups:  # Hydra searches every folder on each call, and a grid calls this for each setting
             self._groups[key] = self.loader.repository.group_exists(key)
         return self._groups[key] and not isinstance(override.value(), dict)
 
     def compose(self, lines: Sequence[str]) -> DictConfig:
-        """Return one job composed by Hydra, read-only, `hydra` node included; raise InputError for any fault in it."""
+        """Return one job composed by Hydra, read-only, `hydra` node included; raise InputError for any error in it."""
         return self._composed((*self._hydra_lines, *lines), RunMode.RUN)
 
     def compose_for_grid(self, lines: Sequence[str]) -> DictConfig:
-        """Compose a job of the grid, and add its files to `used`."""
+        """Compose one of the grid's jobs, and add its files to `used`."""
         config = self.compose(lines)
         self.used |= self._files[(*self._hydra_lines, *lines)]
         return config
 
     def shadowed_files(self) -> dict[str, str]:
-        """Return a sentence for each name in `used` that several files have: which one is used, and which are not."""
+        """Return a sentence for each name in `used` shared by several files: which file is used, and which are not."""
         notes = {}
         for name in sorted(self.used):
             file, *shadowed = self.loader.repository.same_named_files(name) or ("",)
@@ -292,7 +296,7 @@ class Composer:
         return notes
 
     def master(self, overrides: Sequence[str]) -> DictConfig:
-        """Return Hydra's master config of a multirun, read-only, without the sweeping overrides."""
+        """Return Hydra's master config for a multirun, read-only, without the sweep overrides."""
         overrides = [self._forced_if_known(line) for line in overrides]
         for override in map(self.parse, overrides):
             if override.key_or_group.startswith(("hydra/launcher", "hydra.launcher")):
@@ -313,9 +317,9 @@ class Composer:
         return self._masters[key]
 
     def _forced_if_known(self, line: str) -> str:
-        """Return an override of a job option or of the baseline with `++`, whether a config file has the key or not.
+        """Return an override of a job option or the baseline with `++`, which works even if no config file has the key.
 
-        So what we print, such as `site.slurm.max_jobs=3`, can be typed with any site and any experiment.
+        Overrides in printed messages, such as `site.slurm.max_jobs=3`, can thus be typed for any site and experiment.
         """
         override = self.parse(line)
         key = override.key_or_group
@@ -323,7 +327,7 @@ class Composer:
         return f"++{line.lstrip('+')}" if known else line
 
     def grid(self, master: DictConfig) -> Grid:
-        """Enumerate the jobs of `master`: the experiment's `hydra.sweeper.params`, then the overrides given to it."""
+        """Enumerate the jobs in `master`: the experiment's `hydra.sweeper.params`, then the given overrides."""
         sweeper = master.hydra.sweeper
         if sweeper.get("_target_") != _BASIC_SWEEPER:
             raise InputError(
@@ -347,7 +351,7 @@ class Composer:
         return Grid(jobs=tuple(map(tuple, jobs)), swept=swept)
 
     def _length(self, override: Override, most: int) -> int:
-        """Return the number of an override's values, at most `most` + 1."""
+        """Return the number of values in an override, at most `most` + 1."""
         if override.is_interval_sweep():
             hint = f"write {override.key_or_group}=a,b,c or range()"
             raise InputError(f"'{override.input_line}': interval() has no list of values; {hint}")
@@ -386,7 +390,7 @@ class Composer:
 
 @cache
 def _job_option_keys() -> frozenset[str]:
-    """Return the config keys of a site's job options, those of features included."""
+    """Return the config keys of a site's job options, including those of features."""
     keys = {f"site.slurm.{name}" for name in Slurm.model_fields}
     for scheduler in registry.schedulers():
         keys |= {f"site.{scheduler.name}.{name}" for name in registry.load(scheduler.options).model_fields}
@@ -402,7 +406,7 @@ def _is_searchpath(line: str) -> bool:
 
 
 def _searchpath_in(overrides: Sequence[str]) -> list[str]:
-    """Return the entries of the last `hydra.searchpath=[...]`; raise InputError if it is no list of texts."""
+    """Return the entries of the last `hydra.searchpath=[...]`; raise InputError if it is not a list of strings."""
     entries: list[str] = []
     for line in filter(_is_searchpath, overrides):
         try:
@@ -410,16 +414,16 @@ def _searchpath_in(overrides: Sequence[str]) -> list[str]:
         except HydraException:
             value = None
         if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-            raise InputError(f"{line}: a list of folders is wanted: 'hydra.searchpath=[file://configs]'")
+            raise InputError(f"{line}: expected a list of folders: 'hydra.searchpath=[file://configs]'")
         entries = [str(entry) for entry in value]
     return entries
 
 
 def _absolute_entry(entry: str, home: Path) -> str:
-    """Return an entry of the search path, a folder as an absolute `file://`; raise InputError if it does not exist."""
+    """Return a search path entry, with a folder as an absolute `file://` URL; raise InputError if it does not exist."""
     scheme, separator, rest = entry.rpartition("://")
     if separator and scheme != "file":
-        return entry  # pkg://, which Hydra looks up
+        return entry  # pkg://, which Hydra resolves
     folder = home / rest
     if not folder.is_dir():
         raise InputError(f"hydra.searchpath: there is no folder {folder}")
@@ -427,11 +431,11 @@ def _absolute_entry(entry: str, home: Path) -> str:
 
 
 def _functions() -> Any:
-    """Return the functions of Hydra's override grammar, with a `shuffle()` that is refused."""
+    """Return the functions in Hydra's override grammar, except that `shuffle()` is refused."""
     functions = create_functions()
 
     def refuse_shuffle(*_args: Any, **_options: Any) -> None:
-        raise HydraException("shuffle() would give another plan each time; runs are put in random order anyway")
+        raise HydraException("shuffle() would give a different plan each time; runs are put in random order anyway")
 
     functions.functions["shuffle"] = refuse_shuffle
     return functions
@@ -443,7 +447,7 @@ def _refuse_size(lengths: Mapping[str, int], most: int) -> None:
         longest = max(lengths, key=lambda key: lengths[key])
         raise InputError(
             f"the grid has more than {most} settings ('{longest}' has the most values): sweep fewer at once, or raise "
-            f"limits.max_settings={most} if you mean it"
+            f"limits.max_settings={most} if this is intended"
         )
     if not settings:
         empty = next(key for key, length in lengths.items() if not length)

@@ -1,4 +1,4 @@
-"""Turns Hydra's error about a wrong override into one message: the key, the nearest right one, the file to look in."""
+"""Turns Hydra's error about an invalid override into one message: the key, the closest valid key, the config file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from accelsweep.errors import InputError, nearest
 from accelsweep.trainer_arguments import trainer_argument_hint, trainer_arguments
 
 _CLOSED = ("measure.", "limits.", "analysis.", "block.", "trainer.", "data.batch_size")
-"""Prefixes below which the user cannot add keys."""
+"""Prefixes under which the user cannot add keys."""
 
 
 def explain(
@@ -53,7 +53,7 @@ def dotted_keys(tree: Any, prefix: str = "") -> Iterator[str]:
 
 
 def suggestion(key: str, known: Sequence[str]) -> str:
-    """Return ` (did you mean 'x'?)` for the known key closest to `key`, or else the one whose last part is close."""
+    """Return ` (did you mean 'x'?)` for the known key closest to `key`, or else for one with a similar last part."""
     if hint := nearest(key, known):
         return hint
     by_last_part = {candidate.rpartition(".")[2]: candidate for candidate in reversed(known)}
@@ -62,9 +62,10 @@ def suggestion(key: str, known: Sequence[str]) -> str:
 
 
 def defining_file(key: str, folders: Sequence[Path], choices: Mapping[str, Any]) -> str:
-    """Return the config file that sets `key` or its nearest parent; the folder to look in if no file does.
+    """Return the config file that sets `key` or its closest parent; if no file does, return the relevant folder.
 
-    The experiment comes first, then, for `model.width`, the chosen file of the group `model`, then the top-level files.
+    The search order is the experiment, then the chosen file in the key's group (`model` for `model.width`), then the
+    top-level files.
     """
     head = key.partition(".")[0]
     for folder in folders:
@@ -119,7 +120,7 @@ def _missing_file(error: MissingConfigException, folders: Sequence[Path]) -> Inp
 
 
 def _offending_override(error: BaseException, lines: Sequence[str], loader: ConfigLoaderImpl) -> Override | None:
-    """Return the override that the error names, else one that chooses no file of its group, or whose line it quotes."""
+    """Return the override that the error names, else one that selects a nonexistent file or that the error quotes."""
     text = " ".join(_lines(error))
     overrides = OverridesParser.create().parse_overrides(list(lines))
     for override in overrides:
@@ -167,7 +168,7 @@ def _wrong_override(
 
 
 def _known_keys(lines: Sequence[str], loader: ConfigLoaderImpl) -> tuple[list[str], dict[str, Any]]:
-    """Return the dotted keys and the group choices of the config that the group choices in `lines` compose."""
+    """Return the dotted keys and group choices of the config composed from the group choices in `lines`."""
     choices = [line for line in lines if loader.repository.group_exists(line.partition("=")[0].lstrip("+"))]
     for attempt in (choices, []):
         try:

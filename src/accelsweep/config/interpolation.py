@@ -1,4 +1,4 @@
-"""Interpolations in composed configs: the keys they refer to, the resolvers they may not call, their expanded size."""
+"""Interpolations in composed configs: referenced keys, refused resolvers, and expanded size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.errors import InputError
 
 MAX_VALUES = 1_000_000
-"""A config is refused if its aliases or interpolations expand to more values or characters."""
+"""A config is refused if its aliases or interpolations expand to more values or characters than this."""
 
 _REFERENCE = re.compile(r"\$\{\s*\.*([\w-]+(?:\.[\w-]+)*)\s*\}")
 
@@ -45,7 +45,7 @@ def plain_data(config: DictConfig, key: str | None = None) -> Any:
 
 
 def nodes(node: Any, prefix: str = "") -> Iterator[tuple[str, Node]]:
-    """Yield dotted key and raw node of everything below `node`, without following interpolations."""
+    """Yield the dotted key and raw node of everything below `node`, without following interpolations."""
     if not isinstance(node, DictConfig | ListConfig) or not isinstance(node._content, dict | list):
         return
     keys = node.keys() if isinstance(node, DictConfig) else range(len(node))
@@ -57,7 +57,7 @@ def nodes(node: Any, prefix: str = "") -> Iterator[tuple[str, Node]]:
 
 
 def referenced_names(interpolations: Iterable[str]) -> frozenset[str] | None:
-    """Return every part of the keys that interpolations refer to, or None if one of them could refer to any key."""
+    """Return every part of the keys that interpolations refer to; None if an interpolation could refer to any key."""
     names: set[str] = set()
     for text in interpolations:
         references = _REFERENCE.findall(text)
@@ -78,8 +78,8 @@ def refuse_resolvers(interpolations: Mapping[str, str]) -> None:
         for resolver in _resolvers(parse(text)):
             if not (resolver == "oc.env" and key.startswith(allowed)):
                 raise InputError(
-                    f"'{key}' is {text!r}: the resolver '{resolver}' may give another value elsewhere or later, so it "
-                    "cannot be part of a plan. Write the value itself, or refer to another key with ${key}"
+                    f"'{key}' is {text!r}: the resolver '{resolver}' may give a different value elsewhere or later, so "
+                    "it cannot be part of a plan. Write the value itself, or refer to another key with ${key}"
                 )
 
 
@@ -92,7 +92,7 @@ def _resolvers(tree: Any) -> Iterator[str]:
 
 
 def refuse_missing_values(tree: Any, prefix: str = "") -> None:
-    """Raise InputError, naming the key, for a value that is still `???` in plain data."""
+    """Raise InputError, naming the key, if a value in plain data is still `???`."""
     if tree == "???":
         raise InputError(f"'{prefix[:-1]}' has no value yet (it is ??? in the config); set it with {prefix[:-1]}=VALUE")
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
@@ -109,16 +109,16 @@ def refuse_exploding_aliases(folders: Sequence[Path]) -> None:
         try:
             size = _expanded_size(yaml.compose(text, Loader=yaml.SafeLoader), {})
         except yaml.YAMLError:
-            continue  # Hydra reports where
+            continue  # Hydra reports the position
         if size > MAX_VALUES:
-            raise InputError(f"{path}: its YAML aliases stand for more than {MAX_VALUES} values: write fewer")
+            raise InputError(f"{path}: its YAML aliases expand to more than {MAX_VALUES} values: write fewer")
 
 
 def _expanded_size(node: yaml.Node | None, known: dict[int, int]) -> int:
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) not in known:
-        known[id(node)] = 1  # for an alias of a node within itself
+        known[id(node)] = 1  # in case a node contains an alias of itself
         parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
         known[id(node)] = 1 + sum(_expanded_size(part, known) for part in parts)
     return known[id(node)]
@@ -127,13 +127,13 @@ def _expanded_size(node: yaml.Node | None, known: dict[int, int]) -> int:
 def refuse_exploding_interpolations(config: DictConfig) -> None:
     """Raise InputError, naming the key, if interpolations expand to more than `MAX_VALUES` values or characters."""
     sizes = _ExpandedSizes(config)
-    for key in sorted(sizes.interpolated, key=lambda key: key.startswith("hydra.")):  # which repeats what was typed
+    for key in sorted(sizes.interpolated, key=lambda key: key.startswith("hydra.")):  # `hydra.` repeats overrides
         if sizes.of(key) > MAX_VALUES:
-            raise InputError(f"'{key}' stands for more than {MAX_VALUES} values: its interpolations multiply")
+            raise InputError(f"'{key}' expands to more than {MAX_VALUES} values: its interpolations multiply")
 
 
 class _ExpandedSizes:
-    """The size of each key of a config with all interpolations expanded; an unresolvable reference counts 1."""
+    """The size of each key in a config with all interpolations expanded; an unresolvable reference counts as 1."""
 
     def __init__(self, config: DictConfig) -> None:
         self.interpolated: list[str] = []
@@ -149,7 +149,7 @@ class _ExpandedSizes:
 
     def of(self, key: str) -> int:
         if key not in self._known:
-            self._known[key] = 1  # for a key that refers to itself, which OmegaConf refuses
+            self._known[key] = 1  # in case a key refers to itself, which OmegaConf refuses
             text = self._texts.get(key, "")
             references = [_absolute(key, dots, name) for dots, name in _INDEXED_REFERENCE.findall(text)]
             size = sum(self.of(name) for name in [*references, *self._children.get(key, ())])
@@ -158,6 +158,6 @@ class _ExpandedSizes:
 
 
 def _absolute(key: str, dots: str, name: str) -> str:
-    """Return the dotted key that `key` refers to by `name`, which is relative if there are `dots`."""
+    """Return the dotted key to which `name` refers in `key`; the reference is relative if there are `dots`."""
     parents = key.split(".")[: -len(dots)] if dots else []
     return ".".join([*parents, re.sub(r"\[(\w+)\]", r".[\1]", name)])

@@ -1,9 +1,9 @@
-"""Prices of a device-hour and of a kilowatt-hour, and its carbon. They are the user's, or come from a dated list.
+"""Prices per device-hour and per kilowatt-hour, and carbon intensity, set by the user or taken from a dated list.
 
-`prices.devices` maps names to USD per hour. A name is a device's model, the key of a board in the table of datasheets,
-or an accelerator for all its models. For GPUs that is the price of one device. For `cpu` it is that of the whole
-machine, because a timed run has the machine to itself. `prices.purchase` maps the same names to the price of a device
-that is bought. `prices.electricity.usd_per_kwh` and `prices.carbon.grams_per_kwh` convert energy to money and carbon.
+`prices.devices` maps names to USD per hour. A name is a device model, a board's key in the table of datasheets, or an
+accelerator, which covers all of its models. For GPUs, the price is for one device; for `cpu`, it is for the whole
+machine, because a timed run has the machine to itself. `prices.purchase` maps the same names to purchase prices.
+`prices.electricity.usd_per_kwh` and `prices.carbon.grams_per_kwh` convert energy to money and carbon.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ HOURS_PER_YEAR = 8766.0
 
 
 def _from_number(key: str, unit: str) -> BeforeValidator:
-    """Let a bare number stand for `{key: number}`, and describe a price if the value is anything else."""
+    """Accept a bare number as `{key: number}`, and explain the format of a price if the value is anything else."""
 
     def to_mapping(value: Any) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return {key: value}
         if value is not None and not isinstance(value, Mapping | Sourced):
-            raise ValueError(f"is no price; write a number ({unit}) or {{{key}: NUMBER, date: ..., source: ...}}")
+            raise ValueError(f"is not a price; write a number ({unit}) or {{{key}: NUMBER, date: ..., source: ...}}")
         return value
 
     return BeforeValidator(to_mapping)
 
 
 class Sourced(Frozen):
-    """The date and the source of a price."""
+    """A price's date and source."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
@@ -47,13 +47,13 @@ class Sourced(Frozen):
 
 
 class Price(Sourced):
-    """USD for one hour of a device."""
+    """The price in USD of one device-hour."""
 
     usd_per_hour: Amount
 
 
 class Electricity(Sourced):
-    """USD for one kilowatt-hour."""
+    """The price in USD of one kilowatt-hour."""
 
     usd_per_kwh: Amount
 
@@ -65,10 +65,10 @@ class Carbon(Sourced):
 
 
 class Purchase(Sourced):
-    """The cost of a device that is bought: `usd`, spread over its busy hours in `lifetime_years`.
+    """The cost of a purchased device: `usd`, spread over its busy hours in `lifetime_years`.
 
-    `utilisation` is the share of all hours in which it is busy. `watts` is its power then, such as the board power;
-    None counts no electricity. The host, its room and idle power are not included.
+    `utilisation` is the share of hours in which it is busy. `watts` is its power while busy, such as the board power;
+    None excludes electricity. The host, the room and idle power are not included.
     """
 
     usd: Amount
@@ -79,16 +79,16 @@ class Purchase(Sourced):
     def usd_per_hour(self, usd_per_kwh: float | None) -> float:
         """Return USD per busy hour: usd / (years * 8766 h * utilisation) + watts / 1000 * USD per kWh.
 
-        Without `watts` or a price of electricity, the second term is left out.
+        The second term is omitted if `watts` or the price of electricity is missing.
         """
         return self.usd / (self.lifetime_years * HOURS_PER_YEAR * self.utilisation) + self.power_usd(usd_per_kwh)
 
     def power_usd(self, usd_per_kwh: float | None) -> float:
-        """Return USD of electricity per busy hour; 0 if the power or its price is not known."""
+        """Return the cost of electricity in USD per busy hour; 0 if the power or its price is unknown."""
         return (self.watts or 0.0) / 1000 * (usd_per_kwh or 0.0)
 
     def describe(self, usd_per_kwh: float | None) -> str:
-        """Return the terms of `usd_per_hour` as text."""
+        """Return a description of the terms of `usd_per_hour`."""
         power = f", {self.watts:g} W" if self.watts and usd_per_kwh is not None else ", without electricity"
         share = f"{self.utilisation * 100:g} % of {self.lifetime_years:g} years"
         return f"bought for {self.usd:g} USD, working {share}{power}"
@@ -97,7 +97,7 @@ class Purchase(Sourced):
 class PaymentOption(NamedTuple):
     """A way to pay for a device: fixed USD per month, and USD per hour of use.
 
-    `upfront_usd` is paid at once, None if nothing is.
+    `upfront_usd` is paid at once; None if there is no such payment.
     """
 
     usd_per_month: float
@@ -107,7 +107,7 @@ class PaymentOption(NamedTuple):
 
 
 class Prices(Frozen):
-    """The `prices` key. A bare number stands for the amount."""
+    """The `prices` key. A bare number is read as the amount."""
 
     devices: dict[str, Annotated[Price, _from_number("usd_per_hour", "USD per device-hour")]] = Field(
         default_factory=dict
@@ -122,7 +122,7 @@ class Prices(Frozen):
 
     @property
     def hourly(self) -> dict[str, Price]:
-        """The hourly price of each named device, from its purchase if no rent is stated."""
+        """The hourly price of each named device, derived from its purchase if no rent is given."""
         bought = {
             name: Price(
                 usd_per_hour=purchase.usd_per_hour(self._usd_per_kwh),
@@ -134,12 +134,12 @@ class Prices(Frozen):
         return bought | self.devices
 
     def of_names(self, names: Sequence[str]) -> tuple[str, Price] | None:
-        """Return the first of these `names` that has an hourly price, and that price; None if none has."""
+        """Return the first of these `names` with an hourly price, and that price; None if no name has a price."""
         hourly = self.hourly
         return next(((name, hourly[name]) for name in names if name in hourly), None)
 
     def payment_options(self, names: Sequence[str]) -> tuple[PaymentOption, ...]:
-        """Return how a device that has these `names` can be paid for: by the hour, bought, both or neither."""
+        """Return the ways to pay for a device with these `names`: by the hour, by purchase, both or neither."""
         rented = next((self.devices[name] for name in names if name in self.devices), None)
         bought = next((self.purchase[name] for name in names if name in self.purchase), None)
         options = []
@@ -153,7 +153,7 @@ class Prices(Frozen):
 
 
 class PriceUsed(Frozen):
-    """A price behind the costs: its item, amount and unit, and its date and source as the user gave them."""
+    """A price used in the costs: its item, amount and unit, and the date and source given by the user."""
 
     name: str
     value: float
@@ -163,9 +163,9 @@ class PriceUsed(Frozen):
 
 
 def read_prices(home: Path, given: str) -> Prices:
-    """Return the prices of one or more lists, `cloud,bought`: files, or names in `conf/prices` here or as shipped.
+    """Return the prices in the given lists, such as `cloud,bought`: files or names in `conf/prices` (local or shipped).
 
-    The first list that has a price for something wins. Raises InputError that names the nearest list.
+    The first list with a price for an item takes precedence. Raises an InputError that names the closest list.
     """
     lists = [_read_list(home, name.strip()) for name in given.split(",") if name.strip()]
     if not lists:
@@ -197,12 +197,12 @@ def _read_list(home: Path, name: str) -> Prices:
     try:
         values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no YAML: {error}") from error
+        raise InputError(f"{path} is not valid YAML: {error}") from error
     return validated(Prices, values, "prices", lambda _key: str(path))
 
 
 def usd_per_hour_on(prices: Prices, config: SettingConfig, models: Sequence[str]) -> float | None:
-    """Return the hourly price of a setting with this config on devices of one of these `models`; None if unpriced."""
+    """Return the hourly price of a setting with this config on devices of these `models`; None if unpriced."""
     named_price = price_on(prices, config, models)
     if named_price is None:
         return None
@@ -211,16 +211,17 @@ def usd_per_hour_on(prices: Prices, config: SettingConfig, models: Sequence[str]
 
 
 def price_on(prices: Prices, config: SettingConfig, models: Sequence[str]) -> tuple[str, Price] | None:
-    """Return the priced name of the devices that a setting with this config uses, and the price; None if unpriced.
+    """Return the listed name and the price of the devices that a setting with this config uses; None if unpriced.
 
-    A device's own name is preferred to the key of its datasheet, such as `h100-sxm`, and that to its accelerator.
+    A device's own name takes precedence over its datasheet key, such as `h100-sxm`, which in turn takes precedence over
+    its accelerator.
     """
     keys = [sheet.key for model in models if (sheet := datasheet_of(model)) is not None]
     return prices.of_names([*models, *keys, config.accelerator])
 
 
 def price_lines(prices: Prices, used: Collection[str]) -> tuple[PriceUsed, ...]:
-    """Return the prices whose names are in `used`, which may hold `electricity` and `carbon`, with their sources."""
+    """Return the prices with names in `used`, which may include `electricity` and `carbon`, with their sources."""
     lines: list[tuple[str, float, str, Sourced]] = [
         (name, price.usd_per_hour, "USD per hour", price) for name, price in prices.hourly.items()
     ]

@@ -1,8 +1,8 @@
 """Validates a setting's config: mappings from YAML, blocks and records become a `SettingConfig`.
 
-`run_config` declares keys, types, bounds and defaults. The pydantic models here are derived from it, and add only what
-needs code to check. Unknown keys are ignored, because a config holds the user's own; `planning.config_validation`
-refuses those that nobody added.
+`run_config` declares keys, types, bounds and defaults. The pydantic models in this module are derived from it and add
+only the checks that require code. Unknown keys are ignored, because a config may contain user-defined keys;
+`planning.config_validation` refuses keys that were not added explicitly.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PRECISIONS = (
     "transformer-engine",
     "transformer-engine-float16",
 )
-"""Lightning's names, as `lightning.fabric` lists them."""
+"""Lightning's names, as listed in `lightning.fabric`."""
 
 _PRECISION_ALIASES = {"16": "16-mixed", "32": "32-true", "64": "64-true", "bf16": "bf16-mixed"}
 
@@ -48,14 +48,14 @@ def _known_precision(value: str) -> str:
     if value not in PRECISIONS:
         alias = _PRECISION_ALIASES.get(value)
         hint = f" (did you mean '{alias}'?)" if alias else nearest(value, PRECISIONS)
-        raise ValueError(f"is none of Lightning's precisions{hint}; they are: {', '.join(PRECISIONS)}")
+        raise ValueError(f"is not one of Lightning's precisions{hint}; they are: {', '.join(PRECISIONS)}")
     return value
 
 
 def _known_task(value: str) -> str:
     known = list(dict.fromkeys(task.task for task in tasks()))
     if value not in known:
-        raise ValueError(f"is no task{nearest(value, known)}; they are: {', '.join(known)}")
+        raise ValueError(f"is not a task{nearest(value, known)}; they are: {', '.join(known)}")
     return value
 
 
@@ -86,7 +86,7 @@ def _variable_name(name: str) -> str:
 
 def _no_nul(value: str) -> str:
     if "\0" in value:
-        raise ValueError("holds a NUL character, which no environment variable can")
+        raise ValueError("contains a NUL character, which an environment variable cannot")
     return value
 
 
@@ -100,11 +100,11 @@ _CHECKED: Mapping[str, Any] = {
     "task": Annotated[Text, AfterValidator(_known_task)],
     "trainer": Annotated[Node, BeforeValidator(_empty_for_none)],
 }
-"""Types of the fields whose values code must check or convert."""
+"""Types of the fields whose values must be checked or converted by code."""
 
 
 def _model_of(declaration: type) -> type[BaseModel]:
-    """Return a pydantic model with the fields of a dataclass, including bounds and defaults."""
+    """Return a pydantic model with a dataclass's fields, including bounds and defaults."""
     types = get_type_hints(declaration, include_extras=True)
     model_fields = {}
     for field in fields(declaration):
@@ -123,14 +123,14 @@ _Declared = TypeVar("_Declared", SettingConfig, Measure, LearningRate)
 MODELS: Mapping[type, type[BaseModel]] = {
     declaration: _model_of(declaration) for declaration in (SettingConfig, Measure, LearningRate)
 }
-"""Declaration -> the model that validates it."""
+"""Maps each declaration to the model that validates it."""
 
 CONFIG_KEYS = tuple(MODELS[SettingConfig].model_fields)
-"""The top-level keys of a setting's config that accelsweep itself reads."""
+"""The top-level keys in a setting's config that accelsweep itself reads."""
 
 
 def to_dataclass(declaration: type[_Declared], valid: BaseModel, raw: Mapping[str, Any]) -> _Declared:
-    """Return a validated model as its dataclass; `raw` is the mapping that it was read from."""
+    """Return a validated model as its dataclass; `raw` is the mapping from which it was read."""
     values: dict[str, Any] = {name: getattr(valid, name) for name in MODELS[declaration].model_fields}
     if declaration is SettingConfig:
         values["raw"] = dict(raw)
@@ -138,7 +138,10 @@ def to_dataclass(declaration: type[_Declared], valid: BaseModel, raw: Mapping[st
 
 
 def checked_config(value: Any) -> SettingConfig:
-    """Return a mapping as a `SettingConfig`; one that is given is returned. Raises pydantic's ValidationError."""
+    """Return a mapping as a `SettingConfig`; a given `SettingConfig` is returned as is.
+
+    Raises pydantic's ValidationError.
+    """
     if isinstance(value, SettingConfig):
         return value
     return to_dataclass(SettingConfig, MODELS[SettingConfig].model_validate(value), value)
@@ -150,12 +153,12 @@ def checked_measure(value: Any) -> Measure:
 
 
 def changed(config: SettingConfig, **values: Any) -> SettingConfig:
-    """Return a config with other values of these keys, or with additional keys, validated again."""
+    """Return a config with changed values for these keys, or with additional keys, validated again."""
     return checked_config({**config.raw, **values})
 
 
 def without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a setting's config without the keys, ours and the features', that have their schema default."""
+    """Return a setting's config without the keys of accelsweep and its features that have their schema default."""
     result = dict(config)
     for model in (MODELS[SettingConfig], *registry.config_models("")):
         result = _without_defaults(result, model)
@@ -186,7 +189,7 @@ def _defaults_of(model: type[BaseModel]) -> dict[str, Any]:
 
 @cache
 def _nested_model(model: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """Return the model of a field whose type is a model, or a model or None."""
+    """Return the model of a field that is declared as a model or an optional model."""
     annotation = model.model_fields[name].annotation
     candidates = (each for each in (annotation, *get_args(annotation)) if isinstance(each, type))
     return next((each for each in candidates if issubclass(each, BaseModel)), None)
@@ -204,4 +207,4 @@ def _config_schema(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
 
 
 Config = Annotated[SettingConfig, GetPydanticSchema(_config_schema)]
-"""A config as a field of a model: validated on read, and serialised exactly as it was read."""
+"""A config as a model field: validated when read, and serialised exactly as it was read."""

@@ -1,4 +1,4 @@
-"""A setting: one point of the grid, named by the hash of the keys that decide the measurement; and its labels."""
+"""Settings: grid points, each named by the hash of the keys that determine the measurement; and their labels."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ PLAN_KEYS = frozenset(
         "analysis",
     }
 )
-"""Top-level config keys of the whole sweep, which change no measurement and are no part of a setting's name."""
+"""Top-level config keys for the whole sweep, which affect no measurement and are not part of a setting's name."""
 
 HOME_PLACEHOLDER = "{home}"
-"""Replaces the working folder at the start of a path in a frozen config; a run gets the full path."""
+"""Replaces the working directory at the start of a path in a frozen config; a run gets the full path."""
 
 
 class Setting(Frozen):
-    """One point of the grid.
+    """One grid point.
 
-    `config` is the scientific part of the resolved config. `axes` holds the swept keys, in sweep order, with this
-    setting's values. `unsupported` is why the setting cannot run, None if the plan finds no reason.
+    `config` is the scientific part of the resolved config. `axes` contains the swept keys, in sweep order, with this
+    setting's values. `unsupported` is why the setting cannot run; None if the plan finds no reason.
     """
 
     name: str
@@ -51,24 +51,24 @@ class Setting(Frozen):
 
 
 def scientific(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a resolved config that decides the measurement of a run: all but `PLAN_KEYS`."""
+    """Return the part of a resolved config that determines a run's measurement: everything except `PLAN_KEYS`."""
     return {key: value for key, value in config.items() if key not in PLAN_KEYS}
 
 
 def setting_name(config: Mapping[str, Any]) -> str:
     """Return the 12 hexadecimal digits that name the setting with this frozen config.
 
-    Keys at their schema default are left out, so adding a key with a default renames no setting. Every path counts in
-    full, because another path may be another disk. One below the working folder is frozen with `HOME_PLACEHOLDER`, so a
-    project that was moved as a whole keeps its settings.
+    Keys at their schema default are left out, so adding a key with a default renames no setting. Full paths are part of
+    the name, because a different path may be on a different disk. A path below the working directory is frozen with
+    `HOME_PLACEHOLDER`, so moving a project as a whole preserves its setting names.
     """
     return sha256_text(canonical_json(without_defaults(scientific(config))))[:12]
 
 
 def abbreviate_home(config: Any, home: Path) -> Any:
-    """Return a config with `HOME_PLACEHOLDER` in place of the working folder `home` in each absolute path.
+    """Return a config in which `HOME_PLACEHOLDER` replaces the working directory `home` in each absolute path.
 
-    `home` is resolved. The path may lead to it through a symbolic link, as a shell's `$PWD` does.
+    `home` is a resolved path. The config's paths may reach it through a symbolic link, as a shell's `$PWD` may.
     """
 
     def abbreviate(text: str) -> str:
@@ -93,13 +93,13 @@ def expand_home(config: Any, home: Path) -> Any:
 
 
 def with_full_paths(config: SettingConfig, home: Path) -> SettingConfig:
-    """Return the config of a run in the working folder `home`, with full paths."""
+    """Return the config, with full paths, of a run in the working directory `home`."""
     expanded = expand_home(config.raw, home)
     return config if expanded is config.raw else checked_config(expanded)
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return `value` with every text in it changed, except keys; the same object if nothing changes."""
+    """Return `value` with every string in it, except keys, changed; the same object if nothing changes."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -117,12 +117,12 @@ def _resolved(folder: str) -> str:
 
 
 def override_value(value: Any) -> str:
-    """Return a value as it is typed after `key=`: text as it is, everything else as JSON (`null`, `true`, `64`)."""
+    """Return a value as typed after `key=`: strings unchanged, everything else as JSON (`null`, `true`, `64`)."""
     return value if isinstance(value, str) else canonical_json(value)
 
 
 class _Parts(NamedTuple):
-    """The values of the common axes, None for each that is not swept, and the other axes."""
+    """The values of the common axes (None if an axis is not swept), and the other axes."""
 
     accelerator: Any
     devices: Any
@@ -132,7 +132,7 @@ class _Parts(NamedTuple):
 
     @property
     def count(self) -> Any:
-        """The number of devices, 1 if only their kind is swept; None if neither is."""
+        """The number of devices; 1 if only their kind is swept, None if neither is swept."""
         return 1 if self.devices is None and self.accelerator is not None else self.devices
 
 
@@ -147,7 +147,7 @@ def _if_swept(prefix: str, value: Any) -> list[str]:
 
 
 def label(axes: Mapping[str, Any]) -> str:
-    """Return a short label of a setting: `cuda x2 | bf16-mixed | batch 256 | model.width=64`."""
+    """Return a setting's short label: `cuda x2 | bf16-mixed | batch 256 | model.width=64`."""
     parts = _parts(axes)
     kind = "devices" if parts.accelerator is None else parts.accelerator
     texts = [
@@ -160,7 +160,7 @@ def label(axes: Mapping[str, Any]) -> str:
 
 
 def repeat_label(setting: str, repeat: int) -> str:
-    """Return a short label of a run of the setting with this label: `cpu x2 | batch 32, repeat 0`."""
+    """Return the short label of a run, given its setting's label: `cpu x2 | batch 32, repeat 0`."""
     return f"{setting}, repeat {repeat}"
 
 
@@ -171,7 +171,7 @@ _PRECISIONS = {
     "16-mixed": ("16-mixed", "fp16"),
     "bf16-mixed": ("bf16-mixed", "bf16"),
 }
-"""Precision -> its long and its short name; any other keeps its own."""
+"""Maps a precision to its long and short names; other precisions keep their own."""
 
 
 def _precision(parts: _Parts, form: Literal[0, 1]) -> list[str]:
@@ -180,7 +180,7 @@ def _precision(parts: _Parts, form: Literal[0, 1]) -> list[str]:
 
 
 def axis_descriptions(axes: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parts of a setting's name as prose: `32-bit`, `1 process`, `batch 128`, `model.width=64`."""
+    """Return the parts of a setting's name in prose: `32-bit`, `1 process`, `batch 128`, `model.width=64`."""
     parts = _parts(axes)
     texts = [
         *_precision(parts, 0),
@@ -192,7 +192,7 @@ def axis_descriptions(axes: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def describe_axes(axes: Mapping[str, Any]) -> str:
-    """Return a setting's name as prose: `32-bit, 1 process, batch 128`."""
+    """Return a setting's name in prose: `32-bit, 1 process, batch 128`."""
     return ", ".join(axis_descriptions(axes)) or "the only setting"
 
 
@@ -212,7 +212,7 @@ def short_label(axes: Mapping[str, Any]) -> str:
 def shared_devices(axes: Collection[str], configs: Iterable[SettingConfig]) -> str:
     """Return the kind and number of devices that are not swept, for a heading: ` on cpu x1`, ` on 2 devices`.
 
-    Labels of settings leave them out. Values that differ between the `configs` are left out too.
+    Setting labels do not contain these. Values that differ between the `configs` are also left out.
     """
     configs = list(configs)
     kinds = set() if "accelerator" in axes else {config.accelerator for config in configs}
@@ -224,7 +224,7 @@ def shared_devices(axes: Collection[str], configs: Iterable[SettingConfig]) -> s
 
 
 def _describe_devices(accelerator: Any, count: Any) -> str:
-    """Return `2 processes` for a CPU, `1 GPU`, `2 a100 GPUs`, `4 devices` if their kind is not swept."""
+    """Return `2 processes` for a CPU, `1 GPU`, `2 a100 GPUs`, or `4 devices` if their kind is not swept."""
     kind, _, model = str(accelerator).partition(":")
     names = kind_or_unknown(kind)
     units = names.unit if count == 1 else names.units

@@ -1,4 +1,4 @@
-"""The site of a sweep: its nodes, their devices, and how jobs reach them. Nothing in it changes a measurement."""
+"""A sweep's site: its nodes, their devices, and how jobs reach them. Nothing in it affects a measurement."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from accelsweep.json_documents import AtLeast0, AtLeast1, Frozen, JobMemory
 
 
 class JobOptions(Frozen):
-    """How blocks become jobs, on any scheduler. None leaves a value to the cluster's default.
+    """How blocks are submitted as jobs, on any scheduler.
 
-    `gpu_model` is the cluster's name of the GPU type. `mem_mb` is per node. `max_minutes` bounds a job's time limit,
-    `max_gpus` the GPUs that the sweep blocks for others at once, `max_jobs` its jobs in the queue. `scratch` is a
-    node-local folder that becomes TMPDIR. `modules` are loaded before a block. `container` is the command that starts a
-    program in the blocks' container, and `container_python` the Python in it. `interface` is the network interface
-    between nodes. `exclusive` keeps other jobs off the nodes of a block, and `extra` is passed to the command that
-    submits. `fake_gpus` is for tests only: a CPU setting requests so many GPUs per node and uses none of them.
+    None means the cluster's default. `gpu_model` is the cluster's name for the GPU type. `mem_mb` is per node.
+    `max_minutes` bounds a job's time limit, `max_gpus` the number of GPUs that the sweep makes unavailable to others at
+    once, and `max_jobs` its jobs in the queue. `scratch` is a node-local directory used as TMPDIR. `modules` are loaded
+    before a block. `container` is the command that starts a program in the blocks' container, and `container_python` is
+    the Python interpreter in it. `interface` is the network interface between nodes. `exclusive` keeps other jobs off a
+    block's nodes, and `extra` is passed to the submit command. `fake_gpus` is for tests only: a CPU setting requests
+    this many GPUs per node without using them.
     """
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
@@ -44,17 +45,17 @@ class JobOptions(Frozen):
 
     @property
     def has_cpu_partition(self) -> bool:
-        """Whether jobs without GPUs go to nodes of their own."""
+        """Whether jobs without GPUs run on separate nodes."""
         return False
 
 
 class Slurm(JobOptions):
-    """How blocks become Slurm jobs at a site.
+    """How blocks are submitted as Slurm jobs at a site.
 
-    `partition` takes every block, or only those with GPUs if `cpu_partition` takes the others. `gpu_request` is the
-    option of sbatch that requests GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `secrets` are environment
-    variables that jobs get although their names suggest a secret. `head` is for heads that run as jobs themselves;
-    without it they get the partition of CPU blocks, and `max_minutes`.
+    `partition` is for all blocks, or only for those with GPUs if `cpu_partition` is set for the others. `gpu_request`
+    is the sbatch option that requests GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `secrets` are environment
+    variables that are passed to jobs although their names suggest a secret. `head` is for heads that run as jobs
+    themselves; if it is not set, they use the partition of CPU blocks and `max_minutes`.
     """
 
     partition: str | None = None
@@ -68,24 +69,24 @@ class Slurm(JobOptions):
 
     @property
     def has_cpu_partition(self) -> bool:
-        """Whether jobs without GPUs go to another partition."""
+        """Whether jobs without GPUs run in a different partition."""
         return self.cpu_partition is not None
 
 
 def _scheduler_models() -> dict[str, str]:
-    """Return the schedulers of features, each with the dotted name of its model of options."""
+    """Return the features' schedulers, each with the dotted name of its options model."""
     return {scheduler.name: scheduler.options for scheduler in registry.schedulers()}
 
 
 def _known_scheduler(value: str) -> str:
     known = ["local", "slurm", *_scheduler_models()]
     if value not in known:
-        raise ValueError(f"is no scheduler{nearest(value, known)}; they are: {', '.join(known)}")
+        raise ValueError(f"is not a scheduler{nearest(value, known)}; they are: {', '.join(known)}")
     return value
 
 
 class _SchedulerOptions(Frozen):
-    """Job options by scheduler: Slurm's, and those of features' schedulers under their names (`registry.Scheduler`)."""
+    """Job options by scheduler: Slurm's, and those of features' schedulers keyed by name (`registry.Scheduler`)."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True, extra="allow")
 
@@ -102,7 +103,7 @@ class _SchedulerOptions(Frozen):
         return self
 
     def job_options_for(self, scheduler: str) -> JobOptions:
-        """Return the job options of a scheduler; its defaults if none are given."""
+        """Return a scheduler's job options; its defaults if none are given."""
         if scheduler in ("slurm", "local"):
             return self.slurm
         given: JobOptions | None = (self.__pydantic_extra__ or {}).get(scheduler)
@@ -122,9 +123,9 @@ KnownDevice = Annotated[Device, AfterValidator(_known_kind)]
 
 
 class NodeKind(_SchedulerOptions):
-    """Nodes of one kind at a site: how many, the inventory of one, and how jobs reach them.
+    """A site's nodes of one kind: their number, the inventory of one node, and how jobs reach them.
 
-    Job options that are left out are inherited from the site.
+    Omitted job options are inherited from the site.
     """
 
     name: str
@@ -135,7 +136,7 @@ class NodeKind(_SchedulerOptions):
 class Site(_SchedulerOptions):
     """The declared inventory of a node, and how jobs are submitted.
 
-    A cluster with several kinds of node has `kinds` in place of `nodes` and `inventory`.
+    A cluster with several kinds of node has `kinds` instead of `nodes` and `inventory`.
     """
 
     name: str
@@ -171,11 +172,11 @@ class Site(_SchedulerOptions):
         return (*self.inventory, *(device for kind in self.kinds for device in kind.inventory))
 
     def count(self, accelerator: str) -> int:
-        """Return how many devices of this accelerator (cores for `cpu`) one node of the site has."""
+        """Return how many devices of this accelerator (cores for `cpu`) each node of the site has."""
         return sum(device.count for device in self.inventory if device.accelerator == accelerator)
 
     def of_kind(self, name: str | None) -> Site:
-        """Return the site reduced to its nodes of this kind; itself for None."""
+        """Return the site reduced to its nodes of this kind; the site itself if the name is None."""
         kind = next((kind for kind in self.kinds if kind.name == name), None)
         if kind is None:
             return self

@@ -1,4 +1,4 @@
-"""The options of a sweep: nothing in them changes a measurement."""
+"""A sweep's options, none of which affects a measurement."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from accelsweep.json_documents import AtLeast0, AtLeast1, Frozen, NotNegative, P
 from accelsweep.tasks import rates_by_task
 
 PILOT_BLOCKS = 3
-"""The blocks that `repeats: auto` begins with."""
+"""The number of blocks in the pilot of `repeats: auto`."""
 
 LOOKS = (3, 5, 8, 12, 20)
-"""The numbers of blocks at which `--until-decided` takes an interim look at the verdicts; it ends with the last."""
+"""The block counts at which `--until-decided` runs an interim analysis of the verdicts; the last one ends the sweep."""
 
 THRESHOLD, CONFIDENCE = 0.02, 0.95
 """Defaults for verdicts."""
@@ -25,12 +25,12 @@ RESOLUTION, REPEATS_MOST = 0.1, 20
 
 
 class Limits(Frozen):
-    """Bounds on a run, a block and a sweep; they may be raised without measuring anything again.
+    """Bounds on a run, a block and a sweep; raising them does not require measuring anything again.
 
-    `silence_seconds` bounds the time from one step to the next; its default is far longer than any step that is
-    compared. `queue_minutes` bounds a job's time in the queue, after which it is left out. No run of a block starts
-    after `block_seconds`. None removes a bound. `max_settings`, `max_repeats` and `max_runs` bound a whole sweep: a
-    larger plan is taken for a typing error.
+    `silence_seconds` bounds the time from one step to the next; its default is far longer than any step worth
+    comparing. `queue_minutes` bounds a job's time in the queue, after which the job is skipped. No run in a block
+    starts after `block_seconds`. None removes a bound. `max_settings`, `max_repeats` and `max_runs` bound a whole
+    sweep: a larger plan is assumed to be a typing error.
     """
 
     run_seconds: Positive = 600.0
@@ -50,16 +50,16 @@ class Limits(Frozen):
 def _known_rate(value: str) -> str:
     known = sorted({rate for rates in rates_by_task().values() for rate in rates})
     if value not in known:
-        raise ValueError(f"is no rate{nearest(value, known)}; they are: {', '.join(known)}")
+        raise ValueError(f"is not a rate{nearest(value, known)}; they are: {', '.join(known)}")
     return value
 
 
 class Analysis(Frozen):
-    """The rules of verdicts: the practical threshold, the family-wise confidence and the quality margin.
+    """The rules for verdicts: the practical threshold, the family-wise confidence and the quality margin.
 
-    `across` lists what settings may differ in and still be compared. `rate` is the metric that settings are compared
-    by; None takes that of the task (`tasks`). `resolution` is the mean half width, as a share of the ratio, that
-    intervals should have if `repeats` is `auto`.
+    `across` lists the fields in which settings may differ and still be compared. `rate` is the metric by which settings
+    are compared; None means the task's own (`tasks`). `resolution` is the target mean half-width of intervals, relative
+    to the ratio, if `repeats` is `auto`.
     """
 
     threshold: ShareFrom0 = THRESHOLD
@@ -71,10 +71,10 @@ class Analysis(Frozen):
 
 
 class BlockOptions(Frozen):
-    """How runs are divided into blocks: at most `size` runs and `minutes` of estimated time; None is no bound.
+    """How runs are divided into blocks: at most `size` runs and `minutes` of estimated time; None means no bound.
 
-    Without a `size`, blocks on a cluster are small enough to occupy all nodes of its site. `baseline_runs` is the
-    number of runs of the baseline in each block that has as many other settings.
+    If `size` is not set, blocks on a cluster are small enough to occupy all nodes of its site. `baseline_runs` is the
+    number of baseline runs in each block that has at least as many other settings.
     """
 
     size: AtLeast1 | None = None
@@ -83,13 +83,14 @@ class BlockOptions(Frozen):
 
 
 class Options(Frozen):
-    """The plan-level part of the config, checked.
+    """The checked plan-level part of the config.
 
-    `repeats` is how many blocks the plan wants of each setting, `added_repeats` how many of them `--add-repeats` added;
-    more than `repeats_most` are never advised. With `auto_repeats` (the config says `auto`), `repeats` is that of the
-    pilot at first, then the number that its noise asks for. With `until_decided` it is that of the current interim
-    look, and `decided_at` maps the settings decided so far to their number of blocks. `report` holds options of
-    features as plain data, which their models have checked.
+    `repeats` is the number of blocks planned for each setting, and `added_repeats` the number of these added by
+    `--add-repeats`; more than `repeats_most` are never recommended. With `auto_repeats` (`repeats: auto` in the
+    config), `repeats` is at first the pilot's number of blocks, then the number that its noise requires. With
+    `until_decided`, it is the number of blocks at the current interim analysis, and `decided_at` maps the settings
+    decided so far to their number of blocks. `report` contains features' options as plain data, already checked by
+    their models.
     """
 
     repeats: AtLeast1 = 3
@@ -107,14 +108,14 @@ class Options(Frozen):
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """The numbers of blocks at which `--until-decided` takes an interim look, within `repeats_most`."""
+        """The block counts, within `repeats_most`, at which `--until-decided` runs an interim analysis."""
         return tuple(look for look in LOOKS if look <= self.repeats_most)
 
     def repeats_of(self, setting: str) -> int:
-        """Return how many blocks the plan wants of this setting."""
+        """Return how many blocks are planned for this setting."""
         return min(self.repeats, self.decided_at.get(setting, self.repeats))
 
     @property
     def pilot(self) -> bool:
-        """Whether these are the pilot's blocks, whose noise decides how many follow."""
+        """Whether these are the pilot's blocks, whose noise determines how many follow."""
         return self.auto_repeats and self.repeats == PILOT_BLOCKS

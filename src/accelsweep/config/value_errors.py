@@ -1,6 +1,6 @@
-"""Turns the first wrong value of a config into a message that names key, value, bound and file.
+"""Turns the first invalid value in a config into a message that names the key, value, bound and file.
 
-The models' fields declare the allowed values, pydantic finds the others, and this module words the error.
+The models' fields declare the allowed values, pydantic detects invalid ones, and this module words the error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from accelsweep.errors import InputError, nearest
 from accelsweep.json_documents import UNKNOWN_KEY_ERRORS
 
 FileOf = Callable[[str], str]
-"""Returns the config file to look in for a dotted key."""
+"""A function that returns the config file relevant to a dotted key."""
 
 _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
@@ -30,9 +30,9 @@ _Model = TypeVar("_Model", bound=BaseModel)
 def validated(
     model: type[_Model], value: Any, where: str, file_of: FileOf, extra: Literal["forbid"] | None = None
 ) -> _Model:
-    """Return `value` as `model`; raise InputError that names the first wrong key below `where` and its file.
+    """Return `value` as `model`; raise an InputError that names the first invalid key below `where` and its file.
 
-    `extra="forbid"` refuses unknown keys of a model that ignores them by itself.
+    `extra="forbid"` refuses unknown keys in a model that would otherwise ignore them.
     """
     try:
         return model.model_validate(value, extra=extra)
@@ -64,7 +64,7 @@ def _message(model: type[BaseModel], error: Any, key: str) -> str:
 
 
 def describe_bounds(annotation: Any) -> str:
-    """Return the range that a field's annotation allows: `at least 0 and less than 1`; empty without any."""
+    """Return the range that a field's annotation allows: `at least 0 and less than 1`; empty if unbounded."""
     limits = list(_limits(annotation))
     bounds = [
         f"{words} {getattr(limit, name):g}"
@@ -78,7 +78,7 @@ def describe_bounds(annotation: Any) -> str:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union; anything else is its own only member."""
+    """Return the members of a union; any other type is returned as the only member."""
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
@@ -92,7 +92,7 @@ def _limits(annotation: Any) -> Iterator[Any]:
 
 
 def _annotation(model: type[BaseModel], path: Sequence[Any]) -> Any:
-    """Return the type of the field at `path`, bounds included; Any if the path leaves the models."""
+    """Return the type of the field at `path`, including bounds; Any if the path leads outside the models."""
     annotation: Any = model
     for part in path:
         owner = _model_in(annotation)
@@ -107,7 +107,7 @@ def _annotation(model: type[BaseModel], path: Sequence[Any]) -> Any:
 
 
 def _model_in(annotation: Any) -> type[Any] | None:
-    """Return the model or dataclass in an annotation, also within a union or as the values of a mapping."""
+    """Return the model or dataclass in an annotation, even within a union or as the values of a mapping."""
     if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
         return annotation
     return next((model for part in get_args(annotation) if (model := _model_in(part))), None)

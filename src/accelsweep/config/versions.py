@@ -1,7 +1,7 @@
-"""Versions: the commits, working trees and environments that a sweep compares as values of one more axis.
+"""Versions: the commits, working trees and environments that a sweep compares as values of an additional axis.
 
 A version's identity is part of each of its settings' configs, so settings of two commits never share a name or a
-record. The name that the user typed is only a label: `main` moves on, and old records must not follow it.
+record. The name typed by the user is only a label: `main` moves on, and old records must not follow it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ class Version(Frozen):
 
     @property
     def id(self) -> str:
-        """12 hexadecimal digits, which name the version's folder."""
+        """The 12 hexadecimal digits that name the version's folder."""
         return self.digest[:12]
 
     @property
     def description(self) -> str:
-        """The name, and the commit if it is not the name: `HEAD (1a2b3c4d5e6f)`."""
+        """The name, followed by the commit if the two differ: `HEAD (1a2b3c4d5e6f)`."""
         return self.name if self.digest.startswith(self.name) else f"{self.name} ({self.id})"
 
 
 class Tree(Document):
-    """Where the sources of a version are, for the runs that import them.
+    """The location of a version's sources, for the runs that import them.
 
-    `checkout` is the user's repository, whose folders the tree replaces on the import path; empty if no tree replaces
-    any. `place` is the working directory's path below the repository. `packages` are the top-level names that each run
-    must find below the tree. `software` are the versions of an environment's packages, empty for other versions.
+    `checkout` is the user's repository, whose folders the tree replaces on the import path; empty if the tree replaces
+    none. `place` is the working directory's path relative to the repository. `packages` are the top-level names that
+    each run must find below the tree. `software` contains the versions of an environment's packages and is empty for
+    other versions.
     """
 
     kind: ClassVar[str] = "version"
@@ -57,14 +58,14 @@ class Tree(Document):
 
 
 def without_version(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the axes or the config of a setting without its version."""
+    """Return a setting's axes or config without its version."""
     return {key: value for key, value in keys.items() if key != VERSION}
 
 
 def command_words(versions: Sequence[Version], *, exactly: bool = False) -> list[str]:
-    """Return the command that measures these versions, and its arguments that name them.
+    """Return the command that measures these versions, with the arguments that name them.
 
-    With `exactly` commits are named by their hashes, which no later commit moves.
+    With `exactly`, commits are named by their hashes, which later commits do not change.
     """
     if not versions:
         return ["run"]

@@ -1,1 +1,1 @@
-"""Makes the plan of a sweep: its settings, its blocks in random order, estimates, and what cannot run."""
+"""Builds a sweep's plan: its settings, its blocks in random order, estimates, and unsupported settings."""

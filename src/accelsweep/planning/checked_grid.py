@@ -1,4 +1,4 @@
-"""From overrides to the checked settings of a sweep: compose, expand, check, exclude, mark what is unsupported."""
+"""Turns overrides into a sweep's checked settings: compose, expand, check, exclude, and flag unsupported settings."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from accelsweep.trainer_arguments import trainer_argument_hint
 
 
 def matches(conditions: Mapping[str, Any], point: CheckedPoint) -> bool:
-    """Return whether each key of `conditions` has its value, or one of its listed values, at this point of the grid.
+    """Return whether each key in `conditions` has the given value, or one of the listed values, at this grid point.
 
-    A key is a dotted config key, or a config group whose value is the name of the chosen file.
+    A key is a dotted config key, or a config group, in which case the value is the name of the chosen file.
     """
     return all(_is_one_of(_value(point, key), value) for key, value in _flattened(conditions).items())
 
 
 def _flattened(conditions: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return `conditions` by dotted keys: `+baseline.data.rows=8` on a command line nests them."""
+    """Return `conditions` keyed by dotted keys, because `+baseline.data.rows=8` on a command line nests them."""
     flat: dict[str, Any] = {}
     for key, value in conditions.items():
         name = f"{prefix}{key}"
@@ -65,7 +65,7 @@ def _is_one_of(actual: Any, expected: Any) -> bool:
 def refuse_unknown_keys(
     conditions: Mapping[str, Any], points: Sequence[CheckedPoint], where: str, file_of: FileOf
 ) -> None:
-    """Raise InputError if `conditions` names a key that no point of the grid has."""
+    """Raise InputError if `conditions` contains a key that no grid point has."""
     for key in _flattened(conditions):
         if all(_value(point, key) is MISSING for point in points):
             known = list(dotted_keys(points[0].config.raw))
@@ -74,7 +74,7 @@ def refuse_unknown_keys(
 
 
 def excluded_by(rules: Iterable[Rule], point: CheckedPoint) -> str | None:
-    """Return the reason of the first rule that drops this point, or None."""
+    """Return the reason given by the first rule that drops this point; None if no rule does."""
     return next((rule.because for rule in rules if matches(rule.when, point)), None)
 
 
@@ -82,7 +82,8 @@ def excluded_by(rules: Iterable[Rule], point: CheckedPoint) -> str | None:
 class CheckedGrid:
     """A composed and checked grid.
 
-    `points` are the distinct points by setting name, in grid order; `settings` those that no `exclude:` rule dropped.
+    `points` are the distinct points by setting name, in grid order; `settings` are those not dropped by an `exclude:`
+    rule.
     """
 
     experiment: str | None
@@ -98,7 +99,7 @@ class CheckedGrid:
 
 @dataclass(frozen=True)
 class VersionedGrid:
-    """The grid of all versions, the digests of each version's sources, and each tree with its packages."""
+    """The grid of all versions, each version's source digests, and each tree with its packages."""
 
     grid: CheckedGrid
     sources: dict[str, str]
@@ -111,13 +112,13 @@ def checked_grid(
     home: Path,
     search_results: auto_batch_size.SearchResults | None = None,
 ) -> CheckedGrid:
-    """Return the settings of these Hydra overrides; raise InputError for any fault in them.
+    """Return the settings that these Hydra overrides define; raise InputError for any error in them.
 
-    `home` is the working folder of the runs, `search_results` are the batches found for `batch_size: auto`.
+    `home` is the runs' working directory, and `search_results` are the batch sizes found for `batch_size: auto`.
     """
     try:
         return _checked_grid(composer, overrides, home, search_results or {})
-    except InputError as error:  # many of these are due to a file that shadows the expected one
+    except InputError as error:  # often caused by a file that shadows the expected one
         words = set(re.findall(r"\w+", str(error)))
         shadowed = [note for name, note in composer.shadowed_files().items() if name.partition("/")[0] in words]
         raise (InputError(". ".join([str(error), *shadowed])) if shadowed else error) from None
@@ -132,7 +133,7 @@ def _checked_grid(
     choices = dict(master.hydra.runtime.choices)
     file_of = cache(partial(defining_file, folders=composer.folders, choices=choices))
     plan_config = plan_config_of(composer, grid.jobs[0])
-    # Conditions are compared with frozen configs, so their paths must be abbreviated too.
+    # Conditions are compared with frozen configs, so paths in them must be abbreviated as well.
     conditions: dict[str, Any] = {
         key: abbreviate_home(plan_config[key], home) for key in ("baseline", "exclude") if key in plan_config
     }
@@ -178,7 +179,7 @@ def _checked_grid(
 
 
 def site_of(composer: Composer, overrides: Sequence[str]) -> Site:
-    """Return the site of these Hydra overrides without expanding the grid; raise InputError for any fault in it."""
+    """Return the site from these Hydra overrides without expanding the grid; raise InputError for any error in it."""
     master = composer.master(overrides)
     _refuse_foreign_config(composer, master)
     choices = dict(master.hydra.runtime.choices)
@@ -190,8 +191,8 @@ def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
     if "accelerator" not in master and "site" not in master:
         folder = composer.folders[0]
         raise InputError(
-            f"{folder / 'config.yaml'} or {folder / 'base.yaml'} is read in place of accelsweep's file of that name. "
-            "It lacks its keys: rename yours, and keep your experiments and groups next to it"
+            f"{folder / 'config.yaml'} or {folder / 'base.yaml'} is read instead of accelsweep's file of the same "
+            "name. It lacks its keys: rename yours, and keep your experiments and groups next to it"
         )
 
 
@@ -204,7 +205,7 @@ def _checked_points(
     check: _ConfigCheck,
     search_results: auto_batch_size.SearchResults,
 ) -> dict[str, CheckedPoint]:
-    """Return the grid's distinct points by the names of their settings."""
+    """Return the grid's distinct points, keyed by setting name."""
     points: dict[str, CheckedPoint] = {}
     for point in expanded.points:
         _refuse_different_plan_config(plan_config, point)
@@ -238,7 +239,7 @@ def _refuse_different_plan_config(expected: dict[str, Any], point: GridPoint) ->
 
 def _setting(name: str, point: CheckedPoint, site: Site) -> Setting:
     reason = point.unsupported
-    if reason is None or point.search is not None:  # a search is of no use if the setting cannot run anyway
+    if reason is None or point.search is not None:  # a search is useless if the setting cannot run anyway
         reason = unsupported.why_unsupported(point.config, site) or reason
     return Setting(name=name, axes=point.axes, config=point.config, unsupported=reason)
 
@@ -248,9 +249,9 @@ def _notes(jobs: int, points: Sequence[CheckedPoint], rules: Sequence[Rule]) -> 
     notes = []
     for key in sorted(added):
         if hint := trainer_argument_hint(key):
-            notes.append(f"'{key}' is taken as a key of your own. {hint}")
+            notes.append(f"'{key}' is treated as a key of your own. {hint}")
         elif near := nearest(key, CONFIG_KEYS):
-            notes.append(f"'{key}' is taken as a key of your own{near}")
+            notes.append(f"'{key}' is treated as a key of your own{near}")
     if jobs > len(points):
         notes.append(f"{jobs - len(points)} of the grid's {jobs} points repeat another setting and are planned once")
     for number, rule in enumerate(rules):
@@ -260,10 +261,10 @@ def _notes(jobs: int, points: Sequence[CheckedPoint], rules: Sequence[Rule]) -> 
 
 
 class BatchSearchNeeded(InputError):
-    """The largest batch of some settings must be searched first, for `batch_size: auto`. Nothing is planned until then.
+    """Raised if `batch_size: auto` requires a search for some settings' largest batch size first; nothing is planned.
 
-    `sweep` is the requested sweep, with its `overrides`, `grid` and `sources`. `searches` are all that it needs, and
-    `pending` the names of those without a result.
+    `sweep` is the requested sweep, with its `overrides`, `grid` and `sources`. `searches` are all searches that it
+    needs, and `pending` the names of those without a result.
     """
 
     def __init__(self, sweep: str, overrides: tuple[str, ...], grid: CheckedGrid, sources: dict[str, str]) -> None:
@@ -285,9 +286,9 @@ def grid_with_batch_sizes(
     planned: Mapping[str, FoundBatch],
     search_results: auto_batch_size.SearchResults,
 ) -> tuple[CheckedGrid, dict[str, str], dict[str, FoundBatch]]:
-    """Return the grid with automatic batch sizes, its sources, and all batches found; `planned` ones stay as they are.
+    """Return the grid with automatic batch sizes, its sources, and all batch sizes found, keeping the `planned` ones.
 
-    Raises BatchSearchNeeded if some are not known.
+    Raises BatchSearchNeeded if any batch size is unknown.
     """
     known = {**search_results, **planned}
     grid, sources = project_grid(home, overrides, known)
@@ -301,7 +302,7 @@ def grid_with_batch_sizes(
 def project_grid(
     home: Path, overrides: Sequence[str], search_results: auto_batch_size.SearchResults
 ) -> tuple[CheckedGrid, dict[str, str]]:
-    """Return the grid of the project in `home`, and the digests of the sources that it measures."""
+    """Return the grid of the project in `home` and the digests of the sources that it measures."""
     user_class_check.refuse_shadows(home)
     grid = checked_grid(Composer.of(home, overrides), overrides, home, search_results)
     path = ImportPath.of_home(home)
@@ -317,7 +318,7 @@ def project_grid(
 def comparison_name(home: Path, overrides: Sequence[str], command: str = "ab") -> str:
     """Return the default name of a sweep that compares versions or nodes: `COMMAND-EXPERIMENT`.
 
-    A plain sweep of the same experiment keeps its own name.
+    This leaves the name of a plain sweep of the same experiment unused.
     """
     composer = Composer.of(home, overrides)
     master = composer.master(with_user_targets(composer, overrides))

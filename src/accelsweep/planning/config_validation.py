@@ -1,7 +1,7 @@
-"""Validates the config keys that accelsweep itself reads, and finds settings that no run could measure.
+"""Validates the config keys that accelsweep itself reads, and detects settings that no run could measure.
 
-An unknown key is refused with the nearest known one. The keys of a model, a data set, an optimizer or the Trainer are
-checked where these are built.
+The error for an unknown key suggests the closest known one. The keys of models, data sets, optimizers and the Trainer
+are checked where those objects are built.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from accelsweep.trainer_arguments import (
 )
 
 MIN_WARMUP_STEPS = 2
-"""The window's length follows from the pace of the second half of the warm-up, without its first step."""
+"""The window's length is derived from the pace of the second half of the warm-up, excluding its first step."""
 
 
 class Rule(BaseModel):
-    """One `exclude:` rule: the combinations that `when` matches are dropped `because` of a stated reason."""
+    """One `exclude:` rule: combinations that match `when` are dropped for the reason given in `because`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,7 +52,7 @@ class Rule(BaseModel):
 def check_setting_config(
     config: dict[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf
 ) -> SettingConfig:
-    """Return the checked scientific config, environment values as text; raise InputError for any fault in it.
+    """Return the checked scientific config, with environment values as text; raise InputError for any error in it.
 
     Unknown top-level keys must have been added with `+key=` (`added`) or be config groups (`groups`).
     """
@@ -91,12 +91,12 @@ def _refuse_unknown_keys(
 
 
 def _known_keys() -> set[str]:
-    """Return the top-level keys of a setting that accelsweep reads: its own and those of features."""
+    """Return a setting's top-level keys that accelsweep reads: its own keys and those of features."""
     return {*CONFIG_KEYS, *(key for model in registry.config_models("") for key in model.model_fields)}
 
 
 def refuse_unwritable(value: Any, key: str = "") -> None:
-    """Raise InputError, naming the key, for a value that JSON cannot hold or would not return unchanged."""
+    """Raise InputError, naming the key, for a value that JSON cannot represent or would not preserve."""
     if value is None or isinstance(value, str | int):
         return
     if isinstance(value, Mapping):
@@ -116,7 +116,7 @@ def refuse_unwritable(value: Any, key: str = "") -> None:
 
 
 def check_plan_config(values: Mapping[str, Any], file_of: FileOf) -> tuple[Options, Site, list[Rule]]:
-    """Return the checked plan keys of a config: options, site and `exclude:` rules; raise InputError for any fault."""
+    """Return a config's checked plan keys: options, site and `exclude:` rules; raise InputError for any error."""
     refuse_unwritable(values)
     site = _checked_site(values.get("site") or {}, file_of)
     exclude = values.get("exclude") or []
@@ -137,22 +137,22 @@ def check_plan_config(values: Mapping[str, Any], file_of: FileOf) -> tuple[Optio
 
 
 def _auto_repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
-    """Return the options for `repeats: auto`, which begins with a pilot; empty if `repeats` is a number."""
+    """Return the options for `repeats: auto`, which starts with a pilot; empty if `repeats` is a number."""
     repeats, most = values.get("repeats"), values.get("repeats_most", MIN_BLOCKS)
     if not isinstance(repeats, str):
         return {}
     if repeats != "auto":
-        raise InputError(f"repeats={repeats}: must be a number from 1 on, or auto; look in {file_of('repeats')}")
+        raise InputError(f"repeats={repeats}: must be a number of at least 1, or auto; look in {file_of('repeats')}")
     if isinstance(most, int) and most < MIN_BLOCKS:
         raise InputError(
-            f"repeats_most={most}: repeats=auto takes {MIN_BLOCKS} blocks at least, so that its intervals hold; "
+            f"repeats_most={most}: repeats=auto needs at least {MIN_BLOCKS} blocks for its intervals to hold; "
             f"look in {file_of('repeats_most')}"
         )
     return {"repeats": PILOT_BLOCKS, "auto_repeats": True}
 
 
 def _feature_options(group: str, given: Any, file_of: FileOf) -> dict[str, Any]:
-    """Return the options of features in a group of the config, checked, as plain data."""
+    """Return the checked options of features in one config group, as plain data."""
     if not isinstance(given, Mapping):
         raise InputError(f"{group}={given!r}: must be a mapping; look in {file_of(group)}")
     models = list(registry.config_models(group))
@@ -170,7 +170,7 @@ def _feature_options(group: str, given: Any, file_of: FileOf) -> dict[str, Any]:
 
 
 def _checked_site(value: Any, file_of: FileOf) -> Site:
-    """Return the checked site; raise InputError for unknown keys and for options that no job can be submitted with."""
+    """Return the checked site; raise InputError for unknown keys and for options that prevent submitting any job."""
     _refuse_unknown_site_keys(value, file_of)
     site = validated(Site, value, "site", file_of)
     if site.probe and site.scheduler != "local":
@@ -209,7 +209,7 @@ def _checked_site(value: Any, file_of: FileOf) -> Site:
 
 
 def _refuse_unknown_site_keys(site: Any, file_of: FileOf) -> None:
-    """Raise InputError for an unknown key of the site, of a kind of node, or of a feature's scheduler in either."""
+    """Raise InputError for an unknown key in the site, in a node kind, or in a feature's scheduler options there."""
     if not isinstance(site, Mapping):
         return
     kinds = site.get("kinds")
@@ -228,7 +228,7 @@ def _refuse_unknown_site_keys(site: Any, file_of: FileOf) -> None:
 
 
 def refuse_unmeasurable(points: Sequence[CheckedPoint], options: Options, file_of: FileOf) -> None:
-    """Raise InputError for a setting whose runs would all fail, and for an axis that changes nothing."""
+    """Raise InputError for a setting whose runs would all fail, and for an axis that has no effect."""
     for point in points:
         _refuse_unfit_task(point.config, options.analysis.rate, file_of)
         _refuse_conflicts(point.config, options.limits, file_of)
@@ -237,7 +237,7 @@ def refuse_unmeasurable(points: Sequence[CheckedPoint], options: Options, file_o
 
 
 def _refuse_unfit_task(config: SettingConfig, rate: str | None, file_of: FileOf) -> None:
-    """Raise InputError if a config, or `analysis.rate`, does not fit its `task`."""
+    """Raise InputError if a config or `analysis.rate` is incompatible with the config's `task`."""
     measure, task = config.measure, task_of(config.task, config.raw)
     if rate is not None and rate not in task.rates:
         raise InputError(
@@ -262,7 +262,7 @@ def _refuse_unfit_task(config: SettingConfig, rate: str | None, file_of: FileOf)
         )
     if config.task == "inference" and measure.scenario == "single_stream" and config.batch_size != 1:
         raise InputError(
-            f"measure.scenario=single_stream asks one sample at a time, and batch_size is {config.batch_size}: set "
+            f"measure.scenario=single_stream sends one sample at a time, but batch_size is {config.batch_size}: set "
             "batch_size=1, or measure.scenario=offline"
         )
     for check in dict.fromkeys(each.check for each in tasks() if each.check is not None):
@@ -276,7 +276,7 @@ def _task_keys(task: Task) -> str:
 def _refuse_missing_target(measure: Measure, file_of: FileOf) -> None:
     if measure.fake_loader:
         raise InputError(
-            "measure.fake_loader=true trains on one batch again and again, which reaches no target: set it to false "
+            "measure.fake_loader=true trains on one batch repeatedly, which reaches no target: set it to false "
             "for task=time_to_accuracy"
         )
     for key, value in (("target", measure.target), ("quality_metric", measure.quality_metric)):
@@ -289,7 +289,7 @@ def _refuse_missing_target(measure: Measure, file_of: FileOf) -> None:
 
 
 def _refuse_conflicts(config: SettingConfig, limits: Limits, file_of: FileOf) -> None:
-    """Raise InputError if keys of a setting contradict each other, the `limits`, or what a run decides itself."""
+    """Raise InputError if a setting's keys contradict each other, the `limits`, or values determined by the run."""
     _refuse_impossible_window(config.measure, limits, file_of)
     for name in map(str, config.trainer):
         where = f"look in {file_of(f'trainer.{name}')}"
@@ -298,10 +298,10 @@ def _refuse_conflicts(config: SettingConfig, limits: Limits, file_of: FileOf) ->
         known = trainer_arguments()
         if known and name not in known:
             hint = nearest(name, sorted(known))
-            raise InputError(f"trainer.{name} is no argument of Lightning's Trainer{hint}; {where}")
+            raise InputError(f"trainer.{name} is not an argument of Lightning's Trainer{hint}; {where}")
     requested_length(config.trainer)
     strategy, known = config.trainer.get("strategy"), strategy_names()
-    # Another package may have registered a strategy, so only what looks like a misspelling is refused.
+    # Other packages may register strategies, so only apparent misspellings are refused.
     if isinstance(strategy, str) and known and strategy not in known and (hint := nearest(strategy, sorted(known))):
         raise InputError(
             f"trainer.strategy={strategy}: Lightning has no such strategy{hint}; look in {file_of('trainer.strategy')}"
@@ -347,9 +347,9 @@ def _refuse_unused_axes(points: Sequence[CheckedPoint]) -> None:
 
 
 def _refuse_unreferenced_axes(points: Sequence[CheckedPoint]) -> None:
-    """Raise InputError for a swept key of the user's own that changes nothing else in any setting's config.
+    """Raise InputError for a swept user-defined key that changes nothing else in any setting's config.
 
-    That shows only if two of the points differ in nothing but that key.
+    This is detectable only if two points differ in that key alone.
     """
     known = _known_keys()
     for key in points[0].axes:

@@ -1,4 +1,4 @@
-"""Estimates for a plan: minutes, GPU-hours, dollars, and the smallest visible effect; and the table that shows them."""
+"""Estimates for a plan: minutes, GPU-hours, dollars and the smallest visible effect, and the table that shows them."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ from accelsweep.run_config import Run, SettingConfig
 from accelsweep.schedulers.protocol import Resources
 from accelsweep.significant_digits import count_of
 
-# Assumed times (s) until runs show theirs: what the records of `reports/examples` took, small models on a CPU, rounded.
-# A test compares them.
+# Assumed times (s), used until runs have been measured: rounded times from the records in `reports/examples`
+# (small models on a CPU). A test compares them.
 
 ASSUMED_OVERHEAD_SECONDS = 2.0
-"""Time of a single-process run outside its window."""
+"""The time that a single-process run spends outside its window."""
 
 ASSUMED_PROCESS_SECONDS = 2.5
-"""Additional time of each further process of a run, which imports and joins the others."""
+"""The additional time for each further process of a run, which has to import and to join the others."""
 
 ASSUMED_COMPILING_SECONDS = 13.0
-"""Additional time of a run with `model.compile=true` and empty caches."""
+"""The additional time for a run with `model.compile=true` and empty caches."""
 
 ASSUMED_BETWEEN_SECONDS = 4.0
-"""Time between two blocks, to start a new executor."""
+"""The time between two blocks, for starting a new executor."""
 
 ASSUMED_AROUND_SECONDS = 15.0
-"""Time of a command before its first block and after its last: Snakemake's start, the analysis and the report."""
+"""A command's time before its first block and after its last: Snakemake's start-up, the analysis and the report."""
 
 ASSUMED_NOISE = 0.01
-"""Standard deviation of a run's log rate; each estimate that assumes it says so."""
+"""The standard deviation of a run's log rate; each estimate that assumes it states so."""
 
 POWER = 0.8
 
 SUBMISSIONS = 2
-"""Most submissions of a job by Snakemake: the shipped cluster profiles say `retries: 1`."""
+"""The maximum number of times that Snakemake submits a job: the shipped cluster profiles set `retries: 1`."""
 
 _MAX_BREAK_SECONDS = 60.0
-"""A longer break between two blocks separates two commands."""
+"""A longer pause between two blocks means that they belong to different commands."""
 
 _RunKind = tuple[str, str]
 """Accelerator and task."""
 
 
 class RunTime(NamedTuple):
-    """The times of a run (s): `overhead` is what it took outside its window, None without one.
+    """A run's times (s): `overhead` is the time outside its window, None if it had no window.
 
-    A record holds a hundred times as much, and a sweep may have thousands.
+    A record is a hundred times larger, and a sweep may have thousands of them.
     """
 
     setting: str
@@ -77,7 +77,7 @@ class RunTime(NamedTuple):
 
     @classmethod
     def of(cls, record: Record) -> RunTime | None:
-        """Return the times of a run; None if it was unsupported."""
+        """Return a run's times; None if it was unsupported."""
         if record.outcome is Outcome.unsupported:
             return None
         overhead = max(0.0, record.wall_seconds - record.config.measure.min_seconds)
@@ -97,7 +97,7 @@ def _kind(config: SettingConfig) -> _RunKind:
 
 
 class TimeLimits:
-    """The time limits of a sweep's jobs: the planned ones until this sweep has measured each setting of a block.
+    """The time limits of a sweep's jobs: the planned limits until this sweep has measured each setting in a block.
 
     Records are read on first use.
     """
@@ -110,7 +110,7 @@ class TimeLimits:
         self._longest: dict[str, float | None] = {}
 
     def of(self, block: PlannedBlock) -> Resources:
-        """Return what a block's job asks for, its time limit from what runs of its settings took."""
+        """Return what a block's job requests, with a time limit based on previous runs of its settings."""
         seconds = [self._longest_run(Run.parse(run).setting) for run in block.runs]
         known = [each for each in seconds if each is not None]
         return with_observed_limit(block.resources, known) if len(known) == len(seconds) else block.resources
@@ -124,9 +124,9 @@ class TimeLimits:
 
 @dataclass(frozen=True)
 class ObservedTimes:
-    """Times of earlier runs (s): wall time by setting, overhead by kind of run, and the breaks between blocks.
+    """Times of earlier runs (s): wall time by setting, overhead by kind of run, and the pauses between blocks.
 
-    `basis` says whose runs they are.
+    `basis` describes where those runs come from.
     """
 
     basis: str = "assumed, until a first run has ended"
@@ -136,7 +136,7 @@ class ObservedTimes:
 
     @classmethod
     def from_runs(cls, times: Iterable[RunTime | None], basis: str) -> ObservedTimes | None:
-        """Return the times of these runs; None if there are none."""
+        """Return the observed times from these runs; None if there are no runs."""
         runs: dict[str, list[float]] = defaultdict(list)
         overhead: dict[_RunKind, list[float]] = defaultdict(list)
         blocks: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -153,7 +153,7 @@ class ObservedTimes:
         return cls(basis, runs, overhead, breaks) if runs else None
 
     def seconds(self, setting: str, config: SettingConfig) -> float:
-        """Return the expected seconds of another run of the setting `setting`."""
+        """Return the expected duration in seconds of another run of `setting`."""
         if walls := self.runs.get(setting):
             return fmean(walls)
         if observed := self.overhead.get(_kind(config)):
@@ -182,14 +182,14 @@ class Span:
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """Time and cost of the remaining runs, one after another; the expected minutes include breaks.
+    """Time and cost of the remaining runs, executed sequentially; the expected minutes include pauses.
 
-    GPU-hours and dollars are for what is allocated: on one machine a run's devices, on a cluster all that a job keeps
-    from others. At most, each run of a machine is retried as often as `limits.retries` allows and takes its whole time
-    limit each time; a job is submitted twice and lasts as long as its time limit. Jobs that the cluster itself requeues
-    are not counted twice.
+    GPU-hours and dollars cover what is allocated: on one machine, a run's devices; on a cluster, everything that a job
+    keeps from other users. For the upper bound, each run on a machine is retried as often as `limits.retries` allows
+    and takes its full time limit each time; a job is submitted twice and takes its full time limit. Jobs that the
+    cluster itself requeues are not counted twice.
 
-    `basis` is the source of the expected figures. `usd` is None with `usd_reason`.
+    `basis` is the source of the expected figures. If `usd` is None, `usd_reason` explains why.
     """
 
     runs_left: Annotated[int, Field(description="the runs without a final outcome")]
@@ -210,7 +210,7 @@ class VisibleEffect:
 
 
 class _Allocation(NamedTuple):
-    """Devices that are paid for some time: by a run on one machine, by a job on a cluster."""
+    """Devices paid for over some time: for a run on one machine, or for a job on a cluster."""
 
     seconds: Span
     accelerator: str
@@ -219,7 +219,7 @@ class _Allocation(NamedTuple):
 
 
 def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes | None = None) -> PlanEstimate:
-    """Return the estimate for the wanted runs that are not `settled`, from the `observed` times of earlier runs."""
+    """Return the estimate for the wanted runs that are not `settled`, based on the `observed` times of earlier runs."""
     settings, observed = {setting.name: setting for setting in plan.settings}, observed or ObservedTimes()
     blocks = {
         block: [settings[Run.parse(run).setting] for run in block.runs if run not in settled]
@@ -249,13 +249,13 @@ def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes 
 def _allocations(
     plan: Plan, block: PlannedBlock, runs: Sequence[Setting], observed: ObservedTimes
 ) -> list[_Allocation]:
-    """Return what the remaining `runs` of a block allocate; a job may last as long as its time limit."""
+    """Return what the remaining `runs` of a block allocate; a job may take its full time limit."""
     limits, site = plan.manifest.options.limits, plan.manifest.site
     run_limit = (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds)
     seconds = []
     for setting in runs:
         expected = observed.seconds(setting.name, setting.config)
-        # A run that was observed to take less than its window is expected to do so again.
+        # A run observed to take less time than its window is expected to do so again.
         least = min(expected, setting.config.measure.min_seconds)
         seconds.append(Span(least, expected, max(expected, run_limit)))
     if site.scheduler == "local":
@@ -291,10 +291,10 @@ def _weighted_hours(spans: Sequence[Span], weights: Sequence[float]) -> Span:
 
 
 def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
-    """Return the smallest effect that this plan's repeats can show.
+    """Return the smallest effect that this plan's repeats can detect.
 
-    `noise` is the standard deviation of a run's log rate, pooled over the pairs of earlier runs. None assumes
-    `ASSUMED_NOISE`, and that the mean of several runs of the baseline in a block is less noisy than one run.
+    `noise` is the standard deviation of a run's log rate, pooled over the pairs of earlier runs. If it is None,
+    `ASSUMED_NOISE` is used, and the mean of several baseline runs in a block is assumed to be less noisy than one run.
     """
     options, baselines = plan.manifest.options, plan.manifest.baselines
     family = sum(setting.unsupported is None and setting.name not in baselines for setting in plan.settings)
@@ -316,7 +316,7 @@ def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
 
 
 def _baseline_runs(plan: Plan) -> int:
-    """Return the fewest runs of the baseline in a block with other settings; at least 1."""
+    """Return the smallest number of baseline runs in a block with other settings; at least 1."""
     blocks = [[Run.parse(run).setting for run in block.runs] for block in plan.manifest.blocks]
     counts = [(block.count(plan.manifest.baseline or ""), len(block)) for block in blocks]
     return min((count for count, size in counts if 0 < count < size), default=1)
@@ -356,7 +356,7 @@ class BlockRow:
 
 
 class PlanTable(Frozen):
-    """Everything that `accelsweep plan` shows of a plan."""
+    """Everything that `accelsweep plan` shows about a plan."""
 
     sweep: str = Field(description="the sweep's name")
     revision: int = Field(description="the number that this plan has, or would get")
@@ -374,7 +374,7 @@ class PlanTable(Frozen):
 def plan_table(
     plan: Plan, settled: Collection[str] = (), observed: ObservedTimes | None = None, noise: float | None = None
 ) -> PlanTable:
-    """Return the table of a plan; names of `settled` runs, `observed` times and `noise` come from earlier runs."""
+    """Return a plan's table; the names of `settled` runs, `observed` times and `noise` come from earlier runs."""
     manifest, settled, new = plan.manifest, set(settled), {block.name for block in plan.new_blocks}
     runs = manifest.wanted_runs()
     return PlanTable(

@@ -1,7 +1,7 @@
-"""Makes a plan from overrides and writes it: the first step of a sweep, for the command line and Snakemake alike.
+"""Builds a plan from overrides and writes it: the first step of a sweep, for the command line and for Snakemake.
 
-`make_plan` reads configs, the declared inventory and the sweep's previous plan, but no record, and writes nothing, so
-bad input leaves no trace. `write_plan` then writes the blocks and, last, the manifest.
+`make_plan` reads configs, the declared inventory and the sweep's previous plan, but no records, and writes nothing, so
+invalid input leaves no trace. `write_plan` then writes the blocks and, finally, the manifest.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from accelsweep.run_config import VERSION
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan before it is written: the manifest, the blocks that have no file yet, every setting with its config.
+    """A plan before it is written: the manifest, the blocks that have no file yet, and every setting with its config.
 
-    `notes` are sentences for the user. `previous` is the manifest that this one follows, None for the first. `damaged`
-    files of the previous plan cannot be read and are set aside when this plan is written. `versioned` is the grid of
-    the versions that are compared.
+    `notes` are sentences for the user. `previous` is the manifest of the preceding plan, None for the first plan.
+    `damaged` files of the previous plan cannot be read and are set aside when this plan is written. `versioned` is the
+    grid of the compared versions.
     """
 
     manifest: Manifest
@@ -68,9 +68,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class PreviousPlan:
-    """The plan on disk: `blocks` in the order in which they were planned, then those of still earlier plans.
+    """The plan on disk: its `blocks` in the order in which they were planned, followed by those of earlier plans.
 
-    `revision` is the number of the last revision, 0 if there was none. `damaged` files were not read.
+    `revision` is the number of the last revision, 0 if there is none. `damaged` files were not read.
     """
 
     manifest: Manifest | None
@@ -81,7 +81,7 @@ class PreviousPlan:
 
 
 def read_previous_plan(folder: SweepFolder) -> PreviousPlan:
-    """Return the plan in the sweep's folder, without reading any record; it is empty before the first plan."""
+    """Return the plan in the sweep's folder without reading any records; it is empty before the first plan."""
     damaged: list[DamagedFile] = []
     manifest = None
     try:
@@ -120,17 +120,17 @@ def make_plan(
     search_results: auto_batch_size.SearchResults | None = None,
     part: PlanPart | None = None,
 ) -> Plan:
-    """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
+    """Return the plan for Hydra overrides given in the working directory `home`, without writing anything.
 
-    `name` is the sweep's name, by default the config's `name`, else the experiment's. `add_repeats` adds blocks to the
-    previous plan of this name; later plans keep them while the config's `repeats` stays the same. `total_repeats` is
-    the number of blocks that a pilot asks for if `repeats` is `auto`; later plans keep it too. With `until_decided` it
-    is that of the next interim look, and `decided_at` are the settings decided so far. `versioned` is the grid of the
-    versions to compare, the baseline first. `profile` is Snakemake's, by default the previous plan's, so that printed
-    commands repeat it. `search_results` are the batches found for `batch_size: auto`; the previous plan's stay as they
-    are. `part` is what a feature's command adds to the plan.
-
-    Raises InputError for any fault in the input, and BatchSearchNeeded if batch sizes must be searched first.
+    `name` is the sweep's name, by default the config's `name` or else the experiment's. `add_repeats` adds blocks to
+    the previous plan with this name; later plans keep them as long as the config's `repeats` stays the same.
+    `total_repeats` is the number of blocks that the pilot requires if `repeats` is `auto`; later plans keep it as well.
+    With `until_decided`, it is the number of blocks at the next interim analysis, and `decided_at` contains the
+    settings decided so far. `versioned` is the grid of the versions to compare, baseline first. `profile` is
+    Snakemake's profile, by default the previous plan's, so that printed commands include it. `search_results` are the
+    batch sizes found for `batch_size: auto`; those in the previous plan are kept. `part` is what a feature's command
+    adds to the plan. Raises InputError for any error in the input, and BatchSearchNeeded if batch sizes must be
+    searched first.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, give repeats=N")
@@ -145,7 +145,9 @@ def make_plan(
         batches = {batch.search: batch for batch in before.found_batches} if before else {}
         if auto_batch_size.required_searches(grid.points, grid.settings.values()):
             if versioned:
-                raise InputError("batch_size=auto could give each version another batch: give batch_size a number")
+                raise InputError(
+                    "batch_size=auto could give each version a different batch size: give batch_size a number"
+                )
             grid, sources, batches = grid_with_batch_sizes(home, overrides, folder.name, batches, search_results or {})
         if part is not None:
             repeats = {"repeats": part.repeats, "added_repeats": 0, "auto_repeats": False}
@@ -157,7 +159,7 @@ def make_plan(
         for report_options in registry.loaded("report_options"):
             options = options.model_copy(update={"report": report_options(options.report, home)})
         baseline, baseline_notes = choose_baseline(grid)
-        if versioned:  # each setting has a baseline of its own, and none is in every block
+        if versioned:  # each setting has its own baseline, and none is in every block
             options, baseline_notes = _with_one_baseline_run(options), ()
         blocks = design_blocks(folder, grid, options, baseline, previous.blocks, part)
         manifest = build_manifest(
@@ -182,7 +184,7 @@ def make_plan(
 
 @contextmanager
 def _raised_gc_threshold() -> Iterator[None]:
-    """Raise the GC threshold while expanding large grids: their thousands of settings hold no reference cycles."""
+    """Raise the GC threshold while expanding large grids: their thousands of settings contain no reference cycles."""
     threshold = gc.get_threshold()
     gc.set_threshold(100_000, *threshold[1:])
     try:
@@ -221,7 +223,7 @@ def _pilot_note(options: Options) -> tuple[str, ...]:
 
 
 def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
-    """Return the first supported setting that `baseline:` matches, else the first supported one, and notes about it."""
+    """Return the first supported setting that matches `baseline:`, else the first supported one, and notes about it."""
     supported = [setting for setting in grid.settings.values() if setting.unsupported is None]
     if not supported:
         return None, ("nothing will be measured, because no setting of this grid can run here",)
@@ -236,7 +238,7 @@ def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class RepeatRequest:
-    """The number of blocks that the caller of `make_plan` asks for."""
+    """The number of blocks that the caller of `make_plan` requests."""
 
     add: int
     total: int | None
@@ -245,31 +247,31 @@ class RepeatRequest:
 
 
 def with_repeats(options: Options, before: Options | None, requested: RepeatRequest) -> Options:
-    """Return `options` with the number of blocks of the sweep; `before` are the options of the previous plan."""
+    """Return `options` with the sweep's number of blocks; `before` are the previous plan's options."""
     add = requested.add
     if requested.until_decided:
         return _until_decided(options, before, requested)
     if options.auto_repeats:
         if add:
             raise InputError(
-                f"--add-repeats {add} and repeats=auto are two answers to one question: leave one out, or give the "
+                f"--add-repeats {add} and repeats=auto cannot be combined: leave one out, or give the "
                 "number of repeats, as repeats=N"
             )
         pilot_or_known = before.repeats if before and before.auto_repeats else options.repeats
         return options.model_copy(update={"repeats": requested.total or pilot_or_known})
-    # Earlier additions stay while the config's `repeats` does, so the command without `--add-repeats` resumes the
-    # larger sweep.
+    # Earlier additions are kept as long as the config's `repeats` stays the same, so the command without
+    # `--add-repeats` resumes the larger sweep.
     added = before.added_repeats if before and before.repeats - before.added_repeats == options.repeats else 0
     return options.model_copy(update={"repeats": options.repeats + added + add, "added_repeats": added + add})
 
 
 def _until_decided(options: Options, before: Options | None, requested: RepeatRequest) -> Options:
-    """Return `options` with the blocks of the current look: the first one, or that of the previous plan."""
+    """Return `options` with the blocks of the current interim analysis: the first one, or the previous plan's."""
     if options.auto_repeats or requested.add:
         other = "repeats=auto" if options.auto_repeats else f"--add-repeats {requested.add}"
-        raise InputError(f"--until-decided and {other} are two answers to one question: leave one out")
+        raise InputError(f"--until-decided and {other} cannot be combined: leave one out")
     if not options.looks:
-        raise InputError(f"repeats_most={options.repeats_most}: --until-decided takes {LOOKS[0]} blocks at least")
+        raise InputError(f"repeats_most={options.repeats_most}: --until-decided needs at least {LOOKS[0]} blocks")
     continued = before if before is not None and before.until_decided and before.repeats in options.looks else None
     decided_at = requested.decided_at
     if decided_at is None:
@@ -284,22 +286,22 @@ def _until_decided(options: Options, before: Options | None, requested: RepeatRe
 
 
 def refuse_too_many(options: Options, settings: int) -> None:
-    """Raise InputError if a sweep of so many settings exceeds its limits: planning it would take minutes."""
+    """Raise InputError if a sweep with this many settings exceeds its limits: planning it would take minutes."""
     limits, runs = options.limits, settings * options.repeats
     if options.repeats > limits.max_repeats:
         raise InputError(
             f"{options.repeats} repeats of each setting are more than limits.max_repeats={limits.max_repeats}: "
-            "give fewer, or raise it if you mean it"
+            "give fewer, or raise the limit if this is intended"
         )
     if runs > limits.max_runs:
         raise InputError(
             f"{settings} settings with {options.repeats} repeats are {runs} runs, more than "
-            f"limits.max_runs={limits.max_runs}: give fewer, or raise it if you mean it"
+            f"limits.max_runs={limits.max_runs}: give fewer, or raise the limit if this is intended"
         )
 
 
 def _with_one_baseline_run(options: Options) -> Options:
-    """Return `options` with blocks in which every setting runs once, baselines too."""
+    """Return `options` with blocks in which every setting, including baselines, runs once."""
     return options.model_copy(update={"block": options.block.model_copy(update={"baseline_runs": 1})})
 
 
@@ -311,9 +313,9 @@ def design_blocks(
     existing: Sequence[Block],
     part: PlanPart | None = None,
 ) -> BlockDesign:
-    """Return the blocks of a grid: the `existing` ones of which some runs are still wanted, and new ones.
+    """Return a grid's blocks: `existing` blocks with runs that are still wanted, and new blocks.
 
-    The feature that `part` belongs to designs its own.
+    If there is a `part`, its feature designs the blocks.
     """
     if baseline is None:
         return BlockDesign((), ())
@@ -345,7 +347,7 @@ def build_manifest(
     searches_for: str | None = None,
     part: PlanPart | None = None,
 ) -> Manifest:
-    """Return the manifest of a grid and its blocks: the next revision, or the previous one if nothing changed."""
+    """Return the manifest for a grid and its blocks: the next revision, or the previous one if nothing changed."""
     manifest = Manifest(
         sweep=sweep,
         revision=previous.revision + 1,
@@ -369,7 +371,7 @@ def build_manifest(
         searches_for=searches_for,
         parts={} if part is None else {part.command: part},
     )
-    # A manifest is world-readable and copied to MLflow; the blocks hold the unmasked values for the runs.
+    # A manifest is world-readable and copied to MLflow; the blocks contain the unmasked values for the runs.
     manifest = Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
     before = previous.manifest
     if before and manifest.model_copy(update={"revision": before.revision}) == before:
@@ -378,9 +380,9 @@ def build_manifest(
 
 
 def write_plan(home: Path, plan: Plan) -> SweepFolder:
-    """Write the new parts of a plan and return the sweep's folder; existing blocks are never rewritten.
+    """Write a plan's new parts and return the sweep's folder; existing blocks are never rewritten.
 
-    Damaged files of the previous plan are renamed. The previous revision of the manifest is kept.
+    Damaged files of the previous plan are renamed. The manifest's previous revision is kept.
     """
     folder = SweepFolder(home, plan.manifest.sweep)
     for path in plan.damaged:
@@ -396,7 +398,7 @@ def write_plan(home: Path, plan: Plan) -> SweepFolder:
     return folder
 
 
-# The first phase of a sweep with `batch_size: auto` is a sweep NAME-largest-batch: a search for each setting.
+# The first phase of a sweep with `batch_size: auto` is a sweep NAME-largest-batch with a search for each setting.
 
 
 def batch_search_folder(home: Path, sweep: str) -> SweepFolder:
@@ -405,7 +407,7 @@ def batch_search_folder(home: Path, sweep: str) -> SweepFolder:
 
 
 def batch_search_plan(home: Path, needed: BatchSearchNeeded) -> Plan:
-    """Return the plan of the first phase: the pending searches, and those planned before."""
+    """Return the plan of the first phase: the pending searches and those planned earlier."""
     folder = batch_search_folder(home, needed.sweep)
     previous = read_previous_plan(folder)
     before = {setting.name for setting in previous.manifest.settings} if previous.manifest else set()

@@ -1,8 +1,8 @@
 """Divides a sweep's runs into randomised complete blocks, and reuses existing blocks when the plan grows.
 
-Each block holds one repeat of each of its settings, and `block.baseline_runs` runs of the baseline. Their order is
+Each block contains one repeat of each of its settings and `block.baseline_runs` runs of the baseline. Their order is
 random, seeded by the block's content, so the same plan gives the same blocks on any machine. Blocks are immutable: a
-larger plan puts its additional runs into new blocks with fresh repeats of the baseline.
+larger plan puts its additional runs into new blocks with new repeats of the baseline.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
 
 MIN_SETTINGS_PER_JOB = 6
-"""With fewer settings, a separate job is not worth its start-up and two more runs of the baseline."""
+"""With fewer settings, a separate job is not worth its start-up time and two more baseline runs."""
 
 VersionGroup = tuple[str, ...]
-"""The names of the settings that are one setting in several versions."""
+"""The names of settings that differ only in their version."""
 
 
 @dataclass(frozen=True)
 class DesignInput:
-    """The settings to divide into blocks: the supported ones by name in grid order, the baseline among them."""
+    """The settings to divide into blocks: the supported settings by name in grid order, including the baseline."""
 
     sweep: str
     settings: Mapping[str, Setting]
@@ -43,20 +43,20 @@ class DesignInput:
 
     @cached_property
     def needs(self) -> dict[str, Resources]:
-        """What a run of each setting needs."""
+        """The resources that one run of each setting needs."""
         return {name: required_resources(setting.config, self.site) for name, setting in self.settings.items()}
 
 
 @dataclass(frozen=True)
 class BlockDesign:
-    """The blocks of a plan: `planned` as the manifest lists them, `new` those that have no file yet."""
+    """A plan's blocks: `planned` as listed in the manifest, and `new` ones, which have no file yet."""
 
     planned: tuple[PlannedBlock, ...]
     new: tuple[Block, ...]
 
 
 class RepeatNumbering:
-    """Assigns repeat numbers and seeds: for each setting the smallest that no block has used."""
+    """Assigns repeat numbers and seeds: for each setting, the smallest ones that no block has used."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._repeats: dict[str, set[int]] = {}
@@ -66,10 +66,10 @@ class RepeatNumbering:
             self._seeds.setdefault(run.setting, set()).add(run.seed)
 
     def next_runs(self, settings: Sequence[Setting]) -> list[Run]:
-        """Return the runs of a new block. A setting that occurs twice gets two repeat numbers and one seed.
+        """Return the runs of a new block.
 
-        So all settings of a block share a seed, unless the plan has grown, and values that depend on the seed are
-        paired by block too.
+        A setting that occurs twice gets two repeat numbers and one seed. All settings in a block thus share a seed,
+        unless the plan has grown, so values that depend on the seed are also paired by block.
         """
         first_seeds = {setting.name: setting.config.seed for setting in settings}
         seeds = {name: _next_unused(self._seeds.setdefault(name, set()), first) for name, first in first_seeds.items()}
@@ -81,14 +81,14 @@ class RepeatNumbering:
 
 
 def _next_unused(used: set[int], first: int) -> int:
-    """Add the smallest number from `first` on that is not in `used`, and return it."""
+    """Return the smallest number from `first` on that is not in `used`, after adding it to `used`."""
     number = next(number for number in itertools.count(first) if number not in used)
     used.add(number)
     return number
 
 
 def block_design(task: DesignInput, existing: Sequence[Block]) -> BlockDesign:
-    """Return blocks of which `options.repeats` hold each supported setting; wanted runs of existing blocks count.
+    """Return blocks such that `options.repeats` of them contain each supported setting, counting existing wanted runs.
 
     Raises InputError if `block.minutes` is too short for a single run.
     """
@@ -105,8 +105,8 @@ def block_design(task: DesignInput, existing: Sequence[Block]) -> BlockDesign:
         for runs in (*wanted.values(), *(block.runs for block in new))
         if any(run.setting == task.baseline for run in runs)
     ]
-    # Settings that cannot share a block with the baseline leave it short of repeats: first reuse its runs in blocks
-    # without any other wanted run, then add blocks for it alone.
+    # If settings cannot share a block with the baseline, it lacks repeats: first reuse its runs in blocks
+    # without other wanted runs, then add blocks that contain only the baseline.
     missing = max(0, repeats - len(with_baseline))
     reusable = {block.name: _baseline_runs(block, task) for block in existing if not wanted[block.name]}
     reused = dict([(name, runs) for name, runs in reusable.items() if runs][:missing])
@@ -129,9 +129,9 @@ def _design(
 
 
 def _wanted_runs(blocks: Sequence[Block], task: DesignInput) -> dict[str, tuple[Run, ...]]:
-    """Return the wanted runs of each block; the baseline is wanted if another run needs it.
+    """Return each block's wanted runs; the baseline is wanted if another run needs it.
 
-    A setting that used to be the baseline may have several runs in a block: the first of them is its repeat there.
+    A setting that used to be the baseline may have several runs in a block: the first one counts as its repeat.
     """
     wanted: dict[str, tuple[Run, ...]] = {}
     count = dict.fromkeys(task.settings, 0)
@@ -153,7 +153,7 @@ def _baseline_runs(block: Block, task: DesignInput) -> tuple[Run, ...]:
 def _new_blocks(
     task: DesignInput, wanted: Mapping[str, tuple[Run, ...]], numbering: RepeatNumbering
 ) -> Iterator[Block]:
-    """Yield new blocks until every setting but the baseline has its repeats."""
+    """Yield new blocks until every setting except the baseline has its repeats."""
     have = Counter(run.setting for runs in wanted.values() for run in runs)
     missing = {name: task.options.repeats_of(name) - have[name] for name in task.settings if name != task.baseline}
     for layer in range(max(missing.values(), default=0)):
@@ -163,10 +163,10 @@ def _new_blocks(
 
 
 def _chunks(settings: Sequence[str], layer: int, task: DesignInput) -> Iterator[list[str]]:
-    """Yield the settings of each block for one repeat of all `settings`, by resource class and within the bounds.
+    """Yield each block's settings for one repeat of all `settings`, grouped by resource class and within the bounds.
 
-    The baseline comes first, `block.baseline_runs` times but no more often than there are other settings: next to a
-    single other setting, the time of its second run is better spent on more blocks.
+    The baseline comes first, `block.baseline_runs` times but no more often than there are other settings: with only one
+    other setting, the time for a second baseline run is better spent on more blocks.
     """
     classes: dict[tuple[object, ...], list[str]] = {}
     for name in settings:
@@ -180,28 +180,28 @@ def _chunks(settings: Sequence[str], layer: int, task: DesignInput) -> Iterator[
 
 
 def _shuffled_chunks(names: Sequence[str], size: int, layer: int, task: DesignInput) -> Iterator[list[str]]:
-    """Yield `names` in pieces of nearly equal size, at most `size`; each layer has another order."""
+    """Yield `names` in chunks of nearly equal size, at most `size`; each layer has a different order."""
     shuffled = sorted(names, key=lambda name: sha256_text(f"{task.sweep}/{layer}/{name}"))
     count = math.ceil(len(names) / size)
     return (shuffled[index::count] for index in range(count))
 
 
 def _baseline_fits(members: Sequence[str], task: DesignInput) -> bool:
-    """Return whether the baseline can run in a job for these settings of one resource class."""
+    """Return whether the baseline can run in a job for these settings, which share a resource class."""
     if task.site.scheduler == "local":
         return True
     baseline = task.needs[task.baseline]
     allocation = combined([task.needs[name] for name in members], 1, task.options.limits)
-    if task.site.of_kind(allocation.node_kind).jobs.exclusive:  # all cores of its nodes are there to be asked for
+    if task.site.of_kind(allocation.node_kind).jobs.exclusive:  # it may request all cores of its nodes
         allocation = allocation.model_copy(update={"cpus": max(allocation.cpus, baseline.cpus)})
     return fits_in(baseline, allocation)
 
 
 def _settings_per_job(members: Sequence[str], task: DesignInput) -> int:
-    """Return how many of these settings a block holds without a `block.size`: so few that all nodes have work.
+    """Return how many of these settings fit in a block if `block.size` is not set: few enough to keep all nodes busy.
 
-    The blocks of all repeats may run at once. Each has a fresh baseline, so smaller blocks would cost more than they
-    gain.
+    The blocks of all repeats may run at once. Each block has its own baseline runs, so smaller blocks would cost more
+    than they save.
     """
     if task.site.scheduler == "local" or task.options.block.size is not None:
         return len(members)
@@ -212,7 +212,7 @@ def _settings_per_job(members: Sequence[str], task: DesignInput) -> int:
 
 
 def max_runs_per_block(task: DesignInput, setting: str) -> float:
-    """Return how many runs a block may hold on the nodes that this setting needs; infinity without a bound.
+    """Return how many runs a block may contain on the nodes that this setting needs; infinity if unbounded.
 
     Raises InputError if a time limit is too short for one run.
     """
@@ -233,7 +233,7 @@ def max_runs_per_block(task: DesignInput, setting: str) -> float:
 
 
 def new_block(runs: Sequence[Run], task: DesignInput) -> Block:
-    """Return the block of these runs, in its random order, named by its content."""
+    """Return a block of these runs in random order, named by its content."""
     order_seed = int(sha256_text(canonical_json([task.sweep, sorted(run.name for run in runs)]))[:8], 16)
     settings = [task.settings[run.setting] for run in runs]
     block = Block(
@@ -245,7 +245,7 @@ def new_block(runs: Sequence[Run], task: DesignInput) -> Block:
         axes={setting.name: setting.axes for setting in settings},
         resources=combined([task.needs[setting.name] for setting in settings], len(runs), task.options.limits),
     )
-    # Resources are not part of the name: limits may change, runs may not.
+    # Resources are not part of the name because limits may change, whereas runs may not.
     default_seeds = {run.name: block.configs[run.setting].seed + run.repeat for run in block.runs}
     names = [run.name if run.seed == default_seeds[run.name] else f"{run.name}/{run.seed}" for run in block.runs]
     digests = {name: config.digest for name, config in block.configs.items()}
@@ -254,12 +254,12 @@ def new_block(runs: Sequence[Run], task: DesignInput) -> Block:
 
 
 def in_random_order(runs: Sequence[Run], order_seed: int) -> list[Run]:
-    """Return the runs sorted by the SHA-256 of `order_seed` and name: random, and the same on any machine."""
+    """Return the runs sorted by the SHA-256 of `order_seed` and name: random, but the same on any machine."""
     return sorted(runs, key=lambda run: sha256_text(f"{order_seed}/{run.name}"))
 
 
 def planned_block(block: Block, wanted: Sequence[Run], task: DesignInput) -> PlannedBlock:
-    """Return a block as the manifest lists it, with those of its runs that are `wanted`."""
+    """Return a block as listed in the manifest, with its `wanted` runs."""
     names = {run.name for run in wanted}
     runs = [run for run in block.runs if run.name in names]
     needs = list({run.setting: task.needs[run.setting] for run in runs}.values())
@@ -268,7 +268,7 @@ def planned_block(block: Block, wanted: Sequence[Run], task: DesignInput) -> Pla
 
 
 def version_groups(settings: Iterable[Setting]) -> list[VersionGroup]:
-    """Return the names of the settings that differ only in their version, group by group."""
+    """Return groups of names of settings that differ only in their version."""
     groups: dict[str, list[str]] = {}
     for setting in settings:
         groups.setdefault(axes_without_version(setting.axes), []).append(setting.name)
@@ -276,9 +276,9 @@ def version_groups(settings: Iterable[Setting]) -> list[VersionGroup]:
 
 
 def paired_block_design(task: DesignInput, groups: Sequence[VersionGroup], existing: Sequence[Block]) -> BlockDesign:
-    """Return blocks of which `options.repeats` hold all versions of each setting; existing blocks count.
+    """Return blocks such that `options.repeats` of them contain all versions of each setting, counting existing blocks.
 
-    Raises InputError if a block cannot hold all versions of one setting.
+    Raises InputError if one setting's versions do not all fit in a block.
     """
     blocks = {block.name: block for block in existing}
     have: Counter[VersionGroup] = Counter()
@@ -300,7 +300,7 @@ def paired_block_design(task: DesignInput, groups: Sequence[VersionGroup], exist
 
 
 def _paired_chunks(task: DesignInput, groups: Sequence[VersionGroup], layer: int) -> Iterator[list[VersionGroup]]:
-    """Yield the groups of each block, by resource class and within the bounds of a block."""
+    """Yield each block's groups, by resource class and within the bounds of a block."""
     classes: dict[tuple[object, ...], dict[str, VersionGroup]] = {}
     for group in groups:
         classes.setdefault(resource_class(task.settings[group[0]].config, task.site), {})[group[0]] = group

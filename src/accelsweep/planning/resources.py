@@ -1,7 +1,7 @@
-"""Resources of a block's allocation, computed from its settings; the Snakemake rules only pass them on.
+"""The resources of a block's allocation, computed from its settings; the Snakemake rules only pass them on.
 
-`nodes` nodes run one task each (an executor or a launcher of ranks). `cpus` are per task, `gpus` the total over all
-nodes, `minutes` the time limits of all runs plus start-up.
+`nodes` is the number of nodes, each of which runs one task (an executor or a rank launcher). `cpus` are per task,
+`gpus` is the total over all nodes, and `minutes` is the sum of all runs' time limits plus start-up.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ START_UP_SECONDS = 120.0
 """Allowance for starting a block: an upper bound for imports over a slow shared file system, not a measurement."""
 
 TIME_LIMIT_FACTOR = 3.0
-"""Time limit of a job whose settings have been measured, as a multiple of the observed time."""
+"""The time limit of a job with measured settings, as a multiple of the observed time."""
 
 MIN_JOB_MINUTES = 5
 
 
 def site_for(config: SettingConfig, site: Site) -> Site:
-    """Return `site` reduced to what may run this setting: its kind of node, and devices of the model it names.
+    """Return `site` reduced to what can run this setting: its kind of node and the devices of its requested model.
 
-    Raises InputError unless exactly one kind of node matches.
+    Raises InputError unless exactly one node kind matches.
     """
     if site.kinds:
         kind = node_kind_for(config, site)
@@ -82,7 +82,7 @@ def _is_requested_model(config: SettingConfig, device: Device) -> bool:
 
 
 def device_models_for(config: SettingConfig, site: Site) -> tuple[str, ...]:
-    """Return the device models that may run this setting; empty if its config names none, so any will do."""
+    """Return the device models that may run this setting; empty if its config names no model, so any will do."""
     if config.device_model is None:
         return ()
     inventory = site_for(config, site).inventory
@@ -90,10 +90,10 @@ def device_models_for(config: SettingConfig, site: Site) -> tuple[str, ...]:
 
 
 def resource_class(config: SettingConfig, site: Site) -> tuple[Any, ...]:
-    """Return a key that settings must share to share a block: nothing on one machine, the nodes on a cluster.
+    """Return a key that must be equal for settings to share a block: empty on one machine, the nodes on a cluster.
 
-    A job with exclusive nodes holds all their devices, so settings with fewer devices share it. On shared nodes a
-    setting with one device would leave the other devices of the allocation idle.
+    A job with exclusive nodes holds all their devices, so settings with fewer devices can share the job. On shared
+    nodes, a setting with one device would leave the allocation's other devices idle.
     """
     if site.scheduler == "local":
         return ()
@@ -105,9 +105,8 @@ def resource_class(config: SettingConfig, site: Site) -> tuple[Any, ...]:
 def required_resources(config: SettingConfig, site: Site) -> Resources:
     """Return what one run of this setting needs, without its time limit.
 
-    A rank takes `threads` CPU cores. If that is not set, a GPU's rank takes the site's `cpus_per_gpu`, and a CPU rank
-    its share of all cores of the node, as on a dedicated machine: compared with a single core, every GPU would look
-    good.
+    A rank uses `threads` CPU cores. If that is not set, a GPU rank uses the site's `cpus_per_gpu`, and a CPU rank its
+    share of all the node's cores, as on a dedicated machine: every GPU would look good compared with a single core.
     """
     kind = node_kind_for(config, site).name if site.kinds else None
     return _resources(
@@ -118,8 +117,8 @@ def required_resources(config: SettingConfig, site: Site) -> Resources:
 def trial_jobs(site: Site) -> tuple[Resources, ...]:
     """Return jobs that test a site: one device, a whole node and all nodes, for each kind of node.
 
-    A node with GPUs is tested without them only if `accelerator=cpu` would go there. Each job asks for the longest time
-    that the site allows.
+    A node with GPUs is tested without them only if `accelerator=cpu` would run there. Each job requests the longest
+    time that the site allows.
     """
     return tuple(dict.fromkeys(job for kind in site.kinds or (None,) for job in _trial_jobs(site, kind)))
 
@@ -156,9 +155,9 @@ def _resources(
 
 
 def allocated_gpus(needs: Resources, site: Site) -> int:
-    """Return how many GPUs a job with these `needs` blocks for others: those of all its nodes if it is exclusive.
+    """Return how many GPUs a job with these `needs` makes unavailable to others: if exclusive, those of all its nodes.
 
-    That includes a job without GPUs, unless the site has a partition for such jobs.
+    This applies even to a job without GPUs, unless the site has a partition for such jobs.
     """
     site = site.of_kind(needs.node_kind)
     if not site.jobs.exclusive or (not needs.gpus and site.jobs.has_cpu_partition):
@@ -170,7 +169,7 @@ def allocated_gpus(needs: Resources, site: Site) -> int:
 def idle_resources(needs: Resources, site: Site) -> str:
     """Describe what a job on exclusive nodes allocates without using it; empty if it uses everything.
 
-    `whole nodes: 8 CPUs are held, 1 is used; site.slurm.exclusive=false shares them`.
+    For example: `whole nodes: 8 CPUs are held, 1 is used; site.slurm.exclusive=false shares them`.
     """
     site_of_job, used_cpus = site.of_kind(needs.node_kind), needs.tasks * needs.cpus
     cpus = max(used_cpus, needs.nodes * site_of_job.count("cpu")) if site_of_job.jobs.exclusive else used_cpus
@@ -183,9 +182,10 @@ def idle_resources(needs: Resources, site: Site) -> str:
 
 
 def threads_per_rank(config: SettingConfig, site: Site) -> int | None:
-    """Return the CPU threads of each rank; None lets the ranks of a node share the available cores.
+    """Return the number of CPU threads per rank; None lets a node's ranks share the available cores.
 
-    On a cluster they follow from the setting's own request, because its block may hold settings that ask for more.
+    On a cluster, the number is derived from the setting's own request, because its block may contain settings that
+    request more.
     """
     if config.threads is not None or site.scheduler == "local":
         return config.threads
@@ -203,7 +203,7 @@ def fits_in(setting: Resources, allocation: Resources) -> bool:
 
 
 def combined(needs: Sequence[Resources], runs: int, limits: Limits) -> Resources:
-    """Return the allocation in which `runs` runs of settings with these `needs` can be measured one after another."""
+    """Return the allocation in which `runs` runs of settings with these `needs` can be measured sequentially."""
     return Resources(
         nodes=max(need.nodes for need in needs),
         tasks=max(need.tasks for need in needs),
@@ -217,9 +217,9 @@ def combined(needs: Sequence[Resources], runs: int, limits: Limits) -> Resources
 
 
 def minutes(runs: int, limits: Limits) -> int:
-    """Return the time limit (whole minutes) of an allocation for `runs` runs: their own limits plus start-up.
+    """Return an allocation's time limit in whole minutes for `runs` runs: the runs' own limits plus start-up.
 
-    With `limits.block_seconds` no run starts after that many seconds.
+    If `limits.block_seconds` is set, no run starts after that time.
     """
     seconds = runs * _run_seconds(limits)
     if limits.block_seconds is not None:
@@ -228,10 +228,10 @@ def minutes(runs: int, limits: Limits) -> int:
 
 
 def with_observed_limit(needs: Resources, run_seconds: Sequence[float]) -> Resources:
-    """Return `needs` with a time limit from the longest observed time of each run's setting.
+    """Return `needs` with a time limit based on the longest observed time of each run's setting.
 
-    It is `TIME_LIMIT_FACTOR` times their sum, at least `MIN_JOB_MINUTES` and never more than planned: a short job gets
-    through the queue sooner.
+    The limit is `TIME_LIMIT_FACTOR` times the sum of these times, at least `MIN_JOB_MINUTES` and never more than
+    planned, because a shorter job spends less time in the queue.
     """
     if needs.minutes is None:
         return needs
@@ -240,7 +240,7 @@ def with_observed_limit(needs: Resources, run_seconds: Sequence[float]) -> Resou
 
 
 def max_runs_within(limits: Limits, available_minutes: float) -> int:
-    """Return how many runs' time limits fit into an allocation of this many minutes; may be 0."""
+    """Return how many runs, with their time limits, fit into an allocation of this many minutes; may be 0."""
     return max(0, math.floor((available_minutes * 60 - START_UP_SECONDS) / _run_seconds(limits)))
 
 

@@ -1,6 +1,6 @@
 """Digests of the code that a sweep measures: the packages of its `_target_`s, located without importing them.
 
-The user's modules are followed to the user's modules that they import. Imports by name at run time are not seen.
+Imports in the user's modules are followed to other user modules. Imports by name at run time are not detected.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from accelsweep.tasks import task_of
 WORKLOADS_PACKAGE = "accelsweep.workloads"
 
 WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
-"""The folder of the built-in models and data."""
+"""The directory of the built-in models and data sets."""
 
 _FEATURES = "accelsweep.features."
 
 _SOURCE_SUFFIXES = frozenset({".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"})
 
 _BY_VERSION = ("torch", "lightning", "hydra-core", "snakemake")
-"""Distributions that are identified by their version instead of a digest."""
+"""Distributions identified by their version instead of a digest."""
 
 
 @dataclass(frozen=True)
 class ImportPath:
-    """The import path of a run: the user's `folders`, then `rest`, the interpreter's own entries.
+    """A run's import path: the user's `folders`, then `rest`, the interpreter's own entries.
 
-    `tree` is what a version's modules must lie in; None if the working directory is measured.
+    `tree` is the directory that must contain a version's modules; None if the working directory is measured.
     """
 
     folders: tuple[Path, ...]
@@ -53,14 +53,14 @@ class ImportPath:
 
     @classmethod
     def of_home(cls, home: Path) -> ImportPath:
-        """Return the path of a run in the working directory `home`."""
+        """Return the import path of a run in the working directory `home`."""
         return cls((home,), tuple(entry for entry in sys.path if entry))
 
     @classmethod
     def of_tree(cls, tree: Path, checkout: Path, place: str) -> ImportPath:
-        """Return the path of a run of the version in `tree`, which replaces the repository `checkout`.
+        """Return the import path of a run of the version in `tree`, which replaces the repository `checkout`.
 
-        `place` is the working directory below both.
+        `place` is the working directory relative to both.
         """
         entries = [Path(entry or os.curdir).absolute() for entry in sys.path]
         replaced = [
@@ -76,11 +76,11 @@ class ImportPath:
 
     @property
     def entries(self) -> list[str]:
-        """All entries in order."""
+        """All entries, in order."""
         return [*map(str, self.folders), *self.rest]
 
     def is_user_code(self, path: Path) -> bool:
-        """Return whether a module's file or folder lies in one of the user's folders, and pip did not put it there."""
+        """Return whether a module's file or directory lies in a user folder and was not installed there by pip."""
         folder = next((folder for folder in self.folders if folder in path.parents), None)
         return folder is not None and not in_installed(path.relative_to(folder))
 
@@ -90,14 +90,14 @@ def _is_within(path: Path, folder: Path) -> bool:
 
 
 def version_import_path(folder: SweepFolder, tree: Tree) -> ImportPath:
-    """Return the import path of the runs of a version whose tree lies in the sweep's folder."""
+    """Return the import path for runs of a version whose tree lies in the sweep's folder."""
     if not tree.checkout:
         return ImportPath.of_home(folder.home)
     return ImportPath.of_tree(folder.version(tree.version.id), Path(tree.checkout), tree.place)
 
 
 def core_versions() -> dict[str, str]:
-    """Return the installed versions of accelsweep and of the distributions that are not digested."""
+    """Return the installed versions of accelsweep and of distributions identified by version."""
     versions = {"accelsweep": __version__}
     for name in _BY_VERSION:
         try:
@@ -108,9 +108,9 @@ def core_versions() -> dict[str, str]:
 
 
 def measured_targets(config: SettingConfig) -> Iterator[tuple[str, str]]:
-    """Yield dotted key and value of each `_target_`, and of other modules that decide what is measured.
+    """Yield the dotted key and value of each `_target_`, and of other modules that determine what is measured.
 
-    These are the module of a feature's task, and the library behind one of our classes.
+    The latter are the module of a feature's task and the library behind one of accelsweep's classes.
     """
     yield from ((key, target) for key, target in stated_targets(config) if isinstance(target, str))
     task = task_of(config.task, config.raw)
@@ -122,7 +122,7 @@ def measured_targets(config: SettingConfig) -> Iterator[tuple[str, str]]:
 
 
 def stated_targets(config: SettingConfig) -> Iterator[tuple[str, Any]]:
-    """Yield dotted key and value, of whatever type, of each `_target_` in the parts of a config that hold any."""
+    """Yield the dotted key and value (of any type) of each `_target_` in the parts of a config that may contain one."""
     parts = {"model": config.model, "data": config.data, "optimizer": config.optimizer, "trainer": config.trainer}
     for key, value in parts.items():
         yield from _targets_in(value or {}, key)
@@ -140,9 +140,10 @@ def _targets_in(value: Mapping[str, Any] | Sequence[Any], key: str) -> Iterator[
 def source_digests(targets: Iterable[tuple[str, str]], path: ImportPath) -> dict[str, str]:
     """Return a digest of the source files of each top-level package among the `(key, target)` pairs.
 
-    The user's folders come first on the path, as in a run. The user's modules that those import have entries of their
-    own. Of accelsweep itself the workloads and the measured features count. An installed distribution counts with its
-    list of files and their hashes. Raises InputError for a package that is not found.
+    The user's folders come first on the path, as in a run. User modules imported by these packages have entries of
+    their own. For accelsweep itself, only the workloads and the measured features are digested. An installed
+    distribution is represented by its list of files and their hashes. Raises InputError for a package that is not
+    found.
     """
     digests: dict[str, str] = {}
     pending = list(targets)
@@ -176,14 +177,14 @@ def _required_spec(package: str, key: str, target: str, path: ImportPath) -> Mod
 
 
 def package_spec(package: str, path: ImportPath) -> ModuleSpec | None:
-    """Return where a package lies, including one whose editable installation brings a finder of its own."""
+    """Return a package's location, even if its editable installation uses a custom finder."""
     spec = PathFinder.find_spec(package, path.entries)
     others = (finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_spec"))
     return spec or next(filter(None, (finder.find_spec(package, None) for finder in others)), None)
 
 
 def spec_paths(spec: ModuleSpec | None) -> list[Path]:
-    """Return the folders of a package or the file of a module; empty if it has neither."""
+    """Return a package's directories or a module's file; empty if it has neither."""
     if spec is None:
         return []
     if spec.submodule_search_locations:
@@ -192,12 +193,12 @@ def spec_paths(spec: ModuleSpec | None) -> list[Path]:
 
 
 def is_user_package(path: ImportPath, name: str) -> bool:
-    """Return whether a package, or that of a module, lies in one of the user's folders."""
+    """Return whether a package, or a module's package, lies in one of the user's folders."""
     return any(map(path.is_user_code, spec_paths(package_spec(name.partition(".")[0], path))))
 
 
 def is_package_below(folder: Path, package: str, path: ImportPath) -> bool:
-    """Return whether a package lies below `folder` and pip did not put it there."""
+    """Return whether a package lies below `folder` and was not installed there by pip."""
     places = spec_paths(package_spec(package, path))
     return any(folder in place.parents and not in_installed(place.relative_to(folder)) for place in places)
 
@@ -207,7 +208,7 @@ def _is_installed(spec: ModuleSpec) -> bool:
 
 
 def _imported_user_packages(path: ImportPath, spec: ModuleSpec) -> list[str]:
-    """Return the user's modules and packages that the sources of a package import, sorted."""
+    """Return the user's modules and packages that a package's sources import, sorted."""
     if _is_installed(spec):
         return []
     names = set().union(*(_imports(file.read_bytes()) for file in _source_files(spec_paths(spec), {".py"})))
@@ -216,14 +217,14 @@ def _imported_user_packages(path: ImportPath, spec: ModuleSpec) -> list[str]:
 
 def _is_user_module(path: ImportPath, name: str) -> bool:
     if not any((folder / f"{name}.py").exists() or (folder / name).is_dir() for folder in path.folders):
-        return False  # cheaper than a look-up on the whole path
+        return False  # cheaper than searching the whole path
     spec = package_spec(name, path)
     return spec is not None and any(map(path.is_user_code, spec_paths(spec))) and not _is_installed(spec)
 
 
 @lru_cache(maxsize=4096)
 def _imports(source: bytes) -> frozenset[str]:
-    """Return the top-level names that a module imports absolutely; empty for a module that cannot be parsed."""
+    """Return the top-level names in a module's absolute imports; empty for a module that cannot be parsed."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -260,7 +261,7 @@ def _source_files(places: Iterable[Path], suffixes: Collection[str] = _SOURCE_SU
 
 
 def _folder_digest(folder: Path) -> str:
-    """Return one digest of the names and contents of all source files below `folder`."""
+    """Return a single digest of the names and contents of all source files below `folder`."""
     lines = [
         f"{file.relative_to(folder).as_posix()} {hashlib.sha256(file.read_bytes()).hexdigest()}"
         for file in _source_files([folder])

@@ -1,7 +1,7 @@
-"""Settings that the config or the declared inventory rules out at plan time.
+"""Detects settings that the config or the declared inventory rules out at plan time.
 
-Such a setting stays in the plan as an `unsupported` row with its reason. The planning machine is never asked; all other
-failures are decided where the run happens.
+Such a setting remains in the plan as an `unsupported` row with a reason. The planning machine is never queried; all
+other failures are detected on the machine that executes the run.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _CLIP = "+trainer.gradient_clip_algorithm"
 
 
 def resolve_auto(site: Site) -> str:
-    """Return the accelerator for `accelerator: auto`: the first of cuda, xpu, mps and cpu that the site has."""
+    """Return the accelerator for `accelerator: auto`: the site's first of cuda, xpu, mps and cpu."""
     present = {device.accelerator for device in site.devices if device.count}
     return next((accelerator for accelerator in AUTO_ACCELERATORS if accelerator in present), "cpu")
 
 
 def why_unsupported(config: SettingConfig, site: Site) -> str | None:
-    """Return why a setting with this checked config cannot run at `site`, or None.
+    """Return why a setting with this checked config cannot run at `site`; None if it can.
 
-    Raises InputError unless exactly one of the site's kinds of node matches the config.
+    Raises InputError unless exactly one of the site's node kinds matches the config.
     """
     return (
         _device_reason(config)
@@ -71,18 +71,18 @@ def _inventory_reason(config: SettingConfig, site: Site) -> str | None:
     if not available:
         return f"the site '{site.name}' has no {units}"
     if devices > available:
-        return f"{devices} {units} per node are asked for, a node of the site '{site.name}' has {available}"
+        return f"{devices} {units} per node are requested, but a node of the site '{site.name}' has {available}"
     if nodes > 1 and site.scheduler == "local":
         return f"num_nodes={nodes} needs a cluster; the site '{site.name}' is a single machine"
     if nodes > site.nodes:
-        return f"{nodes} nodes are asked for, the site '{site.name}' has {site.nodes}"
+        return f"{nodes} nodes are requested, but the site '{site.name}' has {site.nodes}"
     if nodes > 1 and (engine := engine_of(site)) is not None and not engine.starts_ranks:
         return f"num_nodes={nodes}: a job of {engine.name} cannot start ranks on several nodes; only Slurm can"
     return None
 
 
 def _gpu_limit_reason(config: SettingConfig, site: Site) -> str | None:
-    """Return a reason if a job allocates more GPUs than `max_gpus` of its kind of node or of the whole site."""
+    """Return a reason if a job allocates more GPUs than the `max_gpus` of its node kind or of the whole site."""
     if not kind_or_unknown(config.accelerator).scheduled_as_gpu:
         return None
     node_site = site_for(config, site)
@@ -91,13 +91,13 @@ def _gpu_limit_reason(config: SettingConfig, site: Site) -> str | None:
         most = limited.jobs.max_gpus
         if most is not None and allocated > most:
             exclusive = f", and {count_of(config.num_nodes, 'exclusive node')} would keep {allocated} from others"
-            requested = f"{config.world_size} GPUs are asked for{'' if allocated == config.world_size else exclusive}"
+            requested = f"{config.world_size} GPUs are requested{'' if allocated == config.world_size else exclusive}"
             return f"{requested}; {limited.jobs_key}.max_gpus of the site '{limited.name}' allows {most}"
     return None
 
 
 def _strategy_reason(config: SettingConfig, site: Site) -> str | None:
-    """Return why `trainer.strategy` cannot train a setting, as far as that is known without importing Lightning."""
+    """Return why `trainer.strategy` cannot train a setting, as far as known without importing Lightning."""
     if task_of(config.task, config.raw).without_loop is not None:
         return None
     if config.loop == "raw":
@@ -138,6 +138,6 @@ def _deepspeed_reason(config: SettingConfig, target: str, site: Site) -> str | N
         return f"{key} trains on CUDA devices only, not with accelerator={config.accelerator}"
     if config.trainer.get("gradient_clip_val") and config.trainer.get("gradient_clip_algorithm") == "value":
         return f"{key} clips by norm only, not by value: {_CLIP}=norm"
-    if site.probe and find_spec("deepspeed") is None:  # only the machine that measures can tell
+    if site.probe and find_spec("deepspeed") is None:  # only the measuring machine can tell
         return f"{key} needs the package deepspeed: pip install deepspeed"
     return None

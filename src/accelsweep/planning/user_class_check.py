@@ -1,7 +1,7 @@
-"""Checks that each `_target_` exists and takes its arguments, from the source code alone: nothing is imported.
+"""Checks that each `_target_` exists and accepts its arguments, based on source code alone, without any imports.
 
-A name or an argument is refused only if the source shows for certain that a run would refuse it. Modules that create
-names at import time, and installed ones, are left to the runs.
+A name or an argument is refused only if the source proves that a run would reject it. Modules that create names at
+import time and installed modules are checked only in the runs.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _FORM = "`_target_` is package.module.Class"
 _OURS = OUR_PACKAGE.removesuffix(".")
 
 _FIRST_OF_TORCH = {"torch.optim": "params", "torch.optim.lr_scheduler": "optimizer"}
-"""The argument that only the code around an optimizer or a schedule can give it."""
+"""The argument that only the code that builds an optimizer or a schedule can supply."""
 
 _MAX_DEPTH = 20
-"""How far imports and base classes are followed."""
+"""The depth to which imports and base classes are followed."""
 
 
 def refuse_missing_targets(configs: Iterable[SettingConfig], path: ImportPath) -> None:
-    """Raise InputError, naming the key, for a `_target_` that is no class's name, or whose class does not exist.
+    """Raise InputError, naming the key, for a `_target_` that is not a class name or whose class does not exist.
 
-    A grid has many settings and few classes, so each is looked up once.
+    A grid has many settings but few classes, so each class is looked up only once.
     """
     stated = (pair for config in configs for pair in stated_targets(config))
     for key, target in {repr(pair): pair for pair in stated}.values():
@@ -50,13 +50,13 @@ def _look_up(key: str, target: str, path: ImportPath) -> None:
     package, *parts = target.split(".")
     places = spec_paths(package_spec(package, path))
     if not places:
-        return  # built in, or not found, which `source_digests` reports
+        return  # built-in, or not found, in which case `source_digests` reports it
     place = places[0]
     for part in parts:
         source = place / "__init__.py" if place.is_dir() else place
         names = _bound_names(source.read_bytes(), package) if source.is_file() else frozenset[str]()
         if names is None and package == _OURS:
-            names = frozenset()  # lazy names of accelsweep are for notebooks
+            names = frozenset()  # accelsweep's lazily imported names are for notebooks
         submodule = _submodule(place, part)
         if names is None:
             if not (submodule and submodule.is_dir() and part == parts[-1]):
@@ -73,15 +73,15 @@ def _look_up(key: str, target: str, path: ImportPath) -> None:
 
 
 def _submodule(place: Path, name: str) -> Path | None:
-    """Return the folder or file of the module `name` in a package's folder, or None."""
+    """Return the directory or file of the module `name` in a package's directory, if any."""
     if (place / name).is_dir():
         return place / name
     return next((path for path in place.glob(f"{name}.*") if path.suffix in (".py", ".so", ".pyd")), None)
 
 
-@lru_cache(maxsize=64)  # every setting names the same few modules
+@lru_cache(maxsize=64)  # all settings refer to the same few modules
 def _bound_names(source: bytes, package: str) -> frozenset[str] | None:
-    """Return the names that a module binds at its top, without submodules; None if only importing it would tell."""
+    """Return the names that a module binds at top level, without submodules; None if only an import would tell."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -109,9 +109,9 @@ def _names_in(body: Iterable[ast.stmt], package: str) -> Iterator[str]:
 
 
 def refuse_wrong_arguments(configs: Iterable[SettingConfig], path: ImportPath) -> None:
-    """Raise InputError, naming the key, for an argument that a class does not take, or requires and does not get.
+    """Raise InputError, naming the key, for an argument that a class does not accept, or for a missing required one.
 
-    Only the names of arguments count, so settings that differ in values are checked once.
+    Only argument names matter, so settings that differ only in values are checked once.
     """
     checked: set[str] = set()
     for config in configs:
@@ -124,7 +124,7 @@ def refuse_wrong_arguments(configs: Iterable[SettingConfig], path: ImportPath) -
 
 
 class _Instantiation(NamedTuple):
-    """A `_target_` that a run instantiates: its key, its config, the target that receives it, arguments that we add."""
+    """A `_target_` that a run instantiates: its key, its config, the target that receives it, and added arguments."""
 
     key: str
     given: Mapping[str, Any]
@@ -175,13 +175,13 @@ def _check_arguments(built: _Instantiation, path: ImportPath) -> None:
 
 
 def _arguments(target: str, path: ImportPath, depth: int) -> Arguments | None:
-    """Return what the class or function `target` takes; None if its source does not tell for certain."""
+    """Return the arguments that the class or function `target` accepts; None if its source is not conclusive."""
     module = _defining_module(target, path, depth)
     return None if module is None else module.arguments(target.rpartition(".")[2], path, depth)
 
 
 def _defining_module(target: str, path: ImportPath, depth: int) -> _Module | None:
-    """Return the module, the user's or ours, that binds the last part of `target` at its top."""
+    """Return the module, the user's or accelsweep's, that binds the last part of `target` at top level."""
     package, *parts = target.split(".")
     places = spec_paths(package_spec(package, path)) if depth else []
     if not parts or not places or not (path.is_user_code(places[0]) or package == _OURS):
@@ -205,7 +205,7 @@ _INERT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign, ast.
 
 
 class _Module(NamedTuple):
-    """A module's source, its dotted name, whether it is a package's `__init__.py`, and its top-level package."""
+    """A module: its source, its dotted name, whether it is a package's `__init__.py`, and its top-level package."""
 
     source: Path
     name: str
@@ -213,7 +213,7 @@ class _Module(NamedTuple):
     package: str
 
     def arguments(self, name: str, path: ImportPath, depth: int) -> Arguments | None:
-        """Return what the class or function `name` of this module takes; None if that is not certain."""
+        """Return the arguments that the class or function `name` in this module accepts; None if uncertain."""
         text = self.source.read_bytes()
         tree = ast.parse(text)
         bindings = sum(bound == name for bound in _names_in(tree.body, self.package))
@@ -264,7 +264,7 @@ class _Module(NamedTuple):
         return self._typed_dict_keys(annotation.slice.id, path, depth) if unpacks else None
 
     def _typed_dict_keys(self, name: str, path: ImportPath, depth: int) -> tuple[str, ...] | None:
-        """Return the keys of the TypedDict `name`, defined in or imported into this module; None for anything else."""
+        """Return the keys of the TypedDict `name` defined in or imported into this module; None for anything else."""
         tree = ast.parse(self.source.read_bytes())
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and node.name == name:
@@ -288,7 +288,7 @@ class _Module(NamedTuple):
         return None if imported is None else ".".join([imported, *rest])
 
     def _imported(self, name: str, tree: ast.Module) -> str | None:
-        """Return the dotted name that an import at the top of the module binds to `name`."""
+        """Return the dotted name that a top-level import in the module binds to `name`."""
         for node in tree.body:
             if isinstance(node, ast.Import):
                 for alias in node.names:
@@ -305,7 +305,7 @@ class _Module(NamedTuple):
         return None
 
     def _imported_from(self, node: ast.ImportFrom) -> str | None:
-        """Return the absolute name of the module that an import is from."""
+        """Return the absolute name of the module from which names are imported."""
         if not node.level:
             return node.module
         parts = self.name.split(".")
@@ -316,17 +316,17 @@ class _Module(NamedTuple):
 
 
 _NEVER_IMPORTED = frozenset({"antigravity", "ensurepip", "idlelib", "lib2to3", "test", "this", "turtle", "turtledemo"})
-"""Standard library modules that no library imports, so a user's file may have their name."""
+"""Standard library modules that no library imports, so user files may share their names."""
 
 _OFTEN_PACKAGED = frozenset({"build", "docs", "example", "examples", "material", "test", "tests"})
-"""Folders that some distributions install by mistake, or that name a development tool."""
+"""Folders that some distributions install by mistake, or that are named after a development tool."""
 
 
 def refuse_shadows(home: Path) -> None:
-    """Raise InputError for a module in `home` named like one of accelsweep's or of a library that it imports.
+    """Raise InputError for a module in `home` named like a module of accelsweep or of a library that it imports.
 
-    A run has one module of a name: either the user's code or a library would get the wrong one, perhaps only once it is
-    measuring.
+    Only one module of a name exists in a run, so either the user's code or a library would get the wrong one, perhaps
+    not until it is measuring.
     """
     for path in sorted([*home.glob("*.py"), *(init.parent for init in home.glob("*/__init__.py"))]):
         name = path.stem
@@ -338,7 +338,7 @@ def refuse_shadows(home: Path) -> None:
 
 
 def _is_from_dependency(name: str, home: Path) -> bool:
-    """Return whether a distribution that accelsweep needs has installed a module of this name."""
+    """Return whether a distribution that accelsweep requires has installed a module with this name."""
     if name in _OFTEN_PACKAGED:
         return False
     elsewhere = [entry for entry in sys.path if entry and Path(entry).absolute() != home.absolute()]
@@ -350,7 +350,7 @@ def _is_from_dependency(name: str, home: Path) -> bool:
 
 @cache
 def _dependencies() -> frozenset[str]:
-    """Return the distributions that accelsweep and its extras need, directly or indirectly."""
+    """Return the distributions that accelsweep and its extras require, directly or indirectly."""
     pending, dependencies = ["accelsweep"], set[str]()
     while pending:
         name = pending.pop()
@@ -359,7 +359,7 @@ def _dependencies() -> frozenset[str]:
         dependencies.add(_canonical(name))
         try:
             requirements = metadata.requires(name) or ()
-        except metadata.PackageNotFoundError:  # of an extra, or for another platform
+        except metadata.PackageNotFoundError:  # belongs to an extra or to another platform
             continue
         with_extras = name == "accelsweep"
         pending += [re.split(r"[^\w.-]", line)[0] for line in requirements if with_extras or "extra ==" not in line]

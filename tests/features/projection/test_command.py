@@ -44,7 +44,7 @@ def test_prices_are_found_by_path_and_by_name(tmp_path: Path) -> None:
     assert read_prices(tmp_path, "mine.yaml").devices["l4"].usd_per_hour == 0.8
     assert "Tesla K80" in read_prices(tmp_path, "dawnbench_2018").devices
     (tmp_path / "bad.yaml").write_text("devices: {l4: free}")
-    with pytest.raises(InputError, match=r"prices\.devices\.l4='free': is no price; .*; look in .*bad\.yaml"):
+    with pytest.raises(InputError, match=r"prices\.devices\.l4='free': is not a price; .*; look in .*bad\.yaml"):
         read_prices(tmp_path, "bad.yaml")
     (tmp_path / "never.yaml").write_text("purchase: {h100: {usd: 1, lifetime_years: 0, utilisation: 1}}")
     with pytest.raises(InputError, match=r"prices\.purchase\.h100\.lifetime_years=0: must be more than 0; look in "):
