@@ -34,10 +34,10 @@ _MAX_REFUSALS = 3
 
 @dataclass(frozen=True)
 class Summary:
-    """What `print_results` has told the user.
+    """What `print_results` reported.
 
-    `unsettled` runs have no final outcome; `explained` means that each run that did not start has a printed reason;
-    `published` that MLflow has everything that it should.
+    `unsettled` is the number of runs without a final outcome. `explained` means that a reason was printed for each run
+    that did not start, `published` that MLflow has everything that it should.
     """
 
     unsettled: int
@@ -46,7 +46,7 @@ class Summary:
 
 
 def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Summary:
-    """Print the sweep's findings in short. `tracking_uri` is the requested MLflow store, None for the default."""
+    """Print a summary of the sweep's findings. `tracking_uri` is the requested MLflow store; None for the default."""
     findings, manifest = Findings.read(folder.findings), Manifest.read(folder.manifest)
     if (table := _results_table(findings)).rows:
         show(table)
@@ -72,7 +72,7 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Summa
 
 
 def _print_unsettled(folder: SweepFolder, manifest: Manifest, findings: Findings, *, published: bool) -> Summary:
-    """Print last how many runs have no final outcome, and why."""
+    """Print, as the last lines, how many runs have no final outcome, and why."""
     open_runs = {outcome: count for outcome, count in findings.outcomes.items() if count and not outcome.settled}
     if open_runs:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in open_runs.items())
@@ -90,7 +90,7 @@ def _print_unsettled(folder: SweepFolder, manifest: Manifest, findings: Findings
 
 
 def _failure_lines(folder: SweepFolder, manifest: Manifest, findings: Findings) -> list[str]:
-    """Return a line for each of the most frequent reasons for failed runs, the most frequent one last."""
+    """Return a line for each of the most frequent reasons for failed runs, most frequent last."""
     failed = {setting.setting for setting in findings.settings if any(not item.settled for item in setting.outcomes)}
     runs = [run for run in manifest.wanted_runs() if Run.parse(run).setting in failed]
     counts: Counter[tuple[Outcome, str]] = Counter()
