@@ -393,7 +393,7 @@ def wait_for_earlier_jobs(
 
 
 def _handle_earlier_jobs(queue: JobQueue, jobs: Sequence[Job], *, expired: bool) -> None:
-    """Cancel waiting jobs that can never start, or all once the time budget has `expired`; handle the others as usual."""
+    """Cancel waiting jobs that can never start, or all if the time budget has `expired`; handle the rest as usual."""
     if expired and not queue.folder.stop.exists():
         queue.folder.stop.touch()
         queue.say("the time budget is spent: no further run is started")

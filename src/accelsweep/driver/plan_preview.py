@@ -146,7 +146,7 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
 
 
 def _disturbances(manifest: Manifest, table: PlanTable) -> list[str]:
-    """Return the other load on this machine; empty on a cluster or if no run is left, because the check takes a while."""
+    """Return the other load on this machine; empty on a cluster or if no run is left, because the check is slow."""
     if manifest.site.scheduler != "local" or table.settled == table.wanted:
         return []
     from accelsweep.measure.busy_now import busy_now

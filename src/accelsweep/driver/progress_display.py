@@ -411,7 +411,7 @@ class SweepProgress:
         return f"about {approximate_duration(seconds)} left" if (seconds := self.seconds_left()) else ""
 
     def seconds_left(self) -> float:
-        """Return the seconds until the last run ends, from the durations of runs or the forecast, whichever is longer."""
+        """Return the seconds until the last run ends, from the runs' durations or the forecast, whichever is longer."""
         left = {block: [run for run in runs if run not in self.settled] for block, runs in self.pending.items()}
         runs = [run for block in left.values() for run in block]
         locks = [lock for lock in self._locks() if lock.run in runs]
