@@ -118,7 +118,7 @@ class RemoteRanks:
             self.lost[rank] = f"node {node} {where} {what}; srun ended with exit code {self.srun.returncode}"
 
     def signal(self, number: signal.Signals) -> None:
-        """Stop the ranks with SIGUSR1, which srun forwards; for SIGKILL, make srun kill its step (SIGTERM), then srun."""
+        """Stop the ranks by SIGUSR1, which srun forwards; for SIGKILL, make srun kill its step (SIGTERM), then srun."""
         with contextlib.suppress(ProcessLookupError):
             if number is not signal.SIGKILL:
                 self.srun.send_signal(signal.SIGUSR1)

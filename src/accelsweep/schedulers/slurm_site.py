@@ -1,7 +1,7 @@
-"""Draft a site file from what Slurm knows of its nodes and accounts: YAML with comments, to be completed.
+"""Draft a site file from Slurm's data on nodes and accounts: YAML with comments, for the user to complete.
 
-Slurm knows partitions, cores, memory and the names of GPUs, and the user's accounts if it keeps any. It knows neither
-the vendors' names of processors and GPUs, nor the network or the scratch folder; the draft says where these go.
+Slurm lists partitions, cores, memory, GPU names and, if accounting is enabled, the user's accounts. It provides neither
+the vendors' names of processors and GPUs, nor the network or the scratch folder; the draft shows where to add these.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from accelsweep.schedulers.slurm import LITTLE_MEMORY_MB, DefaultMemory, default
 
 @dataclass(frozen=True)
 class DraftedKind:
-    """Nodes of one kind: `called` is their name if it is free, `listed` what the comment says, `nodes` their number.
+    """Nodes of one kind: `called` is their name if not yet used, `listed` the comment's text, `nodes` their number.
 
-    `gpus` are per node, `gpu_model` is the cluster's name of them. `words` are lines below the scheduler's key,
+    `gpus` are per node, `gpu_model` is the cluster's name for the GPUs. `words` are lines below the scheduler's key,
     followed by `comments`.
     """
 
@@ -41,7 +41,7 @@ class DraftedKind:
 
 
 def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kinds: Sequence[DraftedKind]) -> str:
-    """Return the text of a site file. `words` are lines below the scheduler's key, `source` the commands queried."""
+    """Return the text of a site file. `words` are lines below the scheduler's key, `source` names the queried tools."""
     lines = [
         f"# A draft from {source}, which runs as it is: accelsweep doctor site={name} tries it.",
         "# Complete what the cluster does not know: the vendors' names of processors and GPUs, the scratch folder.",
@@ -71,7 +71,7 @@ def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kind
 
 
 def plain(text: str) -> str:
-    """Return a YAML string, quoted where YAML might read it as a number, a boolean or null."""
+    """Return a YAML string, quoted if YAML might parse it as a number, a boolean or null."""
     is_word = re.fullmatch(r"[A-Za-z_][\w.-]*", text) is not None
     return text if is_word and text.lower() not in _YAML_CONSTANTS else json.dumps(text)
 
@@ -93,7 +93,7 @@ _TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Association:
-    """An account of the user, in one partition or in all, with the `qos` that it may request and its default."""
+    """A user's account, in one partition or all, with the `qos` values that it may request and its default."""
 
     account: str
     default: bool
@@ -110,7 +110,7 @@ class Association:
 
 
 def associations() -> list[Association]:
-    """Return the user's associations with this cluster; none without slurmdbd, or if it does not answer."""
+    """Return the user's associations with this cluster; empty if there is no slurmdbd or it does not answer."""
     try:
         cluster = _CLUSTER.search(ask("scontrol", "show", "config", timeout_seconds=_TIMEOUT_SECONDS))
         output = ask(
@@ -119,7 +119,7 @@ def associations() -> list[Association]:
             f"format={_FIELDS}",
             timeout_seconds=_TIMEOUT_SECONDS,
         )
-    except (AccelsweepError, OSError):  # a user without a name has no account either
+    except (AccelsweepError, OSError):  # a user without a name has no account
         return []
     rows = [line.split("|") for line in output.splitlines() if line.count("|") == _FIELDS.count(",")]
     return list(
@@ -145,7 +145,7 @@ _FORMAT = "%P|%D|%c|%m|%G|%l|%f|%a|%N"
 """sinfo: partition, nodes, CPUs and MB of a node, generic resources, time limit, features, up or down, names."""
 
 _SHORT_MINUTES = 120
-"""A partition with a shorter limit is for debugging: it is drafted only if there is no other."""
+"""A partition with a shorter limit counts as a debugging partition, drafted only if there is no other."""
 
 _HEAD_MINUTES = 1440
 
@@ -158,7 +158,7 @@ _LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 @dataclass(frozen=True)
 class Nodes:
-    """Equal nodes of one partition, as sinfo lists them. `memory_mb` is per node; `gpus` are (name, number)."""
+    """Identical nodes of one partition, as listed by sinfo. `memory_mb` is per node; `gpus` are (name, number)."""
 
     partition: str
     default: bool
@@ -182,7 +182,7 @@ def draft(name: str) -> str:
 
 
 def refusals(partitions: Iterable[str], allowed: Sequence[Association]) -> dict[str, str]:
-    """Return, by partition, Slurm's message where it refuses a small job of the user's default account."""
+    """Return Slurm's messages, by partition, for partitions that refuse a small job of the user's default account."""
     account = next((f"--account={one.account} " for one in allowed if one.default), "")
     messages = {}
     for partition in partitions:
@@ -194,7 +194,7 @@ def refusals(partitions: Iterable[str], allowed: Sequence[Association]) -> dict[
 
 
 def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association], refused: Mapping[str, str]) -> str:
-    """Return the site file for these nodes, with one kind for each set of nodes however many partitions have them."""
+    """Return the site file for these nodes, with one kind per set of nodes, however many partitions share it."""
     kinds = _kinds(found, refused)
     widest = max((one for one, _ in kinds), key=lambda one: (one.count, not one.gpus))
     minutes = min(widest.minutes or _HEAD_MINUTES, _HEAD_MINUTES)
@@ -214,7 +214,7 @@ def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association]
 
 
 def _kinds(found: Sequence[Nodes], refused: Mapping[str, str]) -> list[tuple[Nodes, list[str]]]:
-    """Return each set of equal nodes once, in the partition with most of them, with the names of its others.
+    """Return each set of identical nodes once, in the partition with most of them, and the names of other partitions.
 
     Partitions that refuse the user, or whose limit is too short for a sweep, come last.
     """
