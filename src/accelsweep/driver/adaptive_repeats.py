@@ -30,7 +30,7 @@ def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) ->
     if remaining.runs_left and (least := 60.0 * remaining.minutes.least) > budget_seconds:
         raise InputError(
             f"--time-budget {budget_seconds:g}s is too short for the pilot of repeats=auto: its {remaining.runs_left} "
-            f"runs take {least:.0f} s at least (their windows alone). Allow more time, or give a number: repeats=N"
+            f"runs take at least {least:.0f} s (their windows alone). Allow more time, or give a number: repeats=N"
         )
 
 
@@ -80,7 +80,7 @@ def _pilot_message(needed: RepeatsNeeded, measured: int, affordable: int) -> str
     if needed.reached:
         answer = f"needs {needed.repeats} blocks in total ({width})"
     else:
-        answer = f"is too much even for {needed.repeats} blocks, the most (repeats_most), which give {width}"
+        answer = f"is too high even for {needed.repeats} blocks, the maximum (repeats_most), which give {width}"
     room = "" if affordable >= needed.repeats else f"; the time budget has room for {max(0, affordable - measured)}"
     return f"repeats=auto: the pilot's noise {answer}; {needed.repeats - measured} are left{room}"
 

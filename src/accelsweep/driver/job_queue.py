@@ -63,7 +63,7 @@ def describe_keys(site: Site, needs: Resources, keys: Sequence[str]) -> str:
         "cpu_partition" if key == "partition" and not needs.gpus and jobs.has_cpu_partition else key for key in keys
     ]
     assigned = [f"{site.jobs_key}.{key}={value}" for key in names if (value := getattr(jobs, key)) is not None]
-    text = " or ".join(assigned or [f"{site.jobs_key}.{key}" for key in names]) or "what the site file asks for"
+    text = " or ".join(assigned or [f"{site.jobs_key}.{key}" for key in names]) or "what the site file requests"
     return text if needs.node_kind is None or not names else f"{text} (of the kind {needs.node_kind}, or of the site)"
 
 
@@ -400,7 +400,7 @@ def _handle_earlier_jobs(queue: JobQueue, jobs: Sequence[Job], *, expired: bool)
     engine = queue.engine
     useless = [job for job in jobs if engine.waits(job) and (expired or engine.never_starts(job.reason))]
     for job in useless:
-        reason = "the time budget is spent" if expired else f"{job.reason} does not end by waiting"
+        reason = "the time budget is spent" if expired else f"waiting does not resolve {job.reason}"
         message = f"job {job.number} of an earlier driver: {reason}; cancelled"
         queue.apply(Remedy(engine.cancel([job.number]), message))
     queue.handle([job for job in jobs if job not in useless])

@@ -107,7 +107,7 @@ def slow_run_notice(config: SettingConfig, forecast: Forecast, runs: int, option
     duration = format_duration(forecast.seconds)
     notice = f"a step takes {forecast.step_seconds:.2g} s, so a run takes {duration} or more (steps: {phases})"
     if runs > 1:
-        notice += f". At that pace the {runs} runs that are left take {format_duration(runs * forecast.seconds)}"
+        notice += f". At that pace the remaining {runs} runs take {format_duration(runs * forecast.seconds)}"
     seconds = {
         name: Forecast.of(config, measure, forecast.step_seconds).seconds
         for name, measure in options.items()

@@ -103,8 +103,8 @@ def run_sweep(home: Path, request: Request) -> SweepExit:
         except BrokenPipeError:
             drop_output()
             raise AccelsweepError(
-                "nobody reads the output of this command any more (its pipe was closed, as by `| head`), so it ended. "
-                f"What was measured is kept. Resume with output to a file: {request.resume_command()} > sweep.txt 2>&1"
+                "the output pipe of this command was closed (as by `| head`), so the command ended. "
+                f"Finished runs are kept. Resume with output to a file: {request.resume_command()} > sweep.txt 2>&1"
             ) from None
     listeners.ended(result.code)
     return result
@@ -121,7 +121,7 @@ def _run(home: Path, request: Request, listeners: Listeners) -> SweepExit:
         plan = plan_or_searches(home, partial(requested_plan, home, request))
         if isinstance(plan, tuple):
             resume = request.resume_command()
-            say(f"{unsearched.sweep} is not planned yet, because searches are left. Resume with: {resume}")
+            say(f"{unsearched.sweep} is not planned yet, because searches are unfinished. Resume with: {resume}")
             return SweepExit(unsearched.sweep, code or EXIT_INCOMPLETE)
         budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + start)
     folder = SweepFolder(home, plan.manifest.sweep)

@@ -249,7 +249,7 @@ _STEPS = {
     "accelsweep.analysis.analyse_sweep": "the analysis",
     "accelsweep.report.report_files": "the report",
     "accelsweep.tracking.live_publishing": "the copy to MLflow",
-    "accelsweep.driver.finalize": "the report of what there is",
+    "accelsweep.driver.finalize": "the partial report",
 }
 """Descriptions of the workflow's commands, for users."""
 

@@ -168,9 +168,9 @@ def refuse_unwritable(folder: SweepFolder) -> None:
     except KeyError:
         name = f"user {owner}"
     raise InputError(
-        f"{problem}, which belong{'' if others else 's'} to {name}. To share a sweep in a group, let them run "
-        f"`chmod -R g+w {places}`, and let all of you set `umask 002` before measuring; or measure under a name of "
-        "your own (--name)"
+        f"{problem}, which belong{'' if others else 's'} to {name}. To share a sweep in a group, have them run "
+        f"`chmod -R g+w {places}`, and have everyone set `umask 002` before measuring; or use another sweep "
+        "name (--name)"
     )
 
 

@@ -87,10 +87,10 @@ def classify(
         reason = f"it ran longer than {limits.run_seconds:g} s (limits.run_seconds){ignored}"
         return Conclusion(Outcome.timed_out, f"{reason}{f'; {hung}' if hung else ''}{_quoted(tail)}")
     if not explained and ending.cause == "stalled":
-        stacks = "the end of run.log says where it hung" if ending.stacks else "no process could say where it hung"
+        stacks = "the end of run.log shows where it hung" if ending.stacks else "no process could report where it hung"
         stacks = f"{hung} (all stacks are at the end of run.log)" if hung else stacks
         reason = f"no step{_stalled_ranks(ending)} for {limits.silence_seconds:g} s{ignored}; {stacks}"
-        return Conclusion(Outcome.timed_out, f"{reason}; raise limits.silence_seconds if one step may take so long")
+        return Conclusion(Outcome.timed_out, f"{reason}; raise limits.silence_seconds if one step may take that long")
     return min(candidates, key=lambda candidate: (candidate.order, candidate.rank)).conclusion
 
 

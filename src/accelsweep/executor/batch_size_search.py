@@ -240,7 +240,7 @@ def _largest_batch_metrics(result: LargestBatch, config: SettingConfig) -> dict[
     at_least = "" if result.too_large is not None else f"at least, up to measure.max_batch={config.measure.max_batch}; "
     repeated = result.rows is not None and result.largest * config.world_size > result.rows
     rows = f"; the {result.rows} rows of the data repeated" if repeated else ""
-    scope = f"{at_least}per rank, {result.headroom:.0%} of the free memory kept free{rows}"
+    scope = f"{at_least}per rank, {result.headroom:.0%} of the free memory reserved{rows}"
     too_large = Metric(value=None, unit="samples", reason="no batch up to measure.max_batch is too large")
     if result.too_large is not None:
         too_large = Metric(value=float(result.too_large), unit="samples", scope="per rank", provenance="counted")

@@ -66,7 +66,7 @@ def check_multi_node(config: SettingConfig, container: str | None = None) -> Non
         connect_to_proxy().close()
     job = this_job()
     if job is None or job.across_nodes(config.num_nodes, 1, (sys.executable,)) is None:
-        raise NotEnoughDevices(f"it asks for {config.num_nodes} nodes; this executor is not in a Slurm job")
+        raise NotEnoughDevices(f"the run requires {config.num_nodes} nodes; this executor is not in a Slurm job")
 
 
 def start_on_nodes(launch: Launch, cpus: int) -> RemoteRanks:

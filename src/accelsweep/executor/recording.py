@@ -149,7 +149,7 @@ def source_doubts(before: Fingerprint, after: Fingerprint) -> list[Doubt]:
     return [
         Doubt(
             code="sources_changed",
-            message=f"{', '.join(changed)} changed while the run was going on; the run may have used either state",
+            message=f"{', '.join(changed)} changed during the run, which may have used either version",
             remedy="do not edit sources while a sweep runs; to measure it again, remove its folder and repeat the "
             "command",
         )

@@ -80,7 +80,7 @@ def start_srun(request: SrunRequest, python: Sequence[str], log: int) -> subproc
     job = this_job()
     command = None if job is None else job.across_nodes(request.nodes, request.cpus, python)
     if command is None:
-        raise AccelsweepError(f"nothing here starts ranks on {request.nodes} nodes: this is no Slurm job")
+        raise AccelsweepError(f"ranks cannot be started on {request.nodes} nodes: this is not a Slurm job")
     return subprocess.Popen(
         [*command, *request.arguments],
         env={**os.environ, **request.environment},
@@ -97,7 +97,7 @@ def connect_to_proxy() -> socket.socket:
     name = os.environ.get(SRUN_PROXY_VARIABLE)
     if name is None:
         raise NotEnoughDevices(
-            f"site.slurm.container has to hand the job's variables on, and {SRUN_PROXY_VARIABLE} is not set here "
+            f"site.slurm.container must pass the job's variables on, and {SRUN_PROXY_VARIABLE} is not set here "
             "(podman: --env-host)"
         )
     connection = socket.socket(socket.AF_UNIX)
@@ -109,7 +109,7 @@ def connect_to_proxy() -> socket.socket:
         connection.close()
         raise NotEnoughDevices(
             f"the process outside the container, which starts ranks on other nodes, cannot be reached ({error}). "
-            "site.slurm.container has to leave the host's network to it (podman: --network=host)"
+            "site.slurm.container must share the host's network with it (podman: --network=host)"
         ) from None
     return connection
 

@@ -166,7 +166,7 @@ def refuse_obstacles(folder: SweepFolder) -> None:
     if (length := len(os.fsencode(home / "mlflow.db-journal"))) > _MAX_SQLITE_PATH_BYTES:
         raise InputError(
             f"the path of the working folder is too long: MLflow's store would have a path of {length} bytes, and "
-            f"SQLite takes {_MAX_SQLITE_PATH_BYTES}. Move the project to a shorter path: {str(home)[:60]}..."
+            f"SQLite allows {_MAX_SQLITE_PATH_BYTES}. Move the project to a shorter path: {str(home)[:60]}..."
         )
 
 

@@ -127,8 +127,8 @@ class HeldLock:
         if _identity(current) != _identity(self._owner):
             what = "this sweep" if current.block == "head" else f"block {current.block}"
             raise AccelsweepError(
-                f"process {current.pid} on {current.host} took {what} over: this process was silent for more than "
-                f"{STALE_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). It continues there"
+                f"process {current.pid} on {current.host} took over {what}: this process sent no heartbeat for more "
+                f"than {STALE_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). It continues there"
             )
 
     def release(self) -> None:

@@ -374,7 +374,7 @@ class SweepComparison(Frozen):
     before: str = Field(description="the name of the earlier sweep")
     after: str = Field(description="the name of the later sweep")
     family: int = Field(description="the number of ratios whose intervals hold simultaneously")
-    confidence: float = Field(description="the confidence with which they do")
+    confidence: float = Field(description="the confidence with which these intervals hold")
     threshold: float = Field(description="the relative difference below which a change does not matter")
     rate_unit: str = Field(description="the unit of the rates")
     rows: tuple[ComparedSetting, ...] = Field(description="the settings that both sweeps have")

@@ -32,11 +32,11 @@ class StopReason(StrEnum):
     """
 
     no_room = (
-        "the disk of {folder} has {free:.0f} MB free, limits.free_disk_bytes asks for {asked:.0f} MB; make room or "
+        "the disk of {folder} has {free:.0f} MB free, limits.free_disk_bytes requires {asked:.0f} MB; make room or "
         "lower it"
     )
     no_inodes = (
-        "the disk of {folder} has room for {free} more files (inodes), limits.free_disk_inodes asks for {asked}; "
+        "the disk of {folder} has room for {free} more files (inodes), limits.free_disk_inodes requires {asked}; "
         "remove files there, or lower it"
     )
     disk_refused = "{where}: {error}; make the folder writable or make room on its disk"
@@ -56,11 +56,13 @@ class StopReason(StrEnum):
     alike = (
         "the first two settings ended with the same exception, {error}; fix it, or measure the rest with --keep-going"
     )
-    refused = "{engine} refused its job ({words}); change what the site file asks for"
+    refused = "{engine} refused its job ({words}); change what the site file requests"
     job_ended = "its job {number} ended as {state} ({words}); {log} has more"
-    hopeless = "its job {number} can never start, for which {engine} says {reason}: change {keys}"
-    waited = "its job waited for more than limits.queue_minutes ({minutes:g}) in {engine}'s queue, which says: {reason}"
-    gone = "its record is gone: its block was complete, and something else deleted the record since"
+    hopeless = "its job {number} can never start, {engine} reports {reason}: change {keys}"
+    waited = (
+        "its job waited for more than limits.queue_minutes ({minutes:g}) in {engine}'s queue, which reports: {reason}"
+    )
+    gone = "its record is missing: its block was complete, and something else has since deleted the record"
     never_began = "it has not run yet"
 
 

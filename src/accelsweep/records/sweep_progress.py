@@ -69,14 +69,14 @@ class SweepStatus(Frozen):
     """The state of a sweep's runs."""
 
     sweep: str = Field(description="the sweep's name")
-    revision: int = Field(description="the number of its plan")
-    planned: int = Field(description="the runs that the plan wants")
-    settled: int = Field(description="those of them that have an answer")
-    remaining: int = Field(description="the others")
+    revision: int = Field(description="the revision of its plan")
+    planned: int = Field(description="the number of runs that the plan wants")
+    settled: int = Field(description="the number of settled runs")
+    remaining: int = Field(description="the number of runs that are not settled")
     outcomes: dict[Outcome, int] = Field(description="the number of runs by outcome")
     seconds_left: float | None = Field(description="about how long the remaining runs take, null if unknown")
     running: tuple[LockedBlock, ...] = Field(description="the blocks that are being measured")
-    kept: dict[str, int] = Field(description="why runs have no record, and how many")
+    kept: dict[str, int] = Field(description="the number of runs without a record, by reason")
     doubts: tuple[RunDoubt, ...] = Field(description="the last few doubts")
     damaged: tuple[str, ...] = Field(description="records that cannot be read, and why")
 

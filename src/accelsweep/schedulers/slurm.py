@@ -371,7 +371,7 @@ def _expanded(asked: str) -> list[str]:
     try:
         names = ask("scontrol", "show", "hostnames", asked).split()
     except AccelsweepError as error:
-        raise InputError(f"--nodes {asked} is no list of nodes such as gpu[1-3],gpu7 ({error})") from None
+        raise InputError(f"--nodes {asked} is not a list of nodes such as gpu[1-3],gpu7 ({error})") from None
     if not names:
         raise InputError("--nodes names no node: give `all`, or a list such as gpu[1-3],gpu7")
     return names
@@ -504,17 +504,17 @@ def advice(reason: str) -> str | None:
     if _SPENT.fullmatch(reason):
         return (
             f"the hours of the account, or of the QOS, are spent ({reason}): jobs start when the cluster's staff grant "
-            "more, or a new period begins. For another one press Ctrl-C, and change site.slurm.account or qos"
+            "more, or a new period begins. To use another one, press Ctrl-C and change site.slurm.account or qos"
         )
     if reason == _FEW_NODES:
         return (
-            f"the partition has too few nodes, or too few of them are up ({reason}): the job starts once they are. For "
-            "a smaller one press Ctrl-C, and lower num_nodes or change site.slurm.partition"
+            f"the partition has too few nodes, or too few of them are up ({reason}): the job starts once they are. To "
+            "use fewer nodes, press Ctrl-C and lower num_nodes or change site.slurm.partition"
         )
     if closed := _CLOSED.fullmatch(reason):
         return (
-            f"partition {closed[2]} is closed ({closed[1]}): its jobs start once the cluster's staff open it. For "
-            "another one press Ctrl-C, and change site.slurm.partition or cpu_partition"
+            f"partition {closed[2]} is closed ({closed[1]}): its jobs start once the cluster's staff open it. To "
+            "use another one, press Ctrl-C and change site.slurm.partition or cpu_partition"
         )
     return None
 
@@ -606,7 +606,7 @@ class SlurmEngine:
         The executor plugin (2.8) would poll both forever.
         """
         if job.state in _NEEDS_REQUEUE:
-            message = f"job {job.number} {_NEEDS_REQUEUE[job.state]}; it is queued again and goes on where it was"
+            message = f"job {job.number} {_NEEDS_REQUEUE[job.state]}; it is requeued and resumes where it stopped"
             return Remedy(("scontrol", "requeue", job.number), message)
         if not job.reason.startswith(_LAUNCH_FAILED):
             return None
@@ -643,7 +643,7 @@ class SlurmEngine:
         """Return what the user can do about this reason."""
         if self.never_starts(reason):
             keys = " or ".join(f"site.slurm.{key}" for key in keys_for(reason)) or "the site file"
-            return f"{reason} does not end by waiting: change {keys}. If it persists, the block is skipped"
+            return f"waiting does not resolve {reason}: change {keys}. If it persists, the block is skipped"
         return advice(reason)
 
     def job_end(self, paragraph: str, home: Path) -> JobEnd | None:
@@ -713,7 +713,7 @@ def node_number() -> int:
     number = os.environ.get("SLURM_NODEID")
     if number is None:
         raise AccelsweepError(
-            "SLURM_NODEID, which srun sets, is not set here: site.slurm.container has to pass the job's variables on "
+            "SLURM_NODEID, which srun sets, is not set here: site.slurm.container must pass the job's variables on "
             "(podman: --env-host)"
         )
     return int(number)

@@ -43,7 +43,7 @@ class DraftedKind:
 def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kinds: Sequence[DraftedKind]) -> str:
     """Return the text of a site file. `words` are lines below the scheduler's key, `source` names the queried tools."""
     lines = [
-        f"# A draft from {source}, which runs as it is: accelsweep doctor site={name} tries it.",
+        f"# A draft from {source}, which works as is: test it with accelsweep doctor site={name}.",
         "# Complete what the cluster does not know: the vendors' names of processors and GPUs, the scratch folder.",
         f"name: {plain(name)}",
         f"scheduler: {scheduler}",
@@ -137,7 +137,7 @@ def association_lines(associations: Sequence[Association]) -> Iterator[str]:
         yield "account: null             # what sbatch --account takes: sacctmgr show assoc user=$USER"
         return
     yield f"account: {plain(accounts[0])}{also(accounts[1:])}"
-    yield "qos: null                 # null takes the default; sacctmgr lists what each account may ask for:"
+    yield "qos: null                 # null takes the default; sacctmgr lists what each account may request:"
     yield from (f"# {association}" for association in associations)
 
 
@@ -201,7 +201,7 @@ def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association]
     words = (
         *association_lines(allowed),
         "mem_mb: null              # of a job, per node; null takes the partition's default",
-        "max_jobs: null            # so many jobs in the queue at once, where your site limits users",
+        "max_jobs: null            # the most jobs in the queue at once, if your site limits users",
         "cpus_per_gpu: 1           # CPU cores and threads of each GPU's rank",
         "scratch: null             # a folder of the node, e.g. /tmp",
         f"head: {{partition: {plain(widest.partition)}, minutes: {minutes}}} # of a driver in the background",
@@ -266,14 +266,14 @@ def _slurm_kind(
     words = [f"partition: {plain(nodes.partition)}{also(others)}"]
     words += [f"gpu_model: {plain(model)}"] if model else []
     if model and re.fullmatch(r"[A-Za-z0-9_.]+", model) is None:
-        words.append("gpu_request: per_node   # the name has signs that Snakemake's plugin takes in no other way")
+        words.append("gpu_request: per_node   # Snakemake's plugin accepts the characters in the name only this way")
     words += [f"max_minutes: {nodes.minutes}"] if nodes.minutes is not None else []
     memory = defaults.get(nodes.partition, DefaultMemory()).of(nodes.cores)
     if memory is not None and memory < LITTLE_MEMORY_MB:
         words.append(f"mem_mb: {_ENOUGH_MB}            # the partition's default, {memory} MB, is too little for torch")
     comments = [f"Slurm refuses your jobs there: {refused[nodes.partition]}"] if nodes.partition in refused else []
     if further := ", ".join(f"{number} x {other or 'GPU'}" for other, number in nodes.gpus[1:]):
-        comments.append(f"These nodes have {further}, too: give them a kind of their own.")
+        comments.append(f"These nodes also have {further}: define a separate kind for those.")
     return DraftedKind(
         called=model or ("gpu" if gpus else "cpu"),
         listed=nodes.names + (f", features {nodes.features}" if nodes.features else ""),
