@@ -55,7 +55,7 @@ _VERDICT_TONES = {
 
 
 def tone_of(verdict: Verdict) -> Tone:
-    """Return the tone of a verdict; verdicts without a tone of their own get the doubtful one."""
+    """Return the tone of a verdict, by default the doubtful one."""
     return _VERDICT_TONES.get(verdict, Tone.doubtful)
 
 
@@ -124,7 +124,7 @@ def say_styled(prefix: str, tone: Tone, line: str) -> None:
 
 
 def say_parts(prefix: str, parts: Sequence[str]) -> None:
-    """Print `prefix` and the non-empty parts on one line; on a narrow terminal each part on a line of its own.
+    """Print `prefix` and the non-empty parts on one line; on a narrow terminal, print each part on its own line.
 
     Output to a file is always a single line, so that it can be searched.
     """

@@ -62,7 +62,7 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Summa
                 say(line)
     say(findings.recommendation.sentence)
     if findings.recommendation.settle and not needs_change(folder, manifest):
-        say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
+        say(f"to settle open questions{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:_MAX_REFUSALS]:
         say(f"refused: {refusal}")
     say(f"report: {folder.page}")
@@ -77,7 +77,7 @@ def _print_unsettled(folder: SweepFolder, manifest: Manifest, findings: Findings
     if open_runs:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in open_runs.items())
         blocked = set(open_runs) == {Outcome.not_run} and needs_change(folder, manifest)
-        remedy = "change what prevents them first" if blocked else "the same command tries them again"
+        remedy = "fix the cause first" if blocked else "the same command tries them again"
         unsettled = sum(open_runs.values())
         say(f"{unsettled} of {findings.planned_runs} runs have no final outcome ({counts}); {remedy}")
     for line in _failure_lines(folder, manifest, findings):

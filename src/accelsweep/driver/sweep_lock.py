@@ -37,7 +37,7 @@ class BackgroundState(Frozen):
     name: str = Field(description="its job, unit or session there")
     host: str = Field(description="the machine that started it")
     since: str = Field(description="when it was started")
-    state: str | None = Field(description="where it is now, or why that is not known; null once it is gone")
+    state: str | None = Field(description="its current state, or why the state is unknown; null once it is gone")
     code: int | None = Field(description="its exit code, null until it ends")
     follow: str = Field(description="the command that shows its output")
 

@@ -226,7 +226,7 @@ def standalone_spec(
     block = block_of(folder, manifest, setting)
     config = block.configs[setting]
     if config.num_nodes > 1:
-        raise InputError(f"setting {setting!r} takes {config.num_nodes} nodes; {command} runs on this one only")
+        raise InputError(f"setting {setting!r} uses {config.num_nodes} nodes; {command} only runs on this one")
     run = Run.of(setting, 0, config.seed)
     return replace(_run_spec(folder, manifest, block, run, attempt), substitute=substitute, extra_steps=extra_steps)
 

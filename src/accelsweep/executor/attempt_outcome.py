@@ -120,7 +120,7 @@ def _unreported(ending: Ending, results: Mapping[int, RankResult], tail: str) ->
         if code is None and not (rank in ending.signalled and ending.ignored_sigterm):
             yield _lost(subject, rank, ending, tail)
         elif rank in ending.signalled:
-            reason = f"{subject} was stopped without a result after a peer had ended{_quoted(tail)}"
+            reason = f"{subject} was stopped without a result after a peer ended{_quoted(tail)}"
             yield _Candidate(len(PRECEDENCE) + 1, rank, Conclusion(Outcome.crashed, reason, retryable=True))
         else:
             assert code is not None, "only a lost rank has no exit code"

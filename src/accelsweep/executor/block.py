@@ -216,9 +216,7 @@ def main(launcher: Launcher | None = None) -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("block_file", type=Path, nargs="?", help="sweeps/NAME/blocks/BLOCK.json")
     what.add_argument("--prepare", type=Path, metavar="sweeps/NAME", help="prepare the data of a sweep instead")
-    parser.add_argument(
-        "--cancel-old", action="store_true", help="end an executor that already works on this block"
-    )
+    parser.add_argument("--cancel-old", action="store_true", help="end an executor that already works on this block")
     arguments = parser.parse_args()
     if arguments.prepare:
         return exit_code_of(

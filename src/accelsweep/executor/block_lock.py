@@ -74,7 +74,7 @@ def end_executors(folder: SweepFolder, say: Callable[[str], None]) -> None:
         if hold is None:
             continue
         if owner_is_alive(hold) is None:
-            say(f"{_on_other_host(hold)}; until then it is waited for")
+            say(f"{_on_other_host(hold)}; waiting for it until then")
         else:
             end_holder(hold, signal.SIGTERM, say)
 

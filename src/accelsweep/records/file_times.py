@@ -57,5 +57,5 @@ def clock_warnings(folder: SweepFolder, ahead: float) -> Iterator[str]:
     if ahead > _TOLERATED_SECONDS:
         yield (
             f"warning: files of {place} were stamped {format_duration(ahead)} in the future: a clock was set back, or "
-            "another machine's runs ahead. They are stamped with the present time now"
+            "another machine's runs ahead. They have been set to the current time"
         )

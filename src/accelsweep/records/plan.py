@@ -57,7 +57,7 @@ class LockOwner(Document):
 
     block: str = Field(description="the block's name, `head` for the driver")
     host: str = Field(description="the machine's name")
-    pid: int = Field(description="the process' id there")
+    pid: int = Field(description="the process ID on that machine")
     process_started: float = Field(description="when the process started, in Unix seconds")
     job: str | None = Field(None, description="its job on the cluster")
     restarts: int = Field(0, description="how often the cluster has requeued that job")

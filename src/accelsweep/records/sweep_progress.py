@@ -74,7 +74,7 @@ class SweepStatus(Frozen):
     settled: int = Field(description="the number of settled runs")
     remaining: int = Field(description="the number of runs that are not settled")
     outcomes: dict[Outcome, int] = Field(description="the number of runs by outcome")
-    seconds_left: float | None = Field(description="about how long the remaining runs take, null if unknown")
+    seconds_left: float | None = Field(description="the estimated duration of the remaining runs; null if unknown")
     running: tuple[LockedBlock, ...] = Field(description="the blocks that are being measured")
     kept: dict[str, int] = Field(description="the number of runs without a record, by reason")
     doubts: tuple[RunDoubt, ...] = Field(description="the last few doubts")

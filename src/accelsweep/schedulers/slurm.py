@@ -129,7 +129,7 @@ def refuse_unfit_slurm(slurm: Slurm, where: str, file_of: Callable[[str], str]) 
     if model is not None and re.fullmatch(allowed, model) is None:
         raise InputError(
             f"{where}.gpu_model={model}: must be letters, digits, '_' and '.' only, because Snakemake's slurm "
-            "executor plugin takes no others. For a GPU that `sinfo -o %G` calls otherwise, set "
+            "executor plugin accepts no others. If `sinfo -o %G` lists the GPU under another name, set "
             f"{where}.gpu_request to per_node. Or set gpu_model to null, and name its nodes by "
             f"{where}.constraint or {where}.partition; look in {file_of(f'{where}.gpu_model')}"
         )

@@ -44,7 +44,7 @@ def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kind
     """Return the text of a site file. `words` are lines below the scheduler's key, `source` names the queried tools."""
     lines = [
         f"# A draft from {source}, which works as is: test it with accelsweep doctor site={name}.",
-        "# Complete what the cluster does not know: the vendors' names of processors and GPUs, the scratch folder.",
+        "# Complete what the cluster does not provide: the vendors' names of processors and GPUs, the scratch folder.",
         f"name: {plain(name)}",
         f"scheduler: {scheduler}",
         "probe: false",
@@ -176,7 +176,7 @@ def draft(name: str) -> str:
     listed = [_nodes(line) for line in ask("sinfo", "--noheader", f"--format={_FORMAT}").splitlines() if line.strip()]
     usable = [nodes for nodes in listed if nodes is not None]
     if not usable:
-        raise AccelsweepError("sinfo lists no node of a partition that is up: ask the cluster's staff")
+        raise AccelsweepError("sinfo lists no nodes in a partition that is up: ask the cluster's staff")
     allowed = associations()
     return _site_file(name, usable, allowed, refusals({one.partition for one in usable}, allowed))
 
