@@ -154,7 +154,7 @@ def check_executor(site: Site, executor: str) -> None:
 
 
 PYTHON_VARIABLE = "ACCELSWEEP_PYTHON"
-"""Environment variable that holds our interpreter, for commands in a profile, which is a static file."""
+"""Environment variable that holds our interpreter's path, for commands in a profile, which is a static file."""
 
 SWEEP_VARIABLE = "ACCELSWEEP_SWEEP"
 """Environment variable that passes the sweep planned from `experiment` from the main process to its jobs."""
@@ -215,7 +215,7 @@ class Sweep:
         return self._resources(like=Resources(nodes=2, tasks=2))
 
     def _resources(self, like: Resources) -> dict[str, Callable[[Any, int], Value]]:
-        """Return a function for each resource, by name; the names are those for a block with needs `like` these."""
+        """Return a function for each resource of a block with needs `like` these, by name."""
         engine = self.engine
         if engine is None:
             return {}
@@ -289,7 +289,7 @@ class Sweep:
         Call it after everything that may need them, such as the download of data.
         """
         site = self.manifest.site
-        if site.scheduler != "slurm":  # jobs of other schedulers are submitted by programs of ours
+        if site.scheduler != "slurm":  # jobs of other schedulers are submitted by our own programs
             return
         kinds = (site, *(site.of_kind(kind.name) for kind in site.kinds))
         listed = [name for kind in kinds for name in kind.slurm.secrets]

@@ -91,7 +91,7 @@ class RankRunner:
 
 @dataclass(frozen=True)
 class AttemptRunner:
-    """Makes attempts at the runs of one block, whose lock is `lock`."""
+    """Makes attempts at the runs of one block; `lock` is the block's lock."""
 
     folder: SweepFolder
     manifest: Manifest

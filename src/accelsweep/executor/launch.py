@@ -97,7 +97,7 @@ class Ranks(Protocol):
     """Where each lost rank was."""
 
     oom_kills: int
-    """Kills for lack of memory on other nodes, counted there."""
+    """The number of out-of-memory kills on other nodes."""
 
     @property
     def all_ended(self) -> bool:

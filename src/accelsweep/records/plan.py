@@ -199,7 +199,7 @@ class Manifest(Document):
 
     @property
     def baselines(self) -> frozenset[str]:
-        """The settings that others are compared with: the sweep's baseline, or with versions those of the first one."""
+        """The settings that others are compared with: the sweep's baseline or, with versions, the first version's."""
         return frozenset(self.partners.values())
 
     @property

@@ -98,7 +98,7 @@ def read_rank_result(path: Path) -> RankResult:
 
 # The folder of a run.
 
-_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record has the others' checksum
+_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record holds the steps' checksum
 
 _REOPENED = "reopened"
 
