@@ -65,7 +65,7 @@ def test_a_quiet_pilot_needs_the_fewest_blocks_and_a_noisy_one_more(measured, ca
 
 def test_a_very_noisy_pilot_gets_the_most_blocks_and_the_remaining_width_is_printed(measured, capsys):
     assert len(after(measured, 0.5, more=["repeats_most=7"]).manifest.blocks) == 7
-    assert "is too much even for 7 blocks, the most (repeats_most)" in capsys.readouterr().out
+    assert "is too high even for 7 blocks, the maximum (repeats_most)" in capsys.readouterr().out
 
 
 def test_the_remaining_time_limits_the_blocks(measured, capsys):

@@ -88,7 +88,7 @@ def logged(folder: SweepFolder, block: str, message: str, job_log: Path | None =
 def test_a_refused_job_quotes_slurms_message(example_sweep: SweepFolder, block: str, message: str, words: str) -> None:
     record_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, message))
     assert not_run_reason(example_sweep, block) == (
-        f"Slurm refused its job ({words}); change what the site file asks for"
+        f"Slurm refused its job ({words}); change what the site file requests"
     )
 
 
@@ -240,7 +240,7 @@ def test_a_job_that_the_scheduler_would_refuse_is_an_input_error_with_its_messag
     apart = Slurm(partition="gpu", cpu_partition="cpuu")
     with pytest.raises(InputError, match=r"change site\.slurm\.cpu_partition=cpuu\. "):
         warnings_about(monkeypatch, offered._replace(keys=("partition",)), slurm=apart)
-    with pytest.raises(InputError, match="change what the site file asks for"):
+    with pytest.raises(InputError, match="change what the site file requests"):
         warnings_about(monkeypatch, offered._replace(keys=()))
 
 

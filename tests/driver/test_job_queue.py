@@ -72,7 +72,7 @@ def test_a_job_that_waits_too_long_is_cancelled_and_so_is_the_copy_that_snakemak
     clock.advance(2 * 60)
     assert [command for command, _ in queue.cancellations([first, other])] == [("scancel", "7")]
     assert not_run_reason(example_sweep, block) == (
-        "its job waited for more than limits.queue_minutes (30) in Slurm's queue, which says: Resources"
+        "its job waited for more than limits.queue_minutes (30) in Slurm's queue, which reports: Resources"
     )
     assert [command for command, _ in queue.cancellations([pending("9", "Priority", block)])] == [("scancel", "9")]
     assert Sweep(example_sweep, Manifest.read(example_sweep.manifest)).is_skipped(block), "Snakemake submits no copy"
@@ -103,7 +103,7 @@ def test_a_reason_that_does_not_end_by_waiting_is_reported_once(
     for _ in range(2):
         queue.report_waiting([pending("7", reason), pending("8", "Priority")])
     assert len(messages) == 2
-    assert messages[1].startswith(f"{reason} does not end by waiting: change ")
+    assert messages[1].startswith(f"waiting does not resolve {reason}: change ")
 
 
 @pytest.mark.parametrize("reason", ["Priority", "Resources", "QOSMaxJobsPerUserLimit", "AssocGrpGRES"])
@@ -145,7 +145,7 @@ def test_a_job_that_can_never_start_is_cancelled_if_its_reason_persists_for_two_
         halt = read_halt(example_sweep, block)
         assert halt is not None
         assert halt.retry == "changed"
-        assert halt.reason.startswith(f"its job 7 can never start, for which Slurm says {reason}: change ")
+        assert halt.reason.startswith(f"its job 7 can never start, Slurm reports {reason}: change ")
 
 
 def test_a_reason_that_changes_between_two_polls_cancels_nothing(queue: JobQueue, example_sweep: SweepFolder) -> None:
@@ -442,7 +442,7 @@ def test_a_hopeless_earlier_job_is_cancelled_at_once_and_a_running_one_is_waited
     earlier.between_polls = lambda this: this.end("6") if this.clock.now > 400 else None
     wait_for_earlier_jobs(earlier_queue, cancel=False)
     assert earlier.commands == [("scancel", "5")]
-    assert "job 5 of an earlier driver: PartitionTimeLimit does not end by waiting; cancelled" in earlier.messages
+    assert "job 5 of an earlier driver: waiting does not resolve PartitionTimeLimit; cancelled" in earlier.messages
 
 
 def test_an_earlier_job_that_waits_too_long_is_cancelled_and_so_is_its_later_copy(

@@ -372,7 +372,7 @@ def test_the_notice_has_the_steps_the_total_and_the_faster_option(shipped):
     said = slow_run_notice(CONFIG, Forecast.of(CONFIG, shipped["quick"], SLOW), 12, shipped)
     assert said == (
         "a step takes 3 s, so a run takes 0:16:36 or more (steps: warm-up 20, window 50, probe pass 6, quality 256). "
-        "At that pace the 12 runs that are left take 3:19:12. With measure=heavy it would take 0:00:21: Ctrl-C, then "
+        "At that pace the remaining 12 runs take 3:19:12. With measure=heavy it would take 0:00:21: Ctrl-C, then "
         "the same command with that"
     )
 

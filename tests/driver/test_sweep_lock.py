@@ -178,7 +178,7 @@ def test_a_driver_whose_lock_was_taken_over_stops_and_leaves_the_new_lock_alone(
     path = folder.root / "head.claim.json"
     with lock_sweep(folder) as lock:
         newer.write(path)
-        with pytest.raises(AccelsweepError, match="process 77 on node7 took this sweep over"):
+        with pytest.raises(AccelsweepError, match="process 77 on node7 took over this sweep"):
             lock.heartbeat()
     assert LockOwner.read(path) == newer
 

@@ -82,7 +82,7 @@ def test_each_run_records_the_sources_at_its_start_and_a_doubt_if_they_changed_d
     assert [[doubt.code for doubt in record.doubts] for record in (first, editing, last)] == [
         [], ["sources_changed"], []
     ]  # fmt: skip
-    assert "mine changed while the run was going on" in editing.doubts[0].message
+    assert "mine changed during the run" in editing.doubts[0].message
     output = tiny_block.run()[1]
     assert "3 runs wanted, 2 to measure" in output, "those that ran before or during the edit"
 

@@ -157,7 +157,7 @@ def test_several_nodes_need_a_slurm_job(monkeypatch):
 def test_a_container_that_does_not_pass_on_variables_is_an_error(monkeypatch, spec, capfd):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     check_multi_node(config_with(num_nodes=2))
-    with pytest.raises(NotEnoughDevices, match=r"site\.slurm\.container has to hand the job's variables on"):
+    with pytest.raises(NotEnoughDevices, match=r"site\.slurm\.container must pass the job's variables on"):
         check_multi_node(config_with(num_nodes=2), container="podman run image")
     monkeypatch.delenv("SLURM_NODEID", raising=False)
     made = spec(num_nodes=2)

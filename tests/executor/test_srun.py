@@ -134,5 +134,5 @@ def test_a_container_that_cannot_be_started_is_a_one_line_error(tmp_path):
 
 def test_a_missing_proxy_is_an_error_with_the_key_that_fixes_it(monkeypatch):
     monkeypatch.setenv(SRUN_PROXY_VARIABLE, "nobody")
-    with pytest.raises(NotEnoughDevices, match=r"site\.slurm\.container has to leave the host's network to it"):
+    with pytest.raises(NotEnoughDevices, match=r"site\.slurm\.container must share the host's network with it"):
         check_multi_node(config_with(num_nodes=2), container="podman run image")

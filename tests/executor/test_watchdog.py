@@ -96,7 +96,7 @@ def test_a_stalled_run_is_timed_out_and_the_reason_names_the_limit(tiny_block: T
     record = tiny_block.record()
     assert record.outcome is Outcome.timed_out
     assert str(record.reason).startswith("no step for 0.5 s")
-    assert "raise limits.silence_seconds if one step may take so long" in str(record.reason)
+    assert "raise limits.silence_seconds if one step may take that long" in str(record.reason)
     assert record.wall_seconds < PATIENCE_SECONDS, "it would have hung forever"
     assert not tiny_block.attempt().joinpath("heartbeat-0").exists()
 

@@ -268,6 +268,6 @@ def test_a_file_or_a_dangling_link_in_place_of_a_folder_is_refused_and_left_alon
 @pytest.mark.parametrize("levels", [3, 8])
 def test_a_path_too_long_for_sqlite_is_refused_with_its_length(levels: int) -> None:
     deep = Path("/", *["x" * 200] * levels)
-    with pytest.raises(InputError, match=rf"a path of {201 * levels + 18} bytes, and SQLite takes 512"):
+    with pytest.raises(InputError, match=rf"a path of {201 * levels + 18} bytes, and SQLite allows 512"):
         refuse_obstacles(SweepFolder(deep, "tiny"))
     refuse_obstacles(SweepFolder(Path("/", *["x" * 200] * 2), "tiny"))

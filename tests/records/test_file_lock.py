@@ -23,7 +23,7 @@ from accelsweep.records.file_lock import STALE_AFTER_SECONDS, HeldLock, acquire,
 from accelsweep.records.plan import LockOwner
 
 ELSEWHERE = LockOwner(block="b", host="node7", pid=77, process_started=0.0, since="then")
-LOST = "process 77 on node7 took block b over"
+LOST = "process 77 on node7 took over block b"
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_lock_put_back_by_its_owner_is_not_stolen(held: HeldLock, path: Path) 
     other = ELSEWHERE.model_copy(update={"host": socket.gethostname(), "pid": os.getppid()})
     started = psutil.Process(os.getppid()).create_time()
     other.model_copy(update={"process_started": started}).write(path)
-    with pytest.raises(AccelsweepError, match="took block b over"):
+    with pytest.raises(AccelsweepError, match="took over block b"):
         held.confirm()
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.real
         (["experiment=tiny", "repeats=auto", "--add-repeats", "1"], ["repeats=auto", "--add-repeats 1"]),
         (
             ["experiment=tiny", "repeats=auto", "measure.min_seconds=9", "--time-budget", "50s"],
-            ["too short for the pilot", "6 runs take 54 s at least", "repeats=N"],
+            ["too short for the pilot", "6 runs take at least 54 s", "repeats=N"],
         ),
     ],
 )

@@ -124,7 +124,7 @@ def test_a_sweep_that_is_closed_to_the_group_is_refused_at_once_with_what_to_ask
     (home / closed).chmod(0o2755 if (home / closed).is_dir() else 0o644)
     said = as_user(BOB, home, "-c", REFUSE).stdout.splitlines()[-1]
     assert told in said
-    assert "let them run `chmod -R g+w sweeps/tiny reports/tiny .snakemake`, and let all of you set `umask 002`" in said
+    assert "have them run `chmod -R g+w sweeps/tiny reports/tiny .snakemake`, and have everyone set `umask 002`" in said
     assert as_user(ANN, home, "-c", REFUSE).returncode == 0
     last_line("a group's sweep that its maker closed", said)
 

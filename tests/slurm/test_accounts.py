@@ -124,7 +124,7 @@ def test_a_job_that_can_never_start_is_left_out_at_once_and_is_submitted_once(
     assert f"no waiting ends {reason}: change site.slurm." in output
     last = output.splitlines()[-1]
     last_line(f"run with {overrides[0]}, whose job can never start", last)
-    assert f"can never start, for which Slurm says {reason}: change " in last
+    assert f"can never start, Slurm reports {reason}: change " in last
     assert "what keeps them from it has to be changed first" in output
     assert "same command" not in output
     assert len(home.submitted()) == 1

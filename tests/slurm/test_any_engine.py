@@ -123,7 +123,7 @@ def test_a_job_that_waits_too_long_is_left_out_with_the_reason_and_the_same_comm
     finally:
         home.let_go()
     assert f"jobs wait in {home.engine}'s queue: 1 x " in output
-    assert f"more than limits.queue_minutes (0.3) in {home.engine}'s queue, which says: " in output.splitlines()[-1]
+    assert f"more than limits.queue_minutes (0.3) in {home.engine}'s queue, which reports: " in output.splitlines()[-1]
     assert "[2/2]" in home.run("limits.queue_minutes=0.3")
 
 

@@ -139,7 +139,7 @@ def test_a_job_of_a_killed_head_that_can_never_start_is_cancelled_and_submitted_
     finally:
         home.slurm("scontrol", "update", "partitionname=gpu", "maxtime=infinite")
     output = home.finished(head)
-    assert f"job {job} of an earlier driver: PartitionTimeLimit does not end by waiting; cancelled" in output
+    assert f"job {job} of an earlier driver: waiting does not resolve PartitionTimeLimit; cancelled" in output
     assert outcomes(home) == {Outcome.measured}
     assert len(home.submitted()) == 2
 

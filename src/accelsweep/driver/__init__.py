@@ -1,1 +1,1 @@
-"""Drives Snakemake from the plan to the report, and shows how far it is."""
+"""Drives Snakemake from the plan to the report, and shows the progress."""

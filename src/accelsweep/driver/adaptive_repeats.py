@@ -1,4 +1,4 @@
-"""Blocks added while a sweep runs: by the pilot's noise (`repeats: auto`), or until verdicts (`--until-decided`)."""
+"""Adds blocks while a sweep runs: by the pilot's noise (`repeats: auto`), or until verdicts (`--until-decided`)."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _OPEN_VERDICTS = (Verdict.undecided, Verdict.not_yet, Verdict.disturbed)
 
 
 def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) -> None:
-    """Raise InputError if the rest of the pilot takes longer than the time budget even at best."""
+    """Raise InputError if the rest of the pilot would exceed the time budget even in the best case."""
     if budget_seconds is None or not plan.manifest.options.pilot:
         return
     remaining = estimate_remaining(home, plan)
     if remaining.runs_left and (least := 60.0 * remaining.minutes.least) > budget_seconds:
         raise InputError(
             f"--time-budget {budget_seconds:g}s is too short for the pilot of repeats=auto: its {remaining.runs_left} "
-            f"runs take {least:.0f} s at least (their windows alone). Allow more time, or give a number: repeats=N"
+            f"runs take at least {least:.0f} s (their windows alone). Allow more time, or give a number: repeats=N"
         )
 
 
 def plan_after_pilot(
     home: Path, plan: Plan, overrides: Sequence[str], name: str | None, seconds_left: float | None
 ) -> Plan | None:
-    """Return the plan with the blocks that the pilot's noise requires, and say why; None if no more are needed.
+    """Return the plan extended by the blocks that the pilot's noise requires, and report why; None if none are needed.
 
-    Effects have no influence, and the pilot always gives the same answer, so resuming a sweep cannot bias it. Within
-    `seconds_left` as many blocks are added as fit, by the durations so far.
+    The number of blocks does not depend on effects, and the same pilot always yields the same number, so resuming a
+    sweep cannot bias it. Only as many blocks are added as fit into `seconds_left`, based on the durations so far.
     """
     manifest, options = plan.manifest, plan.manifest.options
     if not options.auto_repeats:
@@ -67,7 +67,7 @@ def plan_after_pilot(
 
 
 def _affordable_blocks(home: Path, extended: Plan, measured: int, seconds_left: float | None) -> int:
-    """Return how many blocks in total fit into the seconds left, at most those of the `extended` plan."""
+    """Return how many blocks in total fit into `seconds_left`, at most the number in the `extended` plan."""
     repeats = extended.manifest.options.repeats
     seconds = 60.0 * estimate_remaining(home, extended).minutes.expected
     if seconds_left is None or seconds <= seconds_left:
@@ -80,7 +80,7 @@ def _pilot_message(needed: RepeatsNeeded, measured: int, affordable: int) -> str
     if needed.reached:
         answer = f"needs {needed.repeats} blocks in total ({width})"
     else:
-        answer = f"is too much even for {needed.repeats} blocks, the most (repeats_most), which give {width}"
+        answer = f"is too high even for {needed.repeats} blocks, the maximum (repeats_most), which give {width}"
     room = "" if affordable >= needed.repeats else f"; the time budget has room for {max(0, affordable - measured)}"
     return f"repeats=auto: the pilot's noise {answer}; {needed.repeats - measured} are left{room}"
 
@@ -88,10 +88,10 @@ def _pilot_message(needed: RepeatsNeeded, measured: int, affordable: int) -> str
 def plan_after_interim_analysis(
     home: Path, plan: Plan, overrides: Sequence[str], name: str | None, seconds_left: float | None
 ) -> Plan | None:
-    """Return the plan with the blocks up to the next interim analysis, and say why.
+    """Return the plan extended to the next interim analysis, and report why.
 
-    None if everything is decided or this was the last analysis. The same runs give the same answer, so resuming a sweep
-    cannot bias it. A setting stays decided.
+    None if every setting is decided or this was the last analysis. The same runs always yield the same result, so
+    resuming a sweep cannot bias it. A decided setting stays decided.
     """
     manifest, options = plan.manifest, plan.manifest.options
     if not options.until_decided:
@@ -102,14 +102,14 @@ def plan_after_interim_analysis(
 
     settings = analyse(collect(SweepFolder(home, manifest.sweep)), manifest).settings
     compared = [setting for setting in settings if setting.setting not in manifest.baselines]
-    # Settings that cannot be measured or compared have other verdicts: more blocks would not help.
+    # All other verdicts mean that a setting cannot be measured or compared, where more blocks would not help.
     undecided = {
         setting.setting
         for setting in compared
         if setting.verdict in _OPEN_VERDICTS and setting.setting not in options.decided_at
     }
     upcoming = next((look for look in options.looks if look > options.repeats), None)
-    # After two analyses that left nothing but disturbed settings, more of the same is no help.
+    # From the second analysis on, more blocks do not help if all undecided settings are disturbed.
     open_verdicts = [setting.verdict for setting in compared if setting.setting in undecided]
     disturbed = options.repeats > LOOKS[0] and all(verdict is Verdict.disturbed for verdict in open_verdicts)
     prefix = f"until decided: after {count_of(options.repeats, 'block')}"

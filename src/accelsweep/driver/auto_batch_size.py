@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def plan_or_searches(home: Path, plan: Callable[[SearchResults], Plan]) -> Plan | tuple[BatchSearchNeeded, Plan]:
-    """Return the plan with the batch sizes found so far; else what is missing, and the plan of the searches for it."""
+    """Return the plan with the batch sizes found so far, or else the missing ones and the plan of their searches."""
     from accelsweep.planning.checked_grid import BatchSearchNeeded
     from accelsweep.planning.plan import batch_search_plan
 
@@ -39,7 +39,7 @@ def plan_or_searches(home: Path, plan: Callable[[SearchResults], Plan]) -> Plan 
 
 
 def search_results(home: Path, sweep: str) -> SearchResults:
-    """Return the results of the searches for `sweep` by name; those without a record are absent."""
+    """Return the results of the sweep's batch-size searches by name; searches without a record are omitted."""
     from accelsweep.planning.plan import batch_search_folder
 
     folder = batch_search_folder(home, sweep)
@@ -69,7 +69,7 @@ def _search_result(folder: SweepFolder, record: Record) -> FoundBatch | str:
 
 
 def announce_searches(unsearched: BatchSearchNeeded, searches: Plan, say: Callable[[str], None] = say) -> None:
-    """Say which sweep runs first, and why."""
+    """Report which sweep runs first, and why."""
     say(
         f"batch_size=auto: the largest batch of {count_of(len(unsearched.pending), 'setting')} is searched first, in "
         f"the sweep {searches.manifest.sweep}; {unsearched.sweep} is planned with the results"
@@ -77,7 +77,7 @@ def announce_searches(unsearched: BatchSearchNeeded, searches: Plan, say: Callab
 
 
 def report_searches(home: Path, unsearched: BatchSearchNeeded) -> None:
-    """Print the result of each search, or why it has none."""
+    """Print each search's result, or the reason why there is none."""
     results = search_results(home, unsearched.sweep)
     for name, setting in unsearched.searches.items():
         if name in unsearched.pending:

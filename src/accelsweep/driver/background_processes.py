@@ -37,7 +37,7 @@ _GRACE_SECONDS = 60.0
 
 
 class ChildProcess:
-    """A running command in a session of its own, which dies with this process. Its output goes to a log file."""
+    """A running command in its own session that dies with this process. Its output goes to a log file."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class ChildProcess:
     ) -> None:
         """Start `command` in `cwd` with its output in `log`, which is overwritten.
 
-        Secrets go into the `environment`, ours by default, because arguments show in process lists. `descriptors` stay
-        open under the same numbers.
+        Secrets go into the `environment` (by default this process's), because process lists show arguments.
+        `descriptors` stay open under the same numbers.
         """
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -69,11 +69,11 @@ class ChildProcess:
             )
 
     def wait(self) -> int:
-        """Wait for the end of the process; return its exit code."""
+        """Wait for the process to end; return its exit code."""
         return self._process.wait()
 
     def running(self) -> bool:
-        """Return whether the process still runs."""
+        """Return whether the process is still running."""
         return self._process.poll() is None
 
     def interrupt(self) -> None:
@@ -95,7 +95,7 @@ class ChildProcess:
     def _wait_or_kill(self) -> None:
         try:
             self._process.wait(_GRACE_SECONDS)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C means: kill it now
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C kills it at once
             self.kill()
 
     def _signal_group(self, number: signal.Signals) -> None:
@@ -114,7 +114,7 @@ class ChildProcess:
 
 
 def _set_up_child(driver: int) -> None:
-    """Die with the driver, and obey SIGINT, which a driver in a script's background ignores and would pass on so."""
+    """Die with the driver, and handle SIGINT, which a script's background driver ignores, as its children would."""
     linux.die_with_parent(driver)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -128,9 +128,9 @@ def start_publisher(folder: SweepFolder, tracking_uri: str | None) -> ChildProce
 
 
 def finish_publishing(publisher: ChildProcess, folder: SweepFolder, tracking_uri: str | None) -> None:
-    """Let the publisher copy the rest and exit. If a signal kills it, start another one, a few times.
+    """Let the publisher copy the rest and exit. If a signal kills it, restart it up to a few times.
 
-    Then its log names the signal, which `mlflow_summary` reports.
+    Its log then names the signal, which `mlflow_summary` reports.
     """
     publisher.terminate()
     for _ in range(_MAX_PUBLISHERS):
@@ -144,16 +144,16 @@ def finish_publishing(publisher: ChildProcess, folder: SweepFolder, tracking_uri
 
 
 def publisher_warnings(publisher: ChildProcess) -> list[str]:
-    """Return the problems of a running publisher with its store, or why it has failed."""
+    """Return the problems that a running publisher has with its store, or why it failed."""
     if not publisher.running() and (code := publisher.wait()) > 0:
         return [f"{_last_message(publisher.log) or f'the publisher ended with {code}'}{SWEEP_CONTINUES}"]
     return [line for line in tail_lines(publisher.log) if line.endswith(SWEEP_CONTINUES)]
 
 
 def mlflow_summary(folder: SweepFolder, tracking_uri: str | None) -> tuple[str, bool]:
-    """Return how to open the results in MLflow, or why they are incomplete there; and whether that is as expected.
+    """Return how to open the results in MLflow, or why they are incomplete, and whether that is as expected.
 
-    Nothing is expected there if MLflow is not installed.
+    Without MLflow installed, no results are expected there.
     """
 
     def command(*words: str) -> str:
@@ -195,7 +195,7 @@ JOB_VARIABLES = {f"{library}_THREADS": "1" for library in _THREAD_VARIABLES}
 def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
     """Run a fork server inside the with-block if one of the plans forks runs on this machine.
 
-    It imports torch and Lightning once, instead of once for each block. A server that runs already is reused.
+    The server imports torch and Lightning once instead of once per block. A server that is already running is reused.
     """
     needed = any(
         plan.manifest.site.scheduler == "local" and any(setting.config.launcher == "fork" for setting in plan.settings)
@@ -216,7 +216,7 @@ def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
 def start_fork_server(home: Path, log: Path, variables: Mapping[str, str]) -> tuple[str, ChildProcess]:
     """Start a fork server in `home` with these environment `variables`; return the name of its socket and its process.
 
-    Requests may be sent at once. It answers when it has imported torch.
+    Requests may be sent immediately; the server answers once it has imported torch.
     """
     name = f"accelsweep-{secrets.token_hex(16)}"
     with socket.socket(socket.AF_UNIX) as listener:
@@ -230,12 +230,12 @@ def start_fork_server(home: Path, log: Path, variables: Mapping[str, str]) -> tu
 
 @contextlib.contextmanager
 def sweep_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | None]:
-    """Provide a folder for the sweep's temporary files, empty at first and deleted after the with-block.
+    """Provide an empty folder for the sweep's temporary files, and delete it after the with-block.
 
-    Call it while holding the sweep's lock. On a single machine TMPDIR points there; on a cluster sbatch would copy the
-    variable to nodes without the folder, so only Snakemake gets it. If TMPDIR is too long for the paths of sockets, the
-    folder is elsewhere. None, with TMPDIR unchanged, if only our folder's name makes the path too long, or if the
-    folder cannot be private. Raises InputError if no place is short enough.
+    Call it while holding the sweep's lock. On a single machine TMPDIR points to the folder; on a cluster, sbatch would
+    copy the variable to nodes that lack the folder, so only Snakemake uses it. If TMPDIR is too long for socket paths,
+    the folder is created elsewhere. Yields None and leaves TMPDIR unchanged if only our folder's name makes the path
+    too long, or if the folder cannot be made private. Raises InputError if no available path is short enough.
     """
     place = _temporary_place(folder)
     if len(str(place)) > MAX_TMPDIR_LENGTH or not _make_private_folder(folder, place):
@@ -267,7 +267,7 @@ def _temporary_place(folder: SweepFolder) -> Path:
 
 
 def _make_private_folder(folder: SweepFolder, place: Path) -> bool:
-    """Return whether the folder exists without files of dead processes, and nobody else may write to it."""
+    """Create the folder without files of dead processes; return whether only this user may write to it."""
     remove_temporary_folder(folder, place)
     try:
         write_owner_file(folder, place)

@@ -1,7 +1,7 @@
 """Terminal output of all commands: lines and tables. Labels and reasons are plain text, never markup or escape codes.
 
-A table whose columns do not fit the terminal is printed as stacked rows, so nothing is ever truncated. Colour is only
-added to words, and not if NO_COLOR is set.
+A table that does not fit the terminal is printed as stacked rows, so nothing is ever truncated. Colour only supplements
+words, and is off if NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from accelsweep.significant_digits import escaped
 
 
 class Tone(Enum):
-    """A colour (rich's name, empty for none) and a symbol of a verdict."""
+    """A verdict's colour (rich's name, empty for none) and symbol."""
 
     plain = ("", "")
     good = ("green", "▲")
@@ -55,7 +55,7 @@ _VERDICT_TONES = {
 
 
 def tone_of(verdict: Verdict) -> Tone:
-    """Return the tone of a verdict on a rate; open ones are doubtful."""
+    """Return the tone of a verdict, by default the doubtful one."""
     return _VERDICT_TONES.get(verdict, Tone.doubtful)
 
 
@@ -80,7 +80,7 @@ class Styled:
 
 @dataclass(frozen=True)
 class Listing:
-    """A table: each row has one text per heading, the first of which names it.
+    """A table. Each row has one text per heading; the first text names the row.
 
     `numbers` are the headings of right-aligned columns.
     """
@@ -95,13 +95,13 @@ class Terminal(Console):
     """A rich console that does not exit silently on a broken pipe."""
 
     def on_broken_pipe(self) -> None:
-        """Raise the BrokenPipeError that is being handled: a command that measures has something to say."""
+        """Re-raise the current BrokenPipeError, so that a command that measures can report it."""
         self.quiet = True
         raise  # noqa: PLE0704 - rich calls it while it handles the error
 
 
 def console(*, err: bool = False) -> Console:
-    """Return a console; without a terminal (and without COLUMNS) it is 140 characters wide."""
+    """Return a console, 140 characters wide if there is no terminal and COLUMNS is not set."""
     terminal = Terminal(highlight=False, stderr=err)
     if not terminal.is_terminal and "COLUMNS" not in os.environ:
         return Terminal(highlight=False, stderr=err, width=_FILE_WIDTH)
@@ -124,9 +124,9 @@ def say_styled(prefix: str, tone: Tone, line: str) -> None:
 
 
 def say_parts(prefix: str, parts: Sequence[str]) -> None:
-    """Print `prefix` and the non-empty parts on one line; on a narrow terminal each part on a line of its own.
+    """Print `prefix` and the non-empty parts on one line; on a narrow terminal, print each part on its own line.
 
-    In a file it is always one line, so that it can be searched.
+    Output to a file is always a single line, so that it can be searched.
     """
     parts, terminal = [part for part in parts if part], console()
     line = prefix + "  ".join(parts)
@@ -136,7 +136,7 @@ def say_parts(prefix: str, parts: Sequence[str]) -> None:
 
 
 def drop_output() -> None:
-    """Redirect stdout to /dev/null: after a broken pipe Python would complain at exit."""
+    """Redirect stdout to /dev/null, because Python would report a broken pipe at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
@@ -173,14 +173,14 @@ def _table(listing: Listing, terminal: Console) -> Table:
 
 
 def _min_column_width(listing: Listing, number: int, terminal: Console) -> int:
-    """Return the width of a column's longest word; a name needs no more than `_MIN_NAME_WIDTH`."""
+    """Return the width of a column's longest word, at most `_MIN_NAME_WIDTH` for the column of names."""
     texts = [listing.headings[number], *(_text(row[number], terminal).plain for row in listing.rows)]
     longest = max(map(len, " ".join(texts).split()), default=0)
     return min(longest, _MIN_NAME_WIDTH) if number == 0 else longest
 
 
 def _min_width(listing: Listing, terminal: Console) -> int:
-    """Return the width of the narrowest table that breaks no word, with its borders."""
+    """Return the width, including borders, of the narrowest table that breaks no word."""
     return 1 + sum(3 + _min_column_width(listing, number, terminal) for number in range(len(listing.headings)))
 
 
@@ -199,7 +199,7 @@ def _print_stacked(terminal: Console, headings: Sequence[str], row: Sequence[str
 
 
 def _print_wrapped(terminal: Console, text: Text, prefix: str = "") -> None:
-    """Print a text after `prefix`, wrapped with an equal indent. A word that does not fit is not broken."""
+    """Print a text after `prefix`, wrapped at the prefix's indent. Words that do not fit are not broken."""
     breaks, start = [], 0
     for word in re.finditer(r"\S+", text.plain):
         if word.start() > start and cell_len(text.plain[start : word.end()]) > terminal.width - len(prefix):

@@ -34,10 +34,10 @@ _MAX_REFUSALS = 3
 
 @dataclass(frozen=True)
 class Summary:
-    """What `print_results` has told the user.
+    """What `print_results` reported.
 
-    `unsettled` runs have no final outcome; `explained` means that each run that did not start has a printed reason;
-    `published` that MLflow has everything that it should.
+    `unsettled` is the number of runs without a final outcome. `explained` means that a reason was printed for each run
+    that did not start, `published` that MLflow has everything that it should.
     """
 
     unsettled: int
@@ -46,7 +46,7 @@ class Summary:
 
 
 def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Summary:
-    """Print the sweep's findings in short. `tracking_uri` is the requested MLflow store, None for the default."""
+    """Print a summary of the sweep's findings. `tracking_uri` is the requested MLflow store; None for the default."""
     findings, manifest = Findings.read(folder.findings), Manifest.read(folder.manifest)
     if (table := _results_table(findings)).rows:
         show(table)
@@ -62,7 +62,7 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Summa
                 say(line)
     say(findings.recommendation.sentence)
     if findings.recommendation.settle and not needs_change(folder, manifest):
-        say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
+        say(f"to settle open questions{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:_MAX_REFUSALS]:
         say(f"refused: {refusal}")
     say(f"report: {folder.page}")
@@ -72,12 +72,12 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Summa
 
 
 def _print_unsettled(folder: SweepFolder, manifest: Manifest, findings: Findings, *, published: bool) -> Summary:
-    """Print last how many runs have no final outcome, and why."""
+    """Print, as the last lines, how many runs have no final outcome, and why."""
     open_runs = {outcome: count for outcome, count in findings.outcomes.items() if count and not outcome.settled}
     if open_runs:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in open_runs.items())
         blocked = set(open_runs) == {Outcome.not_run} and needs_change(folder, manifest)
-        remedy = "change what prevents them first" if blocked else "the same command tries them again"
+        remedy = "fix the cause first" if blocked else "the same command tries them again"
         unsettled = sum(open_runs.values())
         say(f"{unsettled} of {findings.planned_runs} runs have no final outcome ({counts}); {remedy}")
     for line in _failure_lines(folder, manifest, findings):
@@ -90,7 +90,7 @@ def _print_unsettled(folder: SweepFolder, manifest: Manifest, findings: Findings
 
 
 def _failure_lines(folder: SweepFolder, manifest: Manifest, findings: Findings) -> list[str]:
-    """Return a line for each of the most frequent reasons for failed runs, the most frequent one last."""
+    """Return a line for each of the most frequent reasons for failed runs, most frequent last."""
     failed = {setting.setting for setting in findings.settings if any(not item.settled for item in setting.outcomes)}
     runs = [run for run in manifest.wanted_runs() if Run.parse(run).setting in failed]
     counts: Counter[tuple[Outcome, str]] = Counter()

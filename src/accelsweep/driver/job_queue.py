@@ -1,8 +1,8 @@
-"""The cluster jobs of a sweep: refused and failed ones, those in the queue, and those of an earlier driver.
+"""The cluster jobs of a sweep: refused, failed, queued, and left by an earlier driver.
 
-Snakemake waits for ever for jobs that are stuck, and for those that Slurm forgot before it polled (`MinJobAge`). So the
-driver requeues or releases stuck jobs, and restarts a Snakemake whose jobs are forgotten. It cancels jobs that can
-never start, and after `limits.queue_minutes` any other that still waits; their blocks are skipped.
+Snakemake waits forever for stuck jobs, and for jobs that Slurm forgot before Snakemake polled (`MinJobAge`). The driver
+therefore requeues or releases stuck jobs, and restarts Snakemake if its jobs are forgotten. It cancels jobs that can
+never start, and any other job that still waits after `limits.queue_minutes`; their blocks are skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from accelsweep.significant_digits import count_of
 def check_jobs_accepted(site: Site, blocks: Iterable[Resources], warn: Callable[[str], None]) -> None:
     """Raise InputError if the site's scheduler would refuse the job of any of these blocks.
 
-    A temporary refusal, because the scheduler is unreachable or full, is a warning: the jobs wait.
+    A temporary refusal, because the scheduler is unreachable or its queue is full, only causes a warning: the jobs
+    wait.
     """
     if (engine := engine_of(site)) is None:
         return
@@ -56,13 +57,13 @@ def check_jobs_accepted(site: Site, blocks: Iterable[Resources], warn: Callable[
 
 
 def describe_keys(site: Site, needs: Resources, keys: Sequence[str]) -> str:
-    """Return `KEY=VALUE or ...` for the site's job settings that a refusal is about; without any, a general phrase."""
+    """Return `KEY=VALUE or ...` for the site's job settings that a refusal concerns, or a general phrase."""
     jobs = site.of_kind(needs.node_kind).jobs
     names = [
         "cpu_partition" if key == "partition" and not needs.gpus and jobs.has_cpu_partition else key for key in keys
     ]
     assigned = [f"{site.jobs_key}.{key}={value}" for key in names if (value := getattr(jobs, key)) is not None]
-    text = " or ".join(assigned or [f"{site.jobs_key}.{key}" for key in names]) or "what the site file asks for"
+    text = " or ".join(assigned or [f"{site.jobs_key}.{key}" for key in names]) or "what the site file requests"
     return text if needs.node_kind is None or not names else f"{text} (of the kind {needs.node_kind}, or of the site)"
 
 
@@ -77,7 +78,7 @@ _MAX_LOG_BYTES = 20_000_000
 class FailedJob:
     """The failed job of a block.
 
-    A `reason` that is `from_scheduler` takes precedence over the executor's own. A `refused` job would be refused again
+    A `reason` that is `from_scheduler` takes precedence over the executor's. A `refused` job would be refused again
     until something changes.
     """
 
@@ -90,7 +91,7 @@ class FailedJob:
 def record_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> None:
     """Write a halt file for each unfinished block whose job failed, according to Snakemake's `log`.
 
-    The halt of an executor is only replaced if the scheduler itself gives a reason.
+    An executor's halt file is only replaced if the scheduler itself gives a reason.
     """
     for job in read_failed_jobs(folder, engine, log):
         if folder.done(job.block).exists() or not folder.block(job.block).exists():
@@ -101,7 +102,7 @@ def record_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> None:
 
 
 def read_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> list[FailedJob]:
-    """Return the last failed job of each block in Snakemake's `log`, none if it cannot be read.
+    """Return the last failed job of each block in Snakemake's `log`; empty if the log cannot be read.
 
     Only the end of a very long log is read.
     """
@@ -130,9 +131,9 @@ def _refused_job(engine: Engine, block: str, refusal: str) -> FailedJob:
 
 
 def _ended_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> FailedJob:
-    """Return why a job ended, by the scheduler's messages, else the block's log, else the job's own output.
+    """Return why a job ended, from the scheduler's messages, or else the block's log, or else the job's output.
 
-    The block's log is only about this job if the job reached a node, and so has a log itself.
+    The block's log covers this job only if the job reached a node and therefore has its own log.
     """
     sources: list[tuple[Sequence[str], Path]] = []
     if end.log and end.log.exists():
@@ -147,14 +148,14 @@ def _ended_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> 
 
 
 def list_jobs(folder: SweepFolder, engine: Engine) -> list[Job]:
-    """Return the sweep's jobs that wait or run. Raises AccelsweepError if the scheduler does not answer."""
+    """Return the sweep's waiting and running jobs. Raises AccelsweepError if the scheduler does not answer."""
     return engine.jobs(folder.home, folder.block_names())
 
 
 def cancel_jobs(folder: SweepFolder, engine: Engine, say: Callable[[str], None], known: Sequence[str] = ()) -> None:
-    """Cancel the sweep's jobs that wait or run. If that fails, report how to cancel them by hand.
+    """Cancel the sweep's waiting and running jobs. If that fails, report how to cancel them by hand.
 
-    `known` are the numbers that the scheduler listed last.
+    `known` holds the job numbers that the scheduler listed last.
     """
     numbers = list(known)
     try:
@@ -169,15 +170,15 @@ def cancel_jobs(folder: SweepFolder, engine: Engine, say: Callable[[str], None],
 _MIN_POLL_SECONDS = 15.0
 
 _MAX_POLL_SECONDS = 60.0
-"""Interval between polls of the scheduler: the shorter one after a file of the sweep changed, else the longer one.
+"""Intervals between polls of the scheduler: the shorter one after a file of the sweep has changed, else the longer one.
 
-A cluster's controller serves everybody. No file changes while all jobs wait.
+The cluster's controller serves everybody, and no file changes while all jobs wait.
 """
 
 _FORGOTTEN_SECONDS = 60.0
 
 _MAX_TRIES = 20
-"""Tries of one command that the scheduler refuses."""
+"""Attempts at a command that the scheduler refuses."""
 
 _LAST_RULE = re.compile(rf"^(?:(?:local)?rule (\w+):$|{DEFERRED})", re.MULTILINE)
 
@@ -188,7 +189,7 @@ _SUBMITTED = "has been submitted with SLURM jobid"
 
 @dataclass
 class JobQueue:
-    """The jobs of the driver's current Snakemake. `queue_minutes` is `limits.queue_minutes`."""
+    """The jobs of the driver's current Snakemake process. `queue_minutes` is `limits.queue_minutes`."""
 
     folder: SweepFolder
     engine: Engine
@@ -213,7 +214,7 @@ class JobQueue:
         return JobQueue(self.folder, self.engine, self.say, self.queue_minutes, self.clock, _skipped=self._skipped)
 
     def update(self) -> None:
-        """Poll the scheduler if it is time to, and handle the jobs. Errors are reported and do not end the sweep."""
+        """Poll the scheduler if a poll is due, and handle the jobs. Errors are reported and do not end the sweep."""
         if not self._is_due():
             return
         self._polled_at, self._stamps = self.clock(), self._file_stamps()
@@ -225,7 +226,7 @@ class JobQueue:
             self._known = [job.number for job in jobs]
             states = {job.number: job.state for job in jobs}
             if states != self._states:
-                self.folder.jobs_changed.touch()  # makes Snakemake poll, too
+                self.folder.jobs_changed.touch()  # makes Snakemake poll as well
             self._states = states
             self.detect_forgotten(log, jobs)
             self.report_limit(log)
@@ -237,23 +238,23 @@ class JobQueue:
         if self._polled_at is None:
             return True
         elapsed = self.clock() - self._polled_at
-        # A job that can never start is checked once more soon, before it is cancelled.
+        # Poll again soon: a job that can never start is checked once more before it is cancelled.
         soon = bool(self._hopeless) or (elapsed >= _MIN_POLL_SECONDS and self._file_stamps() != self._stamps)
         return elapsed >= (_MIN_POLL_SECONDS if soon else _MAX_POLL_SECONDS)
 
     def _file_stamps(self) -> list[FileStamp]:
-        """Return what changes whenever a job is submitted, starts, or writes a file of its block."""
+        """Return a value that changes whenever a job is submitted, starts, or writes a file of its block."""
         paths = (self.folder.snakemake_log, self.folder.root / "blocks", self.folder.root / "logs")
         return [file_stamp(path) for path in paths]
 
     def handle(self, jobs: Sequence[Job]) -> None:
-        """Restart stuck jobs, cancel those that can never start or waited too long, and report why the rest waits."""
+        """Restart stuck jobs, cancel those that can never start or waited too long, and report why the others wait."""
         for remedy in itertools.chain(self.remedies(jobs), self.cancellations(jobs)):
             self.apply(remedy)
         self.report_waiting(jobs)
 
     def apply(self, remedy: Remedy) -> None:
-        """Run the command of a remedy and report it. A refused command is reported once and tried a few times."""
+        """Run a remedy's command and report it. A refused command is reported once and retried a few times."""
         if self._refused[remedy.command] >= _MAX_TRIES:
             return
         try:
@@ -266,7 +267,7 @@ class JobQueue:
             self.say(remedy.message)
 
     def say_once(self, message: str) -> None:
-        """Report this message the first time only."""
+        """Report this message, but only once."""
         if message not in self._reported:
             self._reported.add(message)
             self.say(message)
@@ -277,11 +278,11 @@ class JobQueue:
 
     @property
     def forgotten(self) -> bool:
-        """Whether Snakemake waits for jobs that Slurm has not known for a minute."""
+        """Whether Snakemake is waiting for jobs that Slurm has not listed for a minute."""
         return self._gone_since is not None and self.clock() - self._gone_since >= _FORGOTTEN_SECONDS
 
     def detect_forgotten(self, log: str, jobs: Sequence[Job]) -> None:
-        """Note since when Slurm knows no job although Snakemake's `log` ends with the job of a block."""
+        """Record since when Slurm has listed no job although Snakemake's `log` ends with a block's job."""
         rules = _LAST_RULE.findall(log)
         waits = _SUBMITTED in log and bool(rules) and rules[-1].startswith("block")
         self._gone_since = (self._gone_since or self.clock()) if waits and not jobs else None
@@ -314,12 +315,12 @@ class JobQueue:
         self._waiting_since = {number: self._waiting_since.get(number, self.clock()) for number in waiting}
         hopeless = {number for number, job in waiting.items() if self.engine.never_starts(job.reason)}
         for number, job in waiting.items():
-            # A reason may be stale, so it has to persist for two polls.
+            # A reason may be stale, so it must persist for two polls.
             is_hopeless = number in hopeless & self._hopeless
             if job.block not in self._skipped and (halt := self._halt(job, is_hopeless=is_hopeless)) is not None:
                 self._skipped[job.block] = halt
             if (halt := self._skipped.get(job.block)) is not None:
-                halt.write(self.folder.halt(job.block))  # for a copy again: a new Snakemake starts without halt files
+                halt.write(self.folder.halt(job.block))  # also for a copy: a new Snakemake starts without halt files
                 cause = "can never start" if halt.retry == "changed" else "waited too long"
                 message = f"job {number} {cause} ({job.reason}); block {job.block} is skipped"
                 yield Remedy(self.engine.cancel([number]), message)
@@ -354,16 +355,16 @@ class JobQueue:
 _EARLIER_POLL_SECONDS = 5.0
 
 _UNREACHABLE_SECONDS = 900.0
-"""Time without an answer of the scheduler before the driver gives up: a controller takes minutes to restart."""
+"""How long the scheduler may be unreachable before the driver gives up: a controller takes minutes to restart."""
 
 
 def wait_for_earlier_jobs(
     queue: JobQueue, *, cancel: bool, on_poll: Callable[[], None] = lambda: None, deadline: float | None = None
 ) -> None:
-    """Return when no job of an earlier driver is left; with `cancel` cancel them instead of waiting.
+    """Wait until no job of an earlier driver is left; with `cancel`, cancel the jobs.
 
-    They start no run after `deadline`, on the queue's clock. `on_poll` is called at each poll. Raises AccelsweepError
-    if the scheduler does not answer for a quarter of an hour.
+    The jobs start no run after `deadline`, on the queue's clock. `on_poll` is called at each poll. Raises
+    AccelsweepError if the scheduler does not answer for a quarter of an hour.
     """
     if not queue.folder.block_names():
         return
@@ -392,14 +393,14 @@ def wait_for_earlier_jobs(
 
 
 def _handle_earlier_jobs(queue: JobQueue, jobs: Sequence[Job], *, expired: bool) -> None:
-    """Cancel waiting jobs that can never start, or all once the time budget has `expired`; handle the rest as usual."""
+    """Cancel waiting jobs that can never start, or all if the time budget has `expired`; handle the rest as usual."""
     if expired and not queue.folder.stop.exists():
         queue.folder.stop.touch()
         queue.say("the time budget is spent: no further run is started")
     engine = queue.engine
     useless = [job for job in jobs if engine.waits(job) and (expired or engine.never_starts(job.reason))]
     for job in useless:
-        reason = "the time budget is spent" if expired else f"{job.reason} does not end by waiting"
+        reason = "the time budget is spent" if expired else f"waiting does not resolve {job.reason}"
         message = f"job {job.number} of an earlier driver: {reason}; cancelled"
         queue.apply(Remedy(engine.cancel([job.number]), message))
     queue.handle([job for job in jobs if job not in useless])

@@ -1,7 +1,7 @@
 """The JSON that commands print with `--json`: one object, which starts with its kind and its format version.
 
-A format only gains keys; changing or removing one makes a new format. Keys are named as in records, findings and plans;
-times are UTC in ISO 8601, and `None` is null.
+A format only gains keys; changing or removing a key creates a new format. Keys have the same names as in records,
+findings and plans; times are UTC in ISO 8601, and `None` becomes null.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ _CORE_ANSWERS = (
 
 
 def all_answers() -> tuple[type[Answer], ...]:
-    """Return the models of all answers, those of features last, for the reference."""
+    """Return the models of all answers, those of features last, for the reference documentation."""
     targets = [*_CORE_ANSWERS, *(target for feature in registry.features() for target in feature.answers)]
     return tuple(registry.load(target) for target in targets)

@@ -61,7 +61,7 @@ def requested_plan(
 
 
 def plan_to_show(home: Path, request: Request, *, keep_profile: bool = False) -> Plan:
-    """Return the plan of a request, or that of the searches that come first and a warning; write nothing.
+    """Return the plan of a request, or, with a warning, of the searches that must run first; write nothing.
 
     Raises InputError for a profile that does not fit the site, except with `keep_profile`.
     """
@@ -75,7 +75,7 @@ def plan_to_show(home: Path, request: Request, *, keep_profile: bool = False) ->
 
 
 class _EarlierRuns(NamedTuple):
-    """The number of the plan's runs that have a record, the settled ones, and the durations that they showed."""
+    """The number of the plan's runs with a record, the settled runs, and the observed durations."""
 
     recorded: int
     settled: set[str]
@@ -103,7 +103,7 @@ def estimate_remaining(home: Path, plan: Plan) -> PlanEstimate:
 
 
 def preview_table(home: Path, plan: Plan) -> PlanTable:
-    """Return the plan as rows, with the settled runs, and the durations and noise that earlier runs showed."""
+    """Return the plan as rows, with the settled runs, and the durations and noise observed in earlier runs."""
     from accelsweep.analysis.analyse_sweep import observed_noise
     from accelsweep.analysis.collect import read_runs
     from accelsweep.planning.cost_estimate import plan_table
@@ -121,7 +121,7 @@ _MAX_JOB_SIZES = 10
 
 
 def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
-    """Print a plan, with the runs that are settled already and processes that would disturb the others now."""
+    """Print a plan, its runs that are already settled, and the processes that would disturb the remaining runs now."""
     table = preview_table(home, plan)
     if as_json:
         say(PlanAnswer(**dict(table), warnings=tuple(_disturbances(plan.manifest, table))).text())
@@ -146,7 +146,7 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
 
 
 def _disturbances(manifest: Manifest, table: PlanTable) -> list[str]:
-    """Return what else runs on this machine; nothing on a cluster, or if no run is left: the check takes a while."""
+    """Return the other load on this machine; empty on a cluster or if no run is left, because the check is slow."""
     if manifest.site.scheduler != "local" or table.settled == table.wanted:
         return []
     from accelsweep.measure.busy_now import busy_now
@@ -155,7 +155,7 @@ def _disturbances(manifest: Manifest, table: PlanTable) -> list[str]:
 
 
 def _job_lines(home: Path, manifest: Manifest) -> list[str]:
-    """Return the number and size of a plan's jobs on a cluster, and what they hold of whole nodes beyond that."""
+    """Return the number and size of a plan's cluster jobs, and the resources that they hold idle on whole nodes."""
     engine = engine_of(manifest.site)
     if engine is None:
         return []

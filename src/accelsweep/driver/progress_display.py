@@ -1,4 +1,4 @@
-"""Live progress of a sweep, read from its files alone: runs done, the current run, the last rate, the time left."""
+"""Live progress of a sweep, read only from its files: runs done, the current run, the last rate, the time left."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from accelsweep.worker.error_classification import ErrorOrigin
 MIN_PACE_STEPS = 3
 
 MIN_PACE_SECONDS = 5.0
-"""Least steps and seconds, after the first observed step, from which to estimate a pace.
+"""Minimum steps and seconds after the first observed step before a pace is estimated.
 
-The slow first step is over by then. Later ones can be slow too while libraries load and caches fill.
+The slow first step is over by then. Later steps can also be slow while libraries load and caches fill.
 """
 
 LONG_RUN_SECONDS = 60.0
-"""Longer runs are announced."""
+"""Runs longer than this are announced."""
 
 FASTER_SHARE = 0.5
 """A `measure=` option that takes at most this share of the time is suggested."""
@@ -60,12 +60,12 @@ class Pace:
     """Estimates the seconds per step of the current run from its step counts."""
 
     def __init__(self, clock: Clock = monotonic) -> None:
-        """`clock` tells the time of each observation."""
+        """`clock` returns the time of each observation."""
         self._clock = clock
         self._first: tuple[str, float, int] | None = None
 
     def observe(self, run: str, steps: int | None) -> float | None:
-        """Return the seconds per step of `run`, which has done this many steps so far; None if it is too early."""
+        """Return the seconds per step of `run` once it has done `steps` steps; None if it is too early to tell."""
         if not steps:
             return None
         if self._first is None or self._first[0] != run:
@@ -84,7 +84,7 @@ class Forecast:
 
     @classmethod
     def of(cls, config: SettingConfig, measure: Measure, step_seconds: float) -> Forecast:
-        """Forecast a run of `config` measured by the rules of `measure`."""
+        """Forecast a run of `config` measured according to `measure`."""
         rules = WindowRules.from_config(measure)
         steps = {"warm-up": rules.warmup, "window": rules.window_steps([step_seconds])}
         if config.task in ("train_throughput", "time_to_accuracy") and measure.probe_steps:
@@ -97,7 +97,7 @@ class Forecast:
 
     @property
     def seconds(self) -> float:
-        """The least duration of the run."""
+        """The minimum duration of the run."""
         return self.step_seconds * sum(self.steps.values())
 
 
@@ -107,7 +107,7 @@ def slow_run_notice(config: SettingConfig, forecast: Forecast, runs: int, option
     duration = format_duration(forecast.seconds)
     notice = f"a step takes {forecast.step_seconds:.2g} s, so a run takes {duration} or more (steps: {phases})"
     if runs > 1:
-        notice += f". At that pace the {runs} runs that are left take {format_duration(runs * forecast.seconds)}"
+        notice += f". At that pace the remaining {runs} runs take {format_duration(runs * forecast.seconds)}"
     seconds = {
         name: Forecast.of(config, measure, forecast.step_seconds).seconds
         for name, measure in options.items()
@@ -122,9 +122,9 @@ def slow_run_notice(config: SettingConfig, forecast: Forecast, runs: int, option
 
 
 def measure_options(home: Path, overrides: Sequence[str]) -> dict[str, Measure]:
-    """Return `measure` for each choice of `measure=NAME` in a sweep with these overrides, by name.
+    """Return the `measure` config of each choice of `measure=NAME`, by name, in a sweep with these overrides.
 
-    Empty if one cannot be composed, or if the sweep varies keys of `measure`, which leaves no single answer.
+    Empty if a choice cannot be composed, or if the sweep varies keys of `measure`, so that there is no single config.
     """
     composer = Composer.of(home, overrides)
     parsed = [(line, composer.parse(line)) for line in overrides]
@@ -147,11 +147,11 @@ def measure_options(home: Path, overrides: Sequence[str]) -> dict[str, Measure]:
 _MAX_SWEEPS = 3
 
 _MAX_RECORDS = 50
-"""Earlier sweeps, and records of each, that an estimate is based on."""
+"""The maximum number of earlier sweeps, and of records from each, that an estimate uses."""
 
 
 def observed_times(folder: SweepFolder, times: Iterable[RunTime | None]) -> ObservedTimes:
-    """Return the durations of runs: these `times` of the sweep, else those of the latest other sweeps of the folder."""
+    """Return the durations of runs: the sweep's own `times`, or else those of the latest other sweeps in the folder."""
     return (
         ObservedTimes.from_runs(times, "by earlier runs of this sweep")
         or ObservedTimes.from_runs(_times_elsewhere(folder), "by earlier sweeps in this folder")
@@ -168,26 +168,26 @@ def _times_elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
 
 
 class RemainingTime:
-    """Estimates how long the remaining runs take. `configs` are those of the sweep's settings, as far as readable."""
+    """Estimates how long the remaining runs take. `configs` holds the readable configs of the sweep's settings."""
 
     def __init__(self, folder: SweepFolder, configs: Mapping[str, SettingConfig]) -> None:
-        """Start without a finished run."""
+        """Start with no finished runs."""
         self._folder, self.configs = folder, configs
         self._times: dict[str, RunTime | None] = {}
         self._observed: ObservedTimes | None = None
 
     def add(self, records: Iterable[Record]) -> None:
-        """Add finished runs; of a retried run the last attempt counts."""
+        """Add finished runs; for a retried run, only the last attempt counts."""
         self._times |= {record.run: RunTime.of(record) for record in records}
         self._observed = None
 
     @property
     def timed(self) -> bool:
-        """Whether runs of this sweep have shown the time, rather than other sweeps or assumptions."""
+        """Whether the estimate is based on runs of this sweep, rather than on other sweeps or assumptions."""
         return any(self._times.values())
 
     def seconds(self, runs: Iterable[str], blocks: int) -> float:
-        """Return the seconds that these runs take one after another, with the breaks before `blocks` blocks."""
+        """Return the seconds that these runs take in sequence, including the breaks before `blocks` blocks."""
         if self._observed is None:
             self._observed = observed_times(self._folder, self._times.values())
         settings = [Run.parse(run).setting for run in runs]
@@ -196,15 +196,15 @@ class RemainingTime:
 
 
 _MAX_EARLIER_RUNS = 200
-"""Runs of finished blocks whose durations are read."""
+"""The maximum number of runs of finished blocks from which durations are read."""
 
 
 @dataclass
 class FirstFailures:
-    """The exceptions of a command's first two settings, as long as nothing is measured.
+    """The exceptions of a command's first two settings, as long as nothing has been measured.
 
-    `common_error` is the exception and its location if both ended with the same one: the rest would, too. In a sweep
-    with a single setting, its first two runs count.
+    `common_error` is the exception and its location if both settings ended with the same one: the remaining runs would
+    too. In a sweep with a single setting, its first two runs count.
     """
 
     folder: SweepFolder
@@ -238,8 +238,8 @@ class SweepProgress:
     """The wanted runs with a new record since `begin`, and the progress shown to the user.
 
     A block is `finished` while its done file exists, and `pending` otherwise. Snakemake's audit comes after `begin` and
-    deletes done files that are no longer valid. `settled` are the runs of pending blocks that need no further attempt.
-    `failure` describes the first run that failed.
+    deletes done files that are no longer valid. `settled` holds the runs of pending blocks that need no further
+    attempt. `failure` describes the first run that failed.
     """
 
     folder: SweepFolder
@@ -265,9 +265,9 @@ class SweepProgress:
 
     @classmethod
     def begin(cls, folder: SweepFolder, first_failures: FirstFailures | None = None) -> SweepProgress:
-        """Note the present record of each run; runs that need no further attempt count as done.
+        """Store the current record of each run; runs that need no further attempt count as done.
 
-        `first_failures` are those that the same command has seen before.
+        `first_failures` carries over the failures from earlier in the same command.
         """
         manifest = Manifest.read(folder.manifest)
         runs = manifest.wanted_runs()
@@ -338,7 +338,7 @@ class SweepProgress:
             self.bar.update(self.bar.task_ids[0], completed=self.done, description=escaped(self._line()))
 
     def activity(self) -> object:
-        """Return a value that differs from the last one whenever a run has made progress or ended."""
+        """Return a value that changes whenever a run makes progress or ends."""
         running = [lock.run for lock in self._locks() if lock.run]
         return self.done, dict(self._stamps), {run: progress_signature(self.folder, run) for run in running}
 
@@ -373,7 +373,7 @@ class SweepProgress:
         self._print(f"[{self.done}/{self.total}] {text}")
 
     def _announce_slow_run(self) -> None:
-        """Announce the duration of the sweep's first run once its steps show it, if it is long."""
+        """Announce the duration of the sweep's first run, if it is long, once the pace of its steps is known."""
         run = next((lock.run for lock in self._locks() if lock.run), None)
         if run is None or (seconds := self.pace.observe(run, steps_done(self.folder, run))) is None:
             return
@@ -389,7 +389,7 @@ class SweepProgress:
         return " | ".join(filter(None, parts))
 
     def _current(self) -> str:
-        """Return the run that is being measured, or what the sweep waits for."""
+        """Return the run that is being measured, or what the sweep is waiting for."""
         locks = list(self._locks())
         runs = [lock.run for lock in locks if lock.run]
         if runs:
@@ -411,7 +411,7 @@ class SweepProgress:
         return f"about {approximate_duration(seconds)} left" if (seconds := self.seconds_left()) else ""
 
     def seconds_left(self) -> float:
-        """Return the seconds until the last run ends, by the durations of runs or the forecast, whichever is more."""
+        """Return the seconds until the last run ends, from the runs' durations or the forecast, whichever is longer."""
         left = {block: [run for run in runs if run not in self.settled] for block, runs in self.pending.items()}
         runs = [run for block in left.values() for run in block]
         locks = [lock for lock in self._locks() if lock.run in runs]

@@ -1,4 +1,4 @@
-"""The arguments of a command that measures: overrides, options, and what the command of a feature adds."""
+"""The arguments of a command that measures: overrides, options, and the additions of a feature's command."""
 
 from __future__ import annotations
 
@@ -21,35 +21,36 @@ if TYPE_CHECKING:
 
 
 class Extension(Frozen):
-    """What the command of a feature adds to a request (`registry.Feature.request`).
+    """The additions of a feature's command to a request (`registry.Feature.request`).
 
-    `command` is its name, a field with one value. It is stored with the request of a driver in the background.
+    `command` is the command's name, a field with a single allowed value. It is stored with a background driver's
+    request.
     """
 
     command: str
 
     @property
     def arguments(self) -> list[str]:
-        """Its own arguments and options on the command line."""
+        """The command-line arguments and options of the feature's command."""
         return []
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes of a cluster that it measures, once they are known."""
+        """The cluster nodes that the command measures, once they are known."""
         return ()
 
     @property
     def folder(self) -> str | None:
-        """The folder below `sweeps/` of a command that plans several sweeps itself, None for one that plans one."""
+        """The folder below `sweeps/` if the command itself plans several sweeps; None if it plans one."""
         return None
 
     def resolved(self, home: Path, request: Request) -> Request:
-        """Return the request with everything that a later driver must not decide again. Raises InputError."""
+        """Return the request with all decisions that a later driver must not repeat. Raises InputError."""
         del home
         return request
 
     def pinned(self, plan: Plan) -> Extension:
-        """Return this extension with what the first plan has decided."""
+        """Return this extension with the decisions of the first plan."""
         del plan
         return self
 
@@ -76,7 +77,7 @@ def _read_extension(value: Any) -> Any:
 class Request:
     """The arguments of a command that measures.
 
-    `features` are the values of the options that features add (`registry.RunOption`), by name.
+    `features` holds the values of the options that features add (`registry.RunOption`), by name.
     """
 
     overrides: tuple[str, ...] = ()
@@ -94,13 +95,13 @@ class Request:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes of a cluster that the command measures, once they are known."""
+        """The cluster nodes that the command measures, once they are known."""
         return self.extension.nodes if self.extension else ()
 
     def resume_command(self) -> str:
         """Return the command that resumes this sweep. Secrets in addresses are masked.
 
-        It leaves out `--add-repeats`: these are in the plan already.
+        It omits `--add-repeats`, because the plan already contains the added repeats.
         """
         options = {
             "--name": self.name,
@@ -119,7 +120,7 @@ class Request:
 
     @property
     def budget_seconds(self) -> float | None:
-        """The time budget, from `90s`, `30m`, `2h` or a number of seconds; None without one. Raises InputError."""
+        """The time budget, from `90s`, `30m`, `2h` or a number of seconds; None if there is none. Raises InputError."""
         if self.time_budget is None:
             return None
         seconds = parse_duration(self.time_budget, {"": 1, "s": 1, "m": 60, "h": 3600})

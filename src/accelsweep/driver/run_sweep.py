@@ -87,14 +87,14 @@ class Listeners:
 
 @dataclass(frozen=True)
 class SweepExit:
-    """The end of a command on `sweep`. `code` is 0 if every planned run is settled, 1 if not, 130 if interrupted."""
+    """How a command on `sweep` ended. `code` is 0 if every planned run is settled, 1 if not, 130 if interrupted."""
 
     sweep: str
     code: int
 
 
 def run_sweep(home: Path, request: Request) -> SweepExit:
-    """Run the requested sweep to its report."""
+    """Run the requested sweep, from its plan to its report."""
     check_request(request)
     listeners = Listeners(request, SweepFolder(home, request.name) if request.name is not None else None)
     with listeners.report_failure():
@@ -103,8 +103,8 @@ def run_sweep(home: Path, request: Request) -> SweepExit:
         except BrokenPipeError:
             drop_output()
             raise AccelsweepError(
-                "nobody reads the output of this command any more (its pipe was closed, as by `| head`), so it ended. "
-                f"What was measured is kept. Resume with output to a file: {request.resume_command()} > sweep.txt 2>&1"
+                "the output pipe of this command was closed (as by `| head`), so the command ended. "
+                f"Finished runs are kept. Resume with output to a file: {request.resume_command()} > sweep.txt 2>&1"
             ) from None
     listeners.ended(result.code)
     return result
@@ -121,7 +121,7 @@ def _run(home: Path, request: Request, listeners: Listeners) -> SweepExit:
         plan = plan_or_searches(home, partial(requested_plan, home, request))
         if isinstance(plan, tuple):
             resume = request.resume_command()
-            say(f"{unsearched.sweep} is not planned yet, because searches are left. Resume with: {resume}")
+            say(f"{unsearched.sweep} is not planned yet, because searches are unfinished. Resume with: {resume}")
             return SweepExit(unsearched.sweep, code or EXIT_INCOMPLETE)
         budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + start)
     folder = SweepFolder(home, plan.manifest.sweep)
@@ -145,7 +145,7 @@ def _check_and_measure(
 def measure_sweep(
     folder: SweepFolder, request: Request, plan: Plan, budget_seconds: float | None, listeners: Listeners
 ) -> int:
-    """Write the plan and run Snakemake until every run, also of later extensions, was tried; return its exit code."""
+    """Write the plan and run Snakemake until every run, including extensions, was attempted; return its exit code."""
     from accelsweep.planning.plan import write_plan
 
     home, site = folder.home, plan.manifest.site
@@ -173,7 +173,7 @@ def measure_sweep(
             temporary,
             request.keep_going,
         )
-        write_plan(home, plan)  # not before: the plan of a running sweep belongs to its driver
+        write_plan(home, plan)  # not earlier: the plan of a running sweep belongs to its driver
         clear_leftovers(folder, warn)
         remove_altered_report(folder)
         up_to_date = is_up_to_date(folder, request.tracking_uri)
@@ -197,11 +197,11 @@ def _wait_for_earlier_jobs(
     cancel: bool,
     deadline: float | None,
 ) -> None:
-    """Wait for the jobs of an earlier driver, or cancel them, and show the progress of its plan meanwhile."""
+    """Wait for an earlier driver's jobs, or cancel them, and show the progress of its plan meanwhile."""
 
     @cache
     def earlier_progress() -> SweepProgress | None:
-        with contextlib.suppress(OSError, AccelsweepError):  # there is no readable plan
+        with contextlib.suppress(OSError, AccelsweepError):  # if there is no readable plan
             return SweepProgress.begin(queue.folder)
         return None
 
@@ -215,7 +215,7 @@ def _wait_for_earlier_jobs(
 
 
 def _extended_plan(folder: SweepFolder, request: Request, plan: Plan, code: int, deadline: float | None) -> Plan | None:
-    """Return the plan with blocks added by `repeats: auto` or `--until-decided`; None if there are none to measure."""
+    """Return the plan with blocks added by `repeats: auto` or `--until-decided`; None if there are no blocks to add."""
     if code == EXIT_INTERRUPTED or folder.stop.exists():
         return None
     seconds_left = None if deadline is None else deadline - time.monotonic()
@@ -224,7 +224,7 @@ def _extended_plan(folder: SweepFolder, request: Request, plan: Plan, code: int,
 
 
 def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
-    """Print the results, and last why Snakemake ended with a non-zero `code`; return the exit code."""
+    """Print the results and, last, why Snakemake ended with a non-zero `code`; return the exit code."""
     log = folder.snakemake_log
     why = f"{why_snakemake_ended(log, code)}; {log.relative_to(folder.home)} has more. The same command resumes"
     if not (folder.findings.is_file() and folder.page.is_file()):
@@ -237,7 +237,7 @@ def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
 
 
 def new_findings(home: Path, result: SweepExit) -> tuple[Findings, Manifest] | None:
-    """Return the findings and the plan of a command's sweep; None if it has made no new ones, and has said why."""
+    """Return the findings and plan of a command's sweep; None if it has no new findings and has reported why."""
     folder = SweepFolder(home, result.sweep)
     if result.code == EXIT_INTERRUPTED or not folder.findings.is_file():
         return None
@@ -254,8 +254,8 @@ def check_request(request: Request) -> None:
 def check_and_show_plan(home: Path, request: Request, plan: Plan, budget_seconds: float | None) -> None:
     """Print a plan. Raise InputError if it cannot run from here.
 
-    That is if this shell's limits or the time budget are too low, if the site does not fit the profile or this machine,
-    or if the scheduler would refuse the job of a remaining block.
+    Reasons: this shell's limits or the time budget are too low, the site does not fit the profile or this machine, or
+    the scheduler would refuse the job of a remaining block.
     """
     if limits := list(linux.insufficient_limits()):
         raise InputError("; ".join(limits))

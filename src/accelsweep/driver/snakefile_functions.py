@@ -1,6 +1,6 @@
 """The Snakefile's view of a sweep: file names, digests that trigger reruns, and the resources of a block's job.
 
-The main Snakemake process may plan first, and it audits the existing files; job processes only read the manifest.
+The main Snakemake process may first plan the sweep, and audits existing files; job processes only read the manifest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _NOT_MEASURING = ("__main__.py", "analysis", "api.py", "cli", "driver", "report"
 def code_digest(*, without: Sequence[str] = (), package: Path = _PACKAGE) -> str:
     """Return a digest of our code, except for the packages and root modules in `without`.
 
-    It does not depend on where the code is installed: only an installed package has the folder `shipped`.
+    The digest does not depend on the installation: the folder `shipped`, which only an installed package has, is
+    excluded.
     """
     parts = sorted(part for part in package.iterdir() if part.name not in (*without, "__pycache__", "shipped"))
     return _digest([digests for part in parts if (digests := _file_digests(part))])
@@ -67,7 +68,7 @@ GPUS_HELD = "gpus_held"
 
 
 class _KindLimits(NamedTuple):
-    """A kind of node with limits of its own, and the names of its Snakemake resources."""
+    """A kind of node with its own limits, and the names of its Snakemake resources."""
 
     kind: str
     jobs: JobOptions
@@ -76,7 +77,7 @@ class _KindLimits(NamedTuple):
 
 
 def resource_limits(site: Site) -> dict[str, int | None]:
-    """Return the most that all jobs together may use of each Snakemake resource; None is no limit."""
+    """Return the limit of each Snakemake resource for all jobs together; None for no limit."""
     limits = {GPUS_HELD: site.jobs.max_gpus, "_nodes": site.jobs.max_jobs}
     for kind in _limited_kinds(site):
         limits |= {kind.gpus_held: kind.jobs.max_gpus, kind.job_count: kind.jobs.max_jobs}
@@ -84,7 +85,7 @@ def resource_limits(site: Site) -> dict[str, int | None]:
 
 
 def resource_usage(needs: Resources, site: Site) -> dict[str, int]:
-    """Return what a job uses of each limited resource. The names are the same for all jobs of a site."""
+    """Return how much a job uses of each limited resource. The names are the same for all jobs of a site."""
     held = allocated_gpus(needs, site)
     usage = {GPUS_HELD: _capped(held, site.jobs)}
     for kind in _limited_kinds(site):
@@ -101,7 +102,7 @@ def _limited_kinds(site: Site) -> Iterator[_KindLimits]:
 
 
 def _capped(held: int, jobs: JobOptions) -> int:
-    """Return the GPUs that count, at most the limit: a CPU job that holds more on whole nodes would never run."""
+    """Return the GPUs to count, capped at the limit: a CPU job that holds more GPUs on whole nodes would never run."""
     return held if jobs.max_gpus is None else min(held, jobs.max_gpus)
 
 
@@ -132,9 +133,9 @@ def check_profile(profile: str, site: Site) -> None:
 
 
 def check_executor(site: Site, executor: str) -> None:
-    """Raise InputError if Snakemake's `executor` would run blocks here that the site submits, or the other way round.
+    """Raise InputError if Snakemake's `executor` would run blocks here that the site submits, or vice versa.
 
-    The same if it submits to another scheduler.
+    Also raised if the executor submits to another scheduler.
     """
     engine = engine_of(site)
     if engine is not None and executor != engine.executor:
@@ -153,15 +154,15 @@ def check_executor(site: Site, executor: str) -> None:
 
 
 PYTHON_VARIABLE = "ACCELSWEEP_PYTHON"
-"""Environment variable with our interpreter, for commands in a profile, which is a static file."""
+"""Environment variable that holds our interpreter's path, for commands in a profile, which is a static file."""
 
 SWEEP_VARIABLE = "ACCELSWEEP_SWEEP"
-"""Environment variable by which the main process tells its jobs the sweep that it planned from `experiment`."""
+"""Environment variable that passes the sweep planned from `experiment` from the main process to its jobs."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A planned sweep as the Snakefile sees it. Paths are relative to the working directory."""
+    """A planned sweep as the Snakefile uses it. Paths are relative to the working directory."""
 
     folder: SweepFolder
     manifest: Manifest
@@ -176,7 +177,7 @@ class Sweep:
 
     @property
     def done_files(self) -> list[str]:
-        """The file of each block that exists once all its runs have records."""
+        """The done file of each block, which exists once all of the block's runs have records."""
         return [self._relative(self.folder.done(block.name)) for block in self.manifest.blocks]
 
     @property
@@ -191,11 +192,11 @@ class Sweep:
 
     @cached_property
     def software_digest(self) -> str:
-        """A digest of all that a measurement depends on: versions, the user's sources, and our measuring code."""
+        """A digest of everything a measurement depends on: versions, the user's sources, and our measuring code."""
         return _digest([self.manifest.versions, self.manifest.sources, code_digest(without=_NOT_MEASURING)])
 
     def runs_digest(self, wildcards: Any) -> str:
-        """Return a digest of the runs that this revision of the plan has in a block."""
+        """Return a digest of a block's runs in this revision of the plan."""
         return _digest(list(self._block(wildcards).runs))
 
     @cached_property
@@ -210,11 +211,11 @@ class Sweep:
 
     @property
     def multi_node_resources(self) -> dict[str, Callable[[Any, int], Value]]:
-        """The resources of the job of a block on several nodes, by name."""
+        """The resources of a multi-node block's job, by name."""
         return self._resources(like=Resources(nodes=2, tasks=2))
 
     def _resources(self, like: Resources) -> dict[str, Callable[[Any, int], Value]]:
-        """Return a function for each resource; the names are those of a block `like` this."""
+        """Return a function for each resource of a block with needs `like` these, by name."""
         engine = self.engine
         if engine is None:
             return {}
@@ -228,13 +229,13 @@ class Sweep:
         return {name: resource(name) for name in values(like)}
 
     def _needs(self, wildcards: Any, attempt: int) -> Resources:
-        """Return the needs of a block's job; a resubmitted job has the planned time limit."""
+        """Return the needs of a block's job; a resubmitted job keeps the planned time limit."""
         block = self._block(wildcards)
         return self._time_limits.of(block) if attempt == 1 else block.resources
 
     @cached_property
     def _time_limits(self) -> TimeLimits:
-        from accelsweep.planning.cost_estimate import TimeLimits  # reads records: useless where no job is submitted
+        from accelsweep.planning.cost_estimate import TimeLimits  # reads records, which is pointless without jobs
 
         return TimeLimits(self.folder, self.manifest)
 
@@ -242,15 +243,15 @@ class Sweep:
         return next(block for block in self.manifest.blocks if block.name == wildcards.block)
 
     def is_skipped(self, block: str) -> bool:
-        """Return whether the driver has given this block up in this command."""
+        """Return whether the driver has skipped this block in the current command."""
         try:
             halt = read_halt(self.folder, block)
-        except (OSError, AccelsweepError):  # an error in this callback would make Snakemake wait for ever
+        except (OSError, AccelsweepError):  # an error in this callback would make Snakemake wait forever
             return False
         return halt is not None and halt.retry != "now"
 
     def block_pattern(self, *, multi_node: bool) -> str:
-        """Return the regular expression of the blocks that take several nodes, or of those that take one."""
+        """Return a regular expression that matches the blocks that use several nodes, or those that use one."""
         wide = "|".join(block.name for block in self.manifest.blocks if block.resources.nodes > 1) or "none"
         return f"(?:{wide})" if multi_node else rf"(?!(?:{wide})\b){BLOCK_NAME}"
 
@@ -283,12 +284,12 @@ class Sweep:
                 workflow.register_resource(name, min(limit, given.value) if given and given.value else limit)
 
     def remove_secrets(self) -> None:
-        """Remove secrets from the environment, all of which sbatch copies into jobs, and say which.
+        """Remove secrets from the environment, because sbatch copies all of it into jobs, and report which.
 
         Call it after everything that may need them, such as the download of data.
         """
         site = self.manifest.site
-        if site.scheduler != "slurm":  # jobs of other schedulers are submitted by programs of ours
+        if site.scheduler != "slurm":  # jobs of other schedulers are submitted by our own programs
             return
         kinds = (site, *(site.of_kind(kind.name) for kind in site.kinds))
         listed = [name for kind in kinds for name in kind.slurm.secrets]
@@ -304,7 +305,7 @@ class Sweep:
         try:
             executor = "local" if workflow.local_exec else workflow.executor_plugin.name
             check_executor(self.manifest.site, executor)
-            if active_driver(self.folder) is None:  # a driver has checked before
+            if active_driver(self.folder) is None:  # a driver would already have checked
                 left = [block.resources for block in self.manifest.blocks if not self.folder.done(block.name).exists()]
                 check_jobs_accepted(self.manifest.site, left, partial(print, file=sys.stderr))
         except InputError as error:

@@ -4,15 +4,15 @@ Retries replace Snakemake's single rule (`retries`):
 
 * **A finished block counts as done.** With cgroups Slurm reports FAILED for a job in which the kernel killed any
   process for lack of memory, even if that run is recorded as `out_of_memory` and the rest of the block was measured.
-  Snakemake would delete the done file and submit an empty job. The same for a job that is killed while it cleans up.
-* **A job above the scheduler's queue limit is deferred** until another one ends. The same holds while the scheduler is
-  unreachable.
+  Snakemake would delete the done file and submit an empty job. The same applies to a job that is killed during cleanup.
+* **A job above the scheduler's queue limit is deferred** until another job ends. The same applies while the scheduler
+  is unreachable.
 * **A refusal is final**, and so is the driver's decision to skip a block: neither is retried.
 
-Slurm's plugin polls squeue, and reads Slurm's whole configuration, every 10 to 180 seconds. The shared file system
-shows most changes for free: a finished block has a done file, one that ended early a halt file. So squeue is polled
-when such a file is new, when the driver saw a job change (`SweepFolder.jobs_changed`), and otherwise once a minute, or
-every five minutes under a driver, which polls by itself.
+Slurm's plugin polls squeue and reads Slurm's entire configuration every 10 to 180 seconds. Most changes are visible on
+the shared file system at no cost: a finished block has a done file, a block that ended early a halt file. squeue is
+therefore polled when such a file appears, when the driver detects that a job changed (`SweepFolder.jobs_changed`), and
+otherwise once a minute, or every five minutes under a driver, which does its own polling.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from accelsweep.schedulers.slurm import job_name_prefix
 BLOCK_RULES = ("block", "block_across_nodes")
 
 DEFERRED = "accelsweep defers the job of block "
-"""Starts a line of Snakemake's log about a deferred job, followed by its block and the reason in brackets."""
+"""Starts a line about a deferred job in Snakemake's log, followed by the job's block and the reason in parentheses."""
 
 _RETRY_SECONDS = 30.0
 
 _MAX_UNREACHABLE = 30
-"""Submissions of one job to an unreachable scheduler: a controller takes minutes to restart."""
+"""Maximum number of submissions of a job to an unreachable scheduler: a controller takes minutes to restart."""
 
 FileStamp = tuple[int, int] | None
 
@@ -62,7 +62,7 @@ def override_retries(
 ) -> None:
     """Replace Snakemake's handling of failed jobs. Call it once the scheduler exists and before any submission.
 
-    Snakemake processes inside the jobs keep incomplete outputs; this one deletes those of failed jobs, as it would have
+    Snakemake processes inside the jobs keep incomplete outputs; this process deletes those of failed jobs, as it would
     by default. `is_skipped` returns whether the driver has skipped the block of this name.
     """
     workflow.execution_settings.keep_incomplete = True  # passed on to jobs
@@ -101,10 +101,10 @@ def _exhaust_retries(job: Any) -> None:
 
 @dataclass
 class _Submissions:
-    """Jobs that the scheduler accepted, and the slots withheld from Snakemake while it accepts no more.
+    """Accepted jobs, and the slots withheld from Snakemake while the scheduler accepts no more.
 
-    Snakemake counts jobs by the resource `_nodes`. When a job is deferred, the remaining slots are withheld and given
-    back one at a time as jobs end; the deferred job is ready again and waits for one.
+    Snakemake counts jobs by the resource `_nodes`. When a job is deferred, the remaining slots are withheld and
+    released one at a time as jobs end; the deferred job becomes ready again and waits for a slot.
     """
 
     scheduler: Any
@@ -130,7 +130,7 @@ class _Submissions:
         executor._fallback_account_arg = ""  # the Slurm plugin would guess an account if none is set
 
     def ended(self, job: Any) -> None:
-        """Free a slot on top of the job's own, which probes the queue limit again."""
+        """Free a slot in addition to the job's own, which probes the queue limit again."""
         if job in self.accepted:
             self.accepted.discard(job)
             self._free_slot()
@@ -151,7 +151,7 @@ class _Submissions:
         try:
             return self.engine.in_queue() > 0
         except AccelsweepError:
-            return True  # the next attempt asks again
+            return True  # the next refusal checks again
 
     def _defer(self, job: Any, reason: str, *, probe: bool) -> None:
         """Make a job ready again and withhold all free slots; with `probe` one is freed after some seconds."""
@@ -181,7 +181,7 @@ STANDALONE_POLL_SECONDS = 60.0
 """Longest interval between polls of squeue without a driver."""
 
 DRIVEN_POLL_SECONDS = 300.0
-"""The same under a driver, which polls squeue once a minute and reports changes to Snakemake."""
+"""The longest interval under a driver, which polls squeue once a minute and reports changes to Snakemake."""
 
 ENDING_POLL_SECONDS = 5.0
 """Interval between polls while the job of a finished block ends."""
@@ -199,7 +199,7 @@ def cache_slurm_configuration() -> None:
     def configuration() -> str:
         try:
             return ask("scontrol", "show", "config")
-        except AccelsweepError:  # the plugin has defaults for a Slurm that does not answer
+        except AccelsweepError:  # the plugin has defaults in case Slurm does not answer
             return ""
 
     def configured(name: str) -> int | None:
@@ -217,7 +217,7 @@ def cache_slurm_configuration() -> None:
 
 
 def override_slurm_polling(workflow: Any, sweep: str, jobs_changed: str, *, driven: bool) -> None:
-    """Name the jobs after their sweep, and poll squeue only when there may be news. No-op under other executors.
+    """Name jobs after their sweep, and poll squeue only when something may have changed. No-op for other executors.
 
     Call it before any submission. With `driven` a driver watches the same jobs, and touches the file `jobs_changed`
     whenever one of them changes.
@@ -226,7 +226,7 @@ def override_slurm_polling(workflow: Any, sweep: str, jobs_changed: str, *, driv
         return
     executor = workflow.scheduler._executor
     if not executor.run_uuid.startswith(prefix := f"{job_name_prefix(sweep)}_"):
-        executor.run_uuid = prefix + executor.run_uuid  # under a driver an option of the plugin has done so
+        executor.run_uuid = prefix + executor.run_uuid  # under a driver, an option of the plugin has already done this
         executor.logger.info(f"SLURM run ID: {executor.run_uuid}")
     schedule = PollSchedule(jobs_changed, DRIVEN_POLL_SECONDS if driven else STANDALONE_POLL_SECONDS)
     poll = executor.check_active_jobs
@@ -255,10 +255,10 @@ class PollSchedule:
         self._initial: dict[str, FileStamp] = {}
 
     def is_due(self, files: Iterable[str]) -> bool:
-        """Return whether to poll now, for jobs that leave these `files` when they end."""
+        """Return whether to poll now, for jobs that write these `files` when they end."""
         now, change = self._clock(), file_stamp(self._jobs_changed)
         stamps = {path: file_stamp(path) for path in files}
-        # A file that exists when its job is first seen is left from an earlier job.
+        # A file that exists at the first check of its job was left by an earlier job.
         self._initial = {path: self._initial.get(path, stamp) for path, stamp in stamps.items()}
         ended = any(stamp not in (None, self._initial[path]) for path, stamp in stamps.items())
         elapsed = now - self._polled_at

@@ -1,6 +1,6 @@
 """Snakemake with its temporary files in a folder of ours: `python -m accelsweep.driver.snakemake_main FOLDER OPTIONS`.
 
-The variable TMPDIR would do the same, but it would go with its jobs to nodes that lack the folder.
+The variable TMPDIR would have the same effect, but would be passed on to jobs on nodes that lack the folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs Snakemake to its end, with a publisher beside it, and restarts it if Slurm forgot its jobs."""
+"""Runs Snakemake to completion alongside a publisher, and restarts it if Slurm has forgotten its jobs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
 
 _SHARED_FILES = ("persistence", "input-output", "software-deployment", "sources", "storage-local-copies")
-"""What Snakemake's jobs share by the file system. All but its cache of remote sources, an empty folder in HOME."""
+"""What Snakemake's jobs share through the file system: all but its cache of remote sources, an empty folder in HOME."""
 
 
 def snakemake_options(plan: Plan, profile: str, jobs: int | None) -> list[str]:
@@ -75,7 +75,7 @@ def start_snakemake(folder: SweepFolder, options: Sequence[str], temporary: Path
     ]
     # The folder is part of the value, because Snakemake parses a bare 1e3 or 007 as a number.
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "results"]
-    # Snakemake starts more of itself: `-P` is for this process, the variable for those.
+    # Snakemake starts further Snakemakes: `-P` applies to this process, the variable to those.
     environment = {**without_options(os.environ), "PYTHONSAFEPATH": "1"}
     return ChildProcess(command, cwd=folder.home, log=folder.snakemake_log, environment=environment)
 
@@ -89,9 +89,10 @@ _EXECUTORS_END_SECONDS = 60.0
 class SnakemakeRunner:
     """Runs a driver's Snakemakes one after another, because a plan may grow.
 
-    `queue` is None without a scheduler; each Snakemake gets a fresh one made from it. If the first settings all fail
-    alike, `abort_reason` says so and the rest is skipped, unless `keep_going`. `on_progress` is called twice a second.
-    No run starts after `deadline` (monotonic clock). `temporary` is the folder for Snakemake's temporary files.
+    `queue` is None without a scheduler; each Snakemake gets a fresh queue made from it. If the first settings all fail
+    in the same way, `abort_reason` states this and the rest is skipped, unless `keep_going` is set. `on_progress` is
+    called twice a second. No run starts after `deadline` (monotonic clock). `temporary` is the folder for Snakemake's
+    temporary files.
     """
 
     folder: SweepFolder
@@ -108,14 +109,14 @@ class SnakemakeRunner:
     _warned: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Start without any failure."""
+        """Start with no failures."""
         self._first_failures = FirstFailures(self.folder)
 
     def run(self, plan: Plan) -> int:
-        """Run Snakemake until every run of the written plan was tried; return its exit code.
+        """Run Snakemake until every run of the written plan was attempted; return its exit code.
 
-        A run that kills its executor ends its block, too. So Snakemake is restarted for the rest of the block, as long
-        as each time a run was charged with another attempt, of which it has two at most.
+        A run that kills its executor also ends its block. Snakemake is then restarted for the rest of the block, as
+        long as each pass charges some run with another attempt; a run has two attempts at most.
         """
         options, crashed = snakemake_options(plan, self.profile, self.jobs), self._crashed_attempts()
         while True:
@@ -146,11 +147,11 @@ class SnakemakeRunner:
             self.abort_reason = self.abort_reason or StopReason.brought_down.format(runs=", ".join(runs[:2]))
 
     def _finish_aborted(self, reason: str) -> None:
-        """Write the reason to each unfinished block, and report and publish what there is."""
+        """Write the reason for each unfinished block, and report and publish the existing results."""
         warn(reason)
         deadline = time.monotonic() + _EXECUTORS_END_SECONDS
         while any(map(live_lock, self.folder.locks())) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)  # they write a halt file of their own
+            time.sleep(_POLL_SECONDS)  # they write their own halt files
         for block in Manifest.read(self.folder.manifest).blocks:
             if not self.folder.done(block.name).exists():
                 Halt(block=block.name, reason=masked(reason)).write(self.folder.halt(block.name))
@@ -159,7 +160,7 @@ class SnakemakeRunner:
             finish_publishing(publisher, self.folder, self.tracking_uri)
 
     def _run_once(self, options: Sequence[str], queue: JobQueue | None) -> int:
-        """Run Snakemake and the publisher to their ends; Snakemake is interrupted if it waits for forgotten jobs."""
+        """Run Snakemake and the publisher to completion; interrupt Snakemake if it is waiting for forgotten jobs."""
         progress = SweepProgress.begin(self.folder, self._first_failures)
         with (
             start_publisher(self.folder, self.tracking_uri) as publisher,
@@ -174,7 +175,7 @@ class SnakemakeRunner:
                     self.on_progress(progress)
             except KeyboardInterrupt as interrupt:
                 warn("\nstopping: ending the current run, keeping the finished ones ...")
-                hurry = isinstance(interrupt, JobCancelled)  # there is no time for an orderly end
+                hurry = isinstance(interrupt, JobCancelled)  # there is no time for an orderly shutdown
                 (snakemake.kill if hurry else snakemake.interrupt)()
                 if queue:
                     queue.cancel()
@@ -227,7 +228,7 @@ _CONSEQUENCE = re.compile(r"Command '.*|At least one job did not complete succes
 """A failed shell command is never the root cause: see `_failed_commands`."""
 
 _FILES_HEADING = re.compile(r"\s*(?:affected|missing) files:\s*|.*[Mm]issing files? after .*", re.IGNORECASE)
-"""The line before the names of the files that an error of Snakemake is about."""
+"""The line before the names of the files that a Snakemake error concerns."""
 
 _RULE_ERROR = re.compile(r"^Error in rule \w+:\n((?:[ \t].*\n)*)", re.MULTILINE)
 
@@ -248,7 +249,7 @@ _STEPS = {
     "accelsweep.analysis.analyse_sweep": "the analysis",
     "accelsweep.report.report_files": "the report",
     "accelsweep.tracking.live_publishing": "the copy to MLflow",
-    "accelsweep.driver.finalize": "the report of what there is",
+    "accelsweep.driver.finalize": "the partial report",
 }
 """Descriptions of the workflow's commands, for users."""
 
@@ -276,7 +277,7 @@ def why_snakemake_ended(log: Path, code: int) -> str:
 
 
 def _error_messages(lines: Sequence[str]) -> Iterator[str]:
-    """Yield error messages, on the line of the exception's name or on the next, with the first file they are about."""
+    """Yield error messages, from the line of the exception's name or the next one, with the first file they concern."""
     for number, (line, following) in enumerate(itertools.pairwise([*lines, ""])):
         if message := _JOB_MESSAGE.fullmatch(line):
             yield message[1]

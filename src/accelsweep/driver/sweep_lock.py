@@ -1,4 +1,4 @@
-"""The lock of a sweep, held by its driver: identifies it to `status`, and refuses a second driver."""
+"""The lock that a sweep's driver holds: it identifies the driver to `status`, and keeps out a second one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BackgroundState(Frozen):
     name: str = Field(description="its job, unit or session there")
     host: str = Field(description="the machine that started it")
     since: str = Field(description="when it was started")
-    state: str | None = Field(description="where it is now, or why that is not known; null once it is gone")
+    state: str | None = Field(description="its current state, or why the state is unknown; null once it is gone")
     code: int | None = Field(description="its exit code, null until it ends")
     follow: str = Field(description="the command that shows its output")
 
@@ -46,16 +46,16 @@ class BackgroundDriver(Protocol):
     """The driver of a sweep that a feature started in the background (`registry.Feature.background_driver`)."""
 
     def __init__(self, folder: SweepFolder) -> None:
-        """`folder` is the sweep's."""
+        """`folder` is the sweep's folder."""
 
     def state(self) -> BackgroundState | None:
-        """Return its state, None if none was started."""
+        """Return the driver's state; None if no driver was started."""
 
     def conflict(self) -> str | None:
-        """Return why this process must not drive the sweep: the other waits or runs elsewhere. Raises if unknown."""
+        """Return why this process must not drive the sweep: another one waits or runs elsewhere. Raises if unknown."""
 
     def end(self, say: Callable[[str], None], grace_seconds: float) -> None:
-        """End the driver behind a conflict."""
+        """End the driver that causes the conflict."""
 
 
 def background_drivers(folder: SweepFolder) -> Iterator[BackgroundDriver]:
@@ -88,10 +88,10 @@ def _refuse_background_driver(folder: SweepFolder) -> None:
 
 @contextlib.contextmanager
 def lock_sweep(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[HeldLock]:
-    """Be the driver of this sweep inside the with-block. Raises AccelsweepError if there is another one.
+    """Act as the driver of this sweep inside the with-block. Raises AccelsweepError if there is another driver.
 
-    With `cancel_old` it is ended first, and so are executors on this machine that a dead driver left behind. Raises
-    InputError if the sweep is another user's and we may not write to it.
+    With `cancel_old`, the other driver is ended first, as are executors on this machine that a dead driver left behind.
+    Raises InputError if the sweep is another user's and we may not write to it.
     """
     refuse_unwritable(folder)
     if cancel_old:
@@ -130,10 +130,10 @@ def end_earlier_driver(folder: SweepFolder) -> None:
 
 
 def clear_leftovers(folder: SweepFolder, say: Callable[[str], None]) -> None:
-    """Clear what earlier commands left and Snakemake must not see; `say` gets what the user should know.
+    """Clear leftovers of earlier commands that Snakemake must not find; `say` receives messages for the user.
 
-    Removes a spent time budget and halt files, sets aside whatever is in the place of a file, resets modification times
-    in the future, and lets features restore what they need.
+    Removes halt files and the stop file of a spent time budget, sets aside anything that occupies the path of a file,
+    resets modification times in the future, and lets features restore what they need.
     """
     for unexpected in set_unexpected_files_aside(folder):
         say(f"warning: {unexpected}")
@@ -149,7 +149,7 @@ def clear_leftovers(folder: SweepFolder, say: Callable[[str], None]) -> None:
 def refuse_unwritable(folder: SweepFolder) -> None:
     """Raise InputError if files that a command rewrites are not writable, such as in another user's sweep.
 
-    Snakemake would notice after the last run only. On a read-only disk the first write fails anyway.
+    Snakemake would only notice after the last run. On a read-only disk the first write fails anyway.
     """
     if not folder.root.is_dir() or os.statvfs(folder.root).f_flag & os.ST_RDONLY:
         return
@@ -168,14 +168,14 @@ def refuse_unwritable(folder: SweepFolder) -> None:
     except KeyError:
         name = f"user {owner}"
     raise InputError(
-        f"{problem}, which belong{'' if others else 's'} to {name}. To share a sweep in a group, let them run "
-        f"`chmod -R g+w {places}`, and let all of you set `umask 002` before measuring; or measure under a name of "
-        "your own (--name)"
+        f"{problem}, which belong{'' if others else 's'} to {name}. To share a sweep in a group, have them run "
+        f"`chmod -R g+w {places}`, and have everyone set `umask 002` before measuring; or use another sweep "
+        "name (--name)"
     )
 
 
 def _rewritten_files(folder: SweepFolder) -> Iterator[Path]:
-    """Yield the folders and files of a sweep that the next command changes; those of finished runs stay as they are."""
+    """Yield the folders and files of a sweep that the next command changes; files of finished runs never change."""
     for place in (folder.root, folder.report, folder.home / ".snakemake"):
         if place.is_dir():
             yield place

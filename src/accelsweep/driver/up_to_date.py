@@ -1,6 +1,6 @@
 """Finds out whether a sweep is up to date without Snakemake, which takes seconds.
 
-Once Snakemake has made everything, a digest of its inputs, its outputs and our code is stored. If the next command
+Once Snakemake has built everything, a digest of its inputs, its outputs and our code is stored. If the next command
 computes the same digest and the records are still valid, there is nothing to do.
 """
 
@@ -34,7 +34,7 @@ class CompletedState(Document):
 
 
 def mark_up_to_date(folder: SweepFolder) -> None:
-    """Store the state of the sweep, if Snakemake has made everything."""
+    """Store the state of the sweep, if Snakemake has built everything."""
     with contextlib.suppress(FileNotFoundError):
         digest = _digest(folder)
         files = [path for path in folder.report.iterdir() if path.suffix in REPORT_SUFFIXES and path.is_file()]
@@ -42,7 +42,7 @@ def mark_up_to_date(folder: SweepFolder) -> None:
 
 
 def remove_altered_report(folder: SweepFolder) -> None:
-    """Remove the report's page if a file of the report is missing or altered, so that Snakemake makes the report again.
+    """Remove the report's page if a file of the report is missing or altered, so that Snakemake rebuilds the report.
 
     Snakemake itself only compares modification times of the page and the figures.
     """
@@ -60,9 +60,9 @@ def remove_altered_report(folder: SweepFolder) -> None:
 
 
 def is_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
-    """Return whether nothing has changed since the sweep was complete, and the MLflow store has it all.
+    """Return whether nothing has changed since the sweep was completed, and the MLflow store has all results.
 
-    Each record must be valid and still count under the present conditions.
+    Each record must be valid and reusable under the current conditions.
     """
     try:
         if CompletedState.read(folder.standing).digest != _digest(folder) or not up_to_date(folder, tracking_uri):

@@ -1,7 +1,7 @@
 """`python -m accelsweep.executor BLOCK_FILE`: the executor of one block, as Snakemake starts it.
 
-`--prepare sweeps/NAME` prepares the sweep's data before the first block. Where the driver runs a fork server, either is
-forked from there, with torch loaded already. Otherwise this process does the work itself.
+`--prepare sweeps/NAME` prepares the sweep's data before the first block. If the driver runs a fork server, the work is
+done in a process forked from it, with torch already loaded. Otherwise this process does the work itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from accelsweep.executor.fork_client import run_in_fork_server
 
 
 def main() -> int:
-    """Have the fork server do the work, or do it here; return the exit code."""
+    """Have the fork server do the work, or do it in this process; return the exit code."""
     code = run_in_fork_server(sys.argv[1:])
     if code is not None:
         return code

@@ -47,20 +47,20 @@ from accelsweep.worker.run_spec import RunSpec
 
 @cache
 def _job_log() -> str | None:
-    """Return the path of this job's log, for which the scheduler may be queried; None outside a job."""
+    """Return the path of this job's log, querying the scheduler if necessary; None outside a job."""
     job = this_job()
     return job.log() if job else None
 
 
 def rank_environment(spec: RunSpec, lease: Lease, version: CodeVersion | None) -> dict[str, str]:
-    """Return the variables that all ranks of an attempt get on top of this process's own; the setting's `env` wins."""
+    """Return an attempt's variables for all ranks, in addition to this process's own; the setting's `env` wins."""
     versioned = {} if version is None else version.environment
     return {**lease.environment, **rendezvous(spec), **versioned, **spec.config.env}
 
 
 @dataclass(frozen=True)
 class RankRunner:
-    """Runs ranks to their end. `heartbeat` is called about once a second meanwhile.
+    """Runs ranks to completion. `heartbeat` is called about once a second meanwhile.
 
     `cpus` is the number of CPU cores on each node, for runs across nodes.
     """
@@ -91,7 +91,7 @@ class RankRunner:
 
 @dataclass(frozen=True)
 class AttemptRunner:
-    """Makes attempts at the runs of one block, whose lock is `lock`."""
+    """Makes attempts at the runs of one block; `lock` is the block's lock."""
 
     folder: SweepFolder
     manifest: Manifest
@@ -111,7 +111,7 @@ class AttemptRunner:
         return RunFolder(self.folder.run(run.name), run.name)
 
     def attempt(self, run: Run) -> Conclusion | None:
-        """Make one attempt at `run` and write its record; None if it was interrupted before its end."""
+        """Make one attempt at `run` and write its record; None if the attempt was interrupted."""
         config, site = self.block.configs[run.setting], self.manifest.site
         try:
             if config.num_nodes > 1:
@@ -154,7 +154,7 @@ class AttemptRunner:
             return self._measure(lease, self._spec(run, number), method)
         finally:
             self.run_folder(run).discard_half_written(number)
-            self.run_folder(run).close(number)  # we are still here, so the run did not take us down
+            self.run_folder(run).close(number)  # this process is alive, so the run did not kill it
 
     def _measure(self, lease: Lease, spec: RunSpec, method: LaunchMethod) -> Conclusion | None:
         self.say(f"{spec.run.name}: attempt {spec.attempt} ({method}, {spec.world_size} ranks)")
@@ -196,7 +196,7 @@ class AttemptRunner:
         return conclusion
 
     def _provenance(self, spec: RunSpec, launcher: str) -> Provenance:
-        """Return the conditions now, just before the ranks import the user's code."""
+        """Return the current conditions, just before the ranks import the user's code."""
         version = self.current.versions.get(spec.config)
         git = git_state(self.folder.home if version is None else version.folder)
         return Provenance(launcher, now(), self.current.read_fingerprint(spec.config), git)
@@ -217,16 +217,16 @@ class AttemptRunner:
 def standalone_spec(
     folder: SweepFolder, setting: str, attempt: Path, command: str, substitute: str | None = None, extra_steps: int = 0
 ) -> RunSpec:
-    """Return the spec of the first repeat of a setting for a run outside the sweep, with its files in `attempt`.
+    """Return the spec of a setting's first repeat, to run outside the sweep with its files in `attempt`.
 
-    Raises InputError, which names the `command`, if no block holds the setting or it takes several nodes; DamagedFile
-    as `block_of` does.
+    Raises InputError, naming the `command`, if no block holds the setting or the setting uses several nodes, and
+    DamagedFile under the same conditions as `block_of`.
     """
     manifest = Manifest.read(folder.manifest)
     block = block_of(folder, manifest, setting)
     config = block.configs[setting]
     if config.num_nodes > 1:
-        raise InputError(f"setting {setting!r} takes {config.num_nodes} nodes; {command} runs on this one only")
+        raise InputError(f"setting {setting!r} uses {config.num_nodes} nodes; {command} only runs on this one")
     run = Run.of(setting, 0, config.seed)
     return replace(_run_spec(folder, manifest, block, run, attempt), substitute=substitute, extra_steps=extra_steps)
 

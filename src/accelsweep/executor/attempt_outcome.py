@@ -1,7 +1,8 @@
-"""The outcome of a run, from how its processes ended, with a reason that a person can act on.
+"""The outcome of a run, derived from how its processes ended, with an actionable reason.
 
-Ranks report before teardown, and the first of these that any rank shows is the root cause: out of memory, divergence,
-unsupported, an exception in user code, a death without a report, a failed collective. Later ones are usually echoes.
+Ranks report before teardown. The root cause is the first of the following that any rank reports: out of memory,
+divergence, unsupported, an exception in user code, a death without a report, a failed collective. The later ones are
+usually consequences.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ABORTED_FOR_MEMORY = re.compile(r"std::bad_alloc|out of memory|can't allocate m
 
 _WORKER_KILLED = "killed by signal: Killed"  # torch's DataLoader prints this for a worker that got SIGKILL
 
-_DIED = PRECEDENCE.index("collective") - 0.5  # a peer's collective error is the echo of such a death
+_DIED = PRECEDENCE.index("collective") - 0.5  # such a death causes collective errors in peers
 
 _TERMINATED = _DIED + 0.25  # by SIGTERM, which srun sends to the other ranks once one of them has died
 
@@ -44,7 +45,7 @@ _JOB_LOG_BYTES = 100_000
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A run's outcome and reason. `retryable` says whether another attempt may end differently."""
+    """A run's outcome and reason. `retryable` means that another attempt may end differently."""
 
     outcome: Outcome
     reason: str | None
@@ -53,7 +54,7 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """One rank's ending as an explanation of the run's; the smallest `order` explains it."""
+    """One rank's ending as a possible explanation of the run's; the candidate with the smallest `order` is chosen."""
 
     order: float
     rank: int
@@ -61,9 +62,9 @@ class _Candidate:
 
 
 def conclude(spec: RunSpec, ending: Ending, results: Mapping[int, RankResult], limits: Limits) -> Conclusion | None:
-    """Return the conclusion on a run of `spec`, by its log too; None if it was interrupted before all ranks reported.
+    """Return the conclusion on a run, also based on its log; None if it was interrupted before all ranks reported.
 
-    `results` are those of the ranks in `ending.reported` that could be read.
+    `results` holds the readable results of the ranks in `ending.reported`.
     """
     if ending.cause == "interrupted" and len(results) < spec.world_size:
         return None
@@ -75,7 +76,7 @@ def conclude(spec: RunSpec, ending: Ending, results: Mapping[int, RankResult], l
 def classify(
     ending: Ending, results: Mapping[int, RankResult], tail: str, limits: Limits, hung: str = ""
 ) -> Conclusion:
-    """Return the conclusion on a run that was not interrupted; `hung` says what its ranks did when stopped."""
+    """Return the conclusion on a run that was not interrupted; `hung` states what its ranks were doing when stopped."""
     ranks = range(len(ending.exit_codes))
     if all(rank in results and results[rank].outcome is Outcome.measured for rank in ranks):
         return Conclusion(Outcome.measured, None)
@@ -86,10 +87,10 @@ def classify(
         reason = f"it ran longer than {limits.run_seconds:g} s (limits.run_seconds){ignored}"
         return Conclusion(Outcome.timed_out, f"{reason}{f'; {hung}' if hung else ''}{_quoted(tail)}")
     if not explained and ending.cause == "stalled":
-        stacks = "the end of run.log says where it hung" if ending.stacks else "no process could say where it hung"
+        stacks = "the end of run.log shows where it hung" if ending.stacks else "no process could report where it hung"
         stacks = f"{hung} (all stacks are at the end of run.log)" if hung else stacks
         reason = f"no step{_stalled_ranks(ending)} for {limits.silence_seconds:g} s{ignored}; {stacks}"
-        return Conclusion(Outcome.timed_out, f"{reason}; raise limits.silence_seconds if one step may take so long")
+        return Conclusion(Outcome.timed_out, f"{reason}; raise limits.silence_seconds if one step may take that long")
     return min(candidates, key=lambda candidate: (candidate.order, candidate.rank)).conclusion
 
 
@@ -119,7 +120,7 @@ def _unreported(ending: Ending, results: Mapping[int, RankResult], tail: str) ->
         if code is None and not (rank in ending.signalled and ending.ignored_sigterm):
             yield _lost(subject, rank, ending, tail)
         elif rank in ending.signalled:
-            reason = f"{subject} was stopped without a result after a peer had ended{_quoted(tail)}"
+            reason = f"{subject} was stopped without a result after a peer ended{_quoted(tail)}"
             yield _Candidate(len(PRECEDENCE) + 1, rank, Conclusion(Outcome.crashed, reason, retryable=True))
         else:
             assert code is not None, "only a lost rank has no exit code"
@@ -159,10 +160,10 @@ def _quoted(tail: str) -> str:
 
 
 def memory_failure(job_logs: Sequence[str | None]) -> MemoryLine | None:
-    """Return the scheduler's line about lack of memory in the logs of the jobs that a run took down; None without one.
+    """Return the scheduler's out-of-memory line in the logs of the jobs that a run brought down; None if there is none.
 
-    A line about a whole job is enough. One about single processes may mean another run's, so every job, and more than
-    one, must have such a line.
+    One line about a whole job is enough. A line about single processes may concern another run's processes, so there
+    must be several jobs, and each must have such a line.
     """
     lines_by_job = [
         memory_lines(tail_lines(Path(log), max_bytes=_JOB_LOG_BYTES) if log else ()) for log in dict.fromkeys(job_logs)

@@ -1,8 +1,8 @@
-"""Search for the largest batch that fits, by doubling and bisecting. Each trial runs in processes of its own.
+"""Search for the largest batch size that fits, by doubling and bisecting. Each trial runs in its own processes.
 
 A batch does not fit if its trial runs out of memory: an allocator's error, a `MemoryError`, or a kill for lack of
-memory. Any other failure ends the search with its reason. As the processes end with the trial, the next one finds a
-clean device.
+memory. Any other failure ends the search with its reason. Because a trial's processes end with it, the next trial
+starts on a clean device.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _MEMORY_DOUBTS = ("foreign_process", "swap")
 
 
 class Line(NamedTuple):
-    """Slope (bytes per sample) and intercept (bytes)."""
+    """The slope (bytes per sample) and intercept (bytes) of a line."""
 
     per_sample: Coefficient
     fixed: Coefficient
 
 
 def fit_line(points: Sequence[tuple[int, int]]) -> Line:
-    """Return the least-squares line through (samples, bytes); its confidence interval needs three points."""
+    """Return the least-squares line through (samples, bytes); a confidence interval requires three points."""
     if len({samples for samples, _ in points}) < 2:
         reason = "fewer than two batches that fit have a peak"
         return Line(Coefficient(value=None, reason=reason), Coefficient(value=None, reason=reason))
@@ -70,17 +70,17 @@ def fit_line(points: Sequence[tuple[int, int]]) -> Line:
 
 
 class Bracket(NamedTuple):
-    """The largest batch that `fits`, 0 without any, and the smallest that is `too_large`, None without any."""
+    """The largest batch size that `fits` (0 if none does) and the smallest that is `too_large` (None if none is)."""
 
     fits: int
     too_large: int | None
 
 
 def find_largest(fits: Callable[[int], bool], first: int, maximum: int, resolution: float) -> Bracket:
-    """Return the bracket of the largest batch from 1 to `maximum`, trying each batch at most once.
+    """Return the bracket of the largest batch size from 1 to `maximum`, trying each size at most once.
 
-    Starting at `first`, double while the batch fits, or else halve until it does. Then bisect until the bracket is no
-    wider than one sample or `resolution` times what fits.
+    Starting at `first`, double the batch size while it fits, or else halve it until it fits. Then bisect until the
+    bracket is no wider than one sample or `resolution` times the size that fits.
     """
     low, high = 0, None
     batch = min(first, maximum)
@@ -99,7 +99,7 @@ def find_largest(fits: Callable[[int], bool], first: int, maximum: int, resoluti
 
 
 class _EndSearch(Exception):
-    """The search was interrupted (`conclusion` is None), or a trial failed for another reason than memory."""
+    """The search was interrupted (`conclusion` is None), or a trial failed for a reason other than memory."""
 
     def __init__(self, conclusion: Conclusion | None) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class _EndSearch(Exception):
 
 
 class SearchResult(NamedTuple):
-    """`conclusion` is None if the search was interrupted; `largest_batch` is None unless it found a batch that fits."""
+    """`conclusion` is None if the search was interrupted; `largest_batch` is None unless a batch fits."""
 
     conclusion: Conclusion | None
     results: Mapping[int, RankResult]
@@ -115,7 +115,7 @@ class SearchResult(NamedTuple):
 
 
 class BatchSizeSearch:
-    """One search. The run's log gets a line for each trial, and the output of one that ended the search."""
+    """One search. The run's log gets a line for each trial, and the output of a trial that ended the search."""
 
     def __init__(
         self, spec: RunSpec, limits: Limits, run_ranks: Callable[[RunSpec, Limits], Ending], say: Callable[[str], None]
@@ -135,7 +135,7 @@ class BatchSizeSearch:
         return time.monotonic() - self._started
 
     def run(self) -> SearchResult:
-        """Trial batches until the largest one is known, or the run's time limit is reached."""
+        """Try batch sizes until the largest one is known, or the run's time limit is reached."""
         config = self._spec.config
         measure = config.measure
         free = free_memory_per_rank(config.devices, measure.rank_memory_bytes)
@@ -215,7 +215,7 @@ class BatchSizeSearch:
         )
 
     def _result(self, result: LargestBatch) -> RankResult:
-        """Return rank 0's result at the largest batch, with the search's metrics and memory only: no rates."""
+        """Return rank 0's result at the largest batch, with only the search's metrics and memory, without rates."""
         first = self._best[0]
         memory = {name: first.metrics[name] for name in MEMORY_METRICS if name in first.metrics}
         return replace(
@@ -235,12 +235,12 @@ def _value(result: RankResult, name: str) -> float | None:
 
 
 def _largest_batch_metrics(result: LargestBatch, config: SettingConfig) -> dict[str, Metric]:
-    """Return the metrics of a search: the largest batch, the first that is too large, and the line's coefficients."""
+    """Return a search's metrics: the largest batch size, the smallest too large one, and the line's coefficients."""
     peak = max((trial.peak_bytes or 0 for trial in result.trials if trial.batch_size == result.largest), default=0)
     at_least = "" if result.too_large is not None else f"at least, up to measure.max_batch={config.measure.max_batch}; "
     repeated = result.rows is not None and result.largest * config.world_size > result.rows
     rows = f"; the {result.rows} rows of the data repeated" if repeated else ""
-    scope = f"{at_least}per rank, {result.headroom:.0%} of the free memory kept free{rows}"
+    scope = f"{at_least}per rank, {result.headroom:.0%} of the free memory reserved{rows}"
     too_large = Metric(value=None, unit="samples", reason="no batch up to measure.max_batch is too large")
     if result.too_large is not None:
         too_large = Metric(value=float(result.too_large), unit="samples", scope="per rank", provenance="counted")

@@ -46,7 +46,7 @@ def say(line: str) -> None:
 def _read_plan(block_file: Path) -> tuple[Block, Manifest]:
     """Return the block in `sweeps/NAME/blocks/B.json` and the sweep's manifest.
 
-    Raises DamagedFile for a damaged file, with the remedy; InputError if the path is not a planned block's.
+    Raises DamagedFile, with the remedy, for a damaged file, and InputError if the path is not that of a planned block.
     """
     folder = SweepFolder.of_block(block_file)
     path = folder.block(block_file.stem)
@@ -64,10 +64,11 @@ def _read_plan(block_file: Path) -> tuple[Block, Manifest]:
 
 
 def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> int:
-    """Give every wanted run of a block a record and write the block's done file; return the exit code.
+    """Produce a record of every wanted run of a block and write the block's done file; return the exit code.
 
-    0 when that is done, 1 when the sweep's stop file or limits.block_seconds ended it early, 128 + N after signal N.
-    Finished runs are kept. If it ends early, a stop reason is written next to the block (`records.not_run_reasons`).
+    The exit code is 0 on success, 1 if the sweep's stop file or limits.block_seconds ended the block early, and 128 + N
+    after signal N. Finished runs are kept. If the block ends early, a stop reason is written next to it
+    (`records.not_run_reasons`).
     """
     folder, signals = SweepFolder.of_block(block_file), Signals()
     with _errors_as_stop_reasons(folder, block_file.stem):
@@ -120,7 +121,7 @@ def _stopped(signals: Signals) -> str:
 
 
 class _BlockExecutor:
-    """Measures the runs of a block that the plan still wants, in the block's order."""
+    """Measures the wanted runs of a block, in the block's order."""
 
     def __init__(self, runner: AttemptRunner) -> None:
         self._runner = runner
@@ -130,12 +131,12 @@ class _BlockExecutor:
         self._wanted = [run for run in runner.block.runs if run.name in planned.runs]
 
     def measure_all(self) -> str | None:
-        """Measure what is not reusable; return why it stopped early, or None once every wanted run has a record."""
+        """Measure the runs without a reusable record; return why this stopped early, or None if all runs have one."""
         pending = sorted((run for run in self._wanted if not self._is_reusable(run)), key=self._risk)
         self._say(f"block {self._block}: {len(self._wanted)} runs wanted, {len(pending)} to measure")
         if pending:
             linux.adopt_orphans()
-            started = time.monotonic()  # only now: however short the limit, one run is measured
+            started = time.monotonic()  # only now, so that one run is measured however short the limit
             for run in pending:
                 if (why := self._why_stop(started)) is not None:
                     return why
@@ -147,7 +148,7 @@ class _BlockExecutor:
     def _risk(self, run: Run) -> tuple[int, bool]:
         """Return the sort key of a pending run: new runs, then failed ones, then those that killed an executor.
 
-        A run that kills its executor must not prevent the others.
+        A run that kills its executor must not keep the others from being measured.
         """
         run_folder = self._runner.run_folder(run)
         return len(run_folder.fatal_attempts()), run_folder.record() is not None
@@ -189,7 +190,7 @@ class _BlockExecutor:
         return True
 
     def _killed_executors(self, run: Run) -> Conclusion | None:
-        """Return the conclusion on a run that has killed too many executors to be started again; otherwise None."""
+        """Return the conclusion on a run that has killed too many executors to be started again; else None."""
         run_folder = self._runner.run_folder(run)
         attempts = run_folder.fatal_attempts()
         memory = memory_failure([run_folder.job_log(number) for number in attempts])
@@ -206,23 +207,23 @@ class _BlockExecutor:
         records = {run.name: sha256_file(self._folder.record(run.name)) for run in self._wanted}
         Done(block=self._block, records=records).write(self._folder.done(self._block))
         block_file = self._folder.block(self._block)
-        clamp_future_times([block_file], self._folder.root)  # else Snakemake deletes the older done file
+        clamp_future_times([block_file], self._folder.root)  # otherwise Snakemake would delete the older done file
 
 
 def main(launcher: Launcher | None = None) -> int:
-    """Run the command line of an executor; return the exit code. `launcher` replaces how ranks are started."""
+    """Run the command line of an executor; return the exit code. `launcher` overrides how ranks are started."""
     parser = parser_for("executor", "Execute one block, or prepare the data of a sweep.")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("block_file", type=Path, nargs="?", help="sweeps/NAME/blocks/BLOCK.json")
     what.add_argument("--prepare", type=Path, metavar="sweeps/NAME", help="prepare the data of a sweep instead")
-    parser.add_argument("--cancel-old", action="store_true", help="end an executor that works on this block already")
+    parser.add_argument("--cancel-old", action="store_true", help="end an executor that already works on this block")
     arguments = parser.parse_args()
     if arguments.prepare:
         return exit_code_of(
             lambda: print(f"{len(prepare(planned_sweep(arguments.prepare)))} data modules are ready")  # noqa: T201 - the result
         )
     when = time.strftime("%Y-%m-%d %H:%M:%S")
-    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log has those of earlier commands, too
+    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log also has those of earlier commands
     launcher = launcher or Launcher()
     return exit_code_of(
         lambda: execute_block(arguments.block_file, launcher, cancel_old=arguments.cancel_old), report=say

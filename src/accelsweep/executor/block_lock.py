@@ -1,6 +1,6 @@
 """The lock on a block: a second executor waits for the first one, or ends it (`--cancel-old`).
 
-The lock file itself is `records.file_lock`'s.
+The lock file itself is implemented in `records.file_lock`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _KILL_AFTER_SECONDS = 60.0
 def block_lock(
     folder: SweepFolder, block: str, pause: Pause, say: Callable[[str], None], *, cancel_old: bool = False
 ) -> Iterator[HeldLock]:
-    """Hold the lock on `block` within the block; wait for a living holder, or end it with `cancel_old`.
+    """Hold the lock on `block` inside the with-block; wait for a live holder, or with `cancel_old` end it.
 
-    Raises Interrupted if `pause(seconds)` returns True, AccelsweepError if a holder cannot be ended from here.
+    Raises Interrupted if `pause(seconds)` returns True, AccelsweepError if a holder on another host cannot be ended.
     """
     announced = signalled_at = None
     while isinstance(holder := acquire(folder.lock(block), block), LockOwner):
@@ -68,13 +68,13 @@ def end_holder(
 
 
 def end_executors(folder: SweepFolder, say: Callable[[str], None]) -> None:
-    """End all executors of the sweep's blocks on this host; name those on other hosts, which will be waited for."""
+    """End all executors of the sweep's blocks on this host; report those on other hosts, which will be waited for."""
     for path in folder.locks():
         hold = live_lock(path)
         if hold is None:
             continue
         if owner_is_alive(hold) is None:
-            say(f"{_on_other_host(hold)}; until then it is waited for")
+            say(f"{_on_other_host(hold)}; waiting for it until then")
         else:
             end_holder(hold, signal.SIGTERM, say)
 
@@ -84,7 +84,7 @@ def _send_signal(holder: LockOwner, number: signal.Signals, say: Callable[[str],
         raise AccelsweepError(_on_other_host(holder))
     say(f"sending {number.name} to process {holder.pid}, which works on block {holder.block} (--cancel-old)")
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(holder.pid).send_signal(number)  # psutil refuses if the process id was reused
+        psutil.Process(holder.pid).send_signal(number)  # psutil refuses if the process ID was reused
 
 
 def _on_other_host(hold: LockOwner) -> str:

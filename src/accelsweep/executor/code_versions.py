@@ -1,4 +1,4 @@
-"""The versions of the user's code in a sweep: each one's tree, and how a run imports from it."""
+"""The versions of the user's code in a sweep: the tree of each version, and how a run imports from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accelsweep.run_config import TREE_VARIABLE, SettingConfig
 
 @dataclass(frozen=True)
 class CodeVersion:
-    """A version whose tree exists. `folder` is the tree, or the working directory for a version without one."""
+    """A version whose tree exists. `folder` is the tree, or the working directory if the version has no tree."""
 
     tree: Tree
     folder: Path
@@ -26,12 +26,12 @@ class CodeVersion:
 
     @property
     def python(self) -> str | None:
-        """The version's own interpreter; None for this process's."""
+        """The version's own interpreter; None for this process's interpreter."""
         return self.tree.version.python
 
     @property
     def needs_spawn(self) -> bool:
-        """Whether a fork will not do: another interpreter, or one of its packages is already imported here."""
+        """Whether forking is ruled out: the version has its own interpreter, or a package of it is already imported."""
         return self.python is not None or any(package in sys.modules for package in self.tree.packages)
 
     @cached_property
@@ -60,7 +60,7 @@ class CodeVersions:
         self._cache: dict[str, CodeVersion] = {}
 
     def get(self, config: SettingConfig) -> CodeVersion | None:
-        """Return the version that a config names; None if it names none, or if its tree does not exist."""
+        """Return the version that a config names; None if it names none, or if that version's tree does not exist."""
         name = config.version_id
         if name is None:
             return None
@@ -69,7 +69,7 @@ class CodeVersions:
         return self._cache.get(name)
 
     def require(self, config: SettingConfig) -> CodeVersion | None:
-        """Return the version that a config names, or None. Raises AccelsweepError if its tree does not exist."""
+        """Return the version that a config names, or None. Raises AccelsweepError if that version has no tree."""
         version, name = self.get(config), config.version_id
         if version is None and name is not None:
             raise AccelsweepError(

@@ -1,9 +1,9 @@
-"""Leases of this machine and its devices: `flock` on a node-local path, held while any process of a run lives.
+"""Leases of this machine and its devices: `flock` on a node-local path, held as long as any process of a run lives.
 
 A run's processes inherit the locked descriptors, so after SIGKILL of the executor an orphan still holds its devices.
-The machine as a whole is one lock, because timed runs disturb each other whatever devices they use. Settings with
-`measure.concurrency` above 1 share it among themselves; the analysis marks runs that overlapped. Nothing is locked on
-the sweep's own file system, which may be a network one.
+The whole machine has a single lock, because timed runs disturb each other whatever devices they use. Settings with
+`measure.concurrency` above 1 share the lock; the analysis flags runs that overlapped. Nothing is locked on the sweep's
+own file system, which may be a network file system.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NotEnoughDevices(AccelsweepError):
 
 @dataclass(frozen=True)
 class Lease:
-    """Leased devices by name (none where devices of this kind are not leased one by one), and the lock descriptors."""
+    """Leased devices by name (empty if devices of this kind are not leased individually), and the lock descriptors."""
 
     accelerator: str
     names: tuple[str, ...]
@@ -50,10 +50,10 @@ NO_LEASE = Lease("cpu", (), ())
 def leased(
     config: SettingConfig, holder: str, pause: Pause, say: Callable[[str], None], models: Sequence[str] = ()
 ) -> Iterator[Lease]:
-    """Hold the machine and the devices that `config` asks for within the block.
+    """Hold the machine and the devices that `config` requests inside the with-block.
 
-    `holder` is what others that wait are shown; `say` gets the reason for waiting, once. `models` restricts the device
-    models; empty for any. Raises NotEnoughDevices, and Interrupted if `pause` returns True.
+    `holder` is shown to other processes that wait; `say` receives the reason for waiting, once. `models` restricts the
+    device models; empty for any. Raises NotEnoughDevices, and Interrupted if `pause` returns True.
     """
     candidates = _candidates(config.accelerator, config.devices, models)
     waiting = False
@@ -69,7 +69,7 @@ def leased(
 
 
 def _candidates(accelerator: str, count: int, models: Sequence[str]) -> Mapping[str, str] | None:
-    """Return the identities of the devices to choose from by name; None where this kind is not leased one by one."""
+    """Return the identities of the candidate devices by name; None if this kind is not leased individually."""
     gpus = kinds.kind_of(accelerator).gpus()
     if gpus is None:
         return None
@@ -114,7 +114,7 @@ def _try_lock(stack: ExitStack, name: str, holder: str, *, shared: bool = False)
     except BlockingIOError:
         os.close(descriptor)
         return None
-    stack.callback(os.close, descriptor)  # closed, not unlocked: a child that inherited the descriptor keeps the lock
+    stack.callback(os.close, descriptor)  # closed, not unlocked: a child that inherited the descriptor holds the lock
     os.truncate(descriptor, 0)
     os.pwrite(descriptor, holder.encode("utf-8", "replace"), 0)
     return descriptor

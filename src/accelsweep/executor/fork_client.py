@@ -1,7 +1,7 @@
-"""Ask the fork server for an executor, forward signals to it, and return its exit code.
+"""Request an executor from the fork server, forward signals to it, and return its exit code.
 
-A fork inherits what a fresh interpreter would read anew, so the server serves only clients whose process environment
-(variables, limits, cores, interpreter) equals its own.
+A fork inherits what a fresh interpreter would read for itself, so the server only serves clients whose process
+environment (variables, limits, cores, interpreter) is identical to its own.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from accelsweep.executor.ipc import (
 _IGNORED_VARIABLES = re.compile(
     r"(ACCELSWEEP|MLFLOW|SNAKEMAKE)_.*|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|TMP|TEMP|TMPDIR|TEMPDIR|PYTHONSAFEPATH"
 )
-"""Variables that no library reads at import, or that the interpreter's flags reflect: these may differ."""
+"""Variables that may differ, because no library reads them at import or the interpreter's flags reflect them."""
 
 ProcessState = dict[str, str]
 
 
 def process_state() -> ProcessState:
-    """Return what a fork of this process inherits and libraries may have read at import, by a readable name."""
+    """Return the state that a fork inherits and that libraries may have read at import, by readable name."""
     variables = {
         f"variable {name}": value for name, value in os.environ.items() if not _IGNORED_VARIABLES.fullmatch(name)
     }
@@ -63,7 +63,7 @@ def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]
 def run_in_fork_server(arguments: Sequence[str]) -> int | None:
     """Have the fork server run `python -m accelsweep.executor ARGUMENTS`; return the exit code.
 
-    None if there is no fork server or it refuses: then the caller has to be the executor itself.
+    None if there is no fork server or it refuses; the caller must then act as the executor.
     """
     name = os.environ.get(FORK_SERVER_VARIABLE)
     if not name or sys.platform != "linux":

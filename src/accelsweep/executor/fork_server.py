@@ -1,8 +1,8 @@
 """`python -m accelsweep.executor.fork_server DESCRIPTOR`: forks an executor for each block, with torch imported once.
 
-DESCRIPTOR is a socket that the driver listens on already, so an early client just waits for the imports to end. The
-server never imports user code, has no state, and dies with the driver. An executor does not: it ends with the job that
-asked for it.
+DESCRIPTOR is a socket on which the driver already listens, so an early client simply waits for the imports to finish.
+The server never imports user code, has no state, and dies with the driver. An executor ends with the job that requested
+it, not with the driver.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REQUEST_TIMEOUT_SECONDS = 10.0
 
 
 def main() -> int:
-    """Serve until killed; return an exit code at once where forking is not safe."""
+    """Serve until killed; return an exit code immediately if forking is not safe."""
     listener = socket.socket(fileno=int(sys.argv[1]))
     state, before = {**process_state(), **core_versions()}, dict(os.environ)
     try:
@@ -38,7 +38,7 @@ def main() -> int:
         sys.stderr.write(f"forking is not safe here ({error}); every block imports torch itself\n")
         return EXIT_INCOMPLETE
     set_by_imports = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the clients wait for the executors, not we
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the clients wait for the executors, the server does not
     while True:
         connection, _ = listener.accept()
         with connection:
@@ -79,7 +79,7 @@ def _be_executor(connection: socket.socket, streams: list[int], request: dict[st
         os.setsid()  # signals to the server's group are not meant for an executor
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _hang_up_with(connection)
-        os.register_at_fork(after_in_child=connection.close)  # else a leftover child of a rank would keep it open
+        os.register_at_fork(after_in_child=connection.close)  # otherwise a leftover child of a rank would keep it open
         send(connection, {"pid": os.getpid()})
         _take_over(streams, request)
         try:
@@ -89,7 +89,7 @@ def _be_executor(connection: socket.socket, streams: list[int], request: dict[st
         sys.stdout.flush()
         sys.stderr.flush()
         send(connection, {"code": code})
-    except BaseException:  # noqa: BLE001 - see above; without a code the client knows that something went wrong
+    except BaseException:  # noqa: BLE001 - see above; a missing code tells the client that something went wrong
         traceback.print_exc()
         sys.stderr.flush()
     finally:
@@ -97,14 +97,14 @@ def _be_executor(connection: socket.socket, streams: list[int], request: dict[st
 
 
 def _hang_up_with(connection: socket.socket) -> None:
-    """Have SIGHUP sent to this process when the client dies: it writes nothing more, so any input is its end."""
+    """Have SIGHUP sent to this process when the client dies: it sends nothing more, so any input means its end."""
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGHUP)
     fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _take_over(streams: list[int], request: dict[str, Any]) -> None:
-    """Adopt the client's streams, working directory, environment, import path and arguments."""
+    """Take over the client's streams, working directory, environment, import path and arguments."""
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)

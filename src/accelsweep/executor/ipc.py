@@ -1,7 +1,7 @@
 """Communication between our processes: signals without polling, and messages over abstract Unix sockets.
 
-The executor sleeps until a signal, output of a run or a deadline. Each wake-up costs CPU time on the cores of a timed
-run, so there is no helper thread and no polling loop.
+The executor sleeps until a signal, output from a run, or a deadline. Each wake-up costs CPU time on the cores of a
+timed run, so there are no helper threads and no polling loops.
 """
 
 from __future__ import annotations
@@ -17,14 +17,19 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # schedulers and srun warn by SIGUSR1
+STOP_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+)  # schedulers and srun warn with SIGUSR1
 
 Pause = Callable[[float], bool]
-"""Sleeps for at most so many seconds; returns True if the caller should stop waiting."""
+"""Sleeps for at most the given number of seconds; returns True if the caller should stop waiting."""
 
 
 class Interrupted(Exception):
-    """A wait was abandoned because the executor was asked to stop."""
+    """A wait was abandoned because the executor was told to stop."""
 
 
 class Signals:
@@ -36,7 +41,7 @@ class Signals:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """Handle the signals within the block, then restore the previous handlers. Main thread only."""
+        """Handle the signals inside the with-block, then restore the previous handlers. Main thread only."""
         self._wakeup_fd, write_end = os.pipe()
         for end in (self._wakeup_fd, write_end):
             os.set_blocking(end, False)
@@ -66,7 +71,7 @@ class Signals:
             os.read(self._wakeup_fd, 4096)
 
     def pause(self, seconds: float) -> bool:
-        """Sleep for at most `seconds`; return whether we were asked to stop."""
+        """Sleep for at most `seconds`; return whether a stop signal arrived."""
         self.wait(seconds)
         return self.stop is not None
 
@@ -100,12 +105,12 @@ _STDIO = (0, 1, 2)
 
 
 def address(name: str) -> str:
-    """Return the address of the abstract socket `name`, which has no file that a kill could leave behind."""
+    """Return the address of the abstract socket `name`, which leaves no file behind after a kill."""
     return f"\0{name}"
 
 
 def same_user(connection: socket.socket) -> bool:
-    """Return whether the peer belongs to our user: abstract sockets have no permissions."""
+    """Return whether the peer has the same user ID; abstract sockets have no permissions."""
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return bool(struct.unpack("3i", peer)[1] == os.geteuid())
 
@@ -137,5 +142,5 @@ def send_descriptors(connection: socket.socket, descriptors: Sequence[int] = _ST
 
 
 def receive_descriptors(connection: socket.socket) -> list[int]:
-    """Return the descriptors that the peer sent, three at most; none if it is gone."""
+    """Return the descriptors that the peer sent, three at most; empty if the peer is gone."""
     return socket.recv_fds(connection, 1, len(_STDIO))[1]

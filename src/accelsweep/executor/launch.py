@@ -41,7 +41,7 @@ SPAWN_COMMAND = (sys.executable, "-P", "-m", "accelsweep.worker.main")
 
 
 class UnsafeFork(Exception):
-    """A forked run could hang or find a broken CUDA; the message says why."""
+    """A forked run could hang or find CUDA broken; the message gives the reason."""
 
 
 def run_rank(spec: RunSpec) -> None:
@@ -52,8 +52,8 @@ def run_rank(spec: RunSpec) -> None:
 
 
 def preload() -> None:
-    """Import torch, Lightning and our own worker code, never the user's, so that forked ranks need not."""
-    import pandas as pd  # noqa: F401 - pyarrow asks for it in the child that writes a run's steps
+    """Import torch, Lightning and our own worker code, never the user's, so that forked ranks need not do so."""
+    import pandas as pd  # noqa: F401 - pyarrow imports it in the child that writes a run's steps
     import pyarrow.parquet  # noqa: F401
 
     from accelsweep.worker import main
@@ -62,7 +62,7 @@ def preload() -> None:
 
 
 def prepare_to_fork(preload: Callable[[], None] = preload) -> None:
-    """Call `preload` and make sure that forking from here is safe. Raises UnsafeFork if it is not."""
+    """Call `preload` and make sure that forking this process is safe. Raises UnsafeFork if it is not."""
     if sys.platform != "linux":
         raise UnsafeFork(f"forking a process with torch loaded is not safe on {sys.platform}")
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a CUDA call here would break CUDA in every child
@@ -97,7 +97,7 @@ class Ranks(Protocol):
     """Where each lost rank was."""
 
     oom_kills: int
-    """Kills for lack of memory on other nodes, counted there."""
+    """The number of out-of-memory kills on other nodes."""
 
     @property
     def all_ended(self) -> bool:
@@ -110,12 +110,12 @@ class Ranks(Protocol):
         """Send SIGTERM or SIGKILL to all remaining ranks."""
 
     def dump_stacks(self, log: RunLog, wait: Callable[[float], None]) -> bool:
-        """Write the stacks of all remaining ranks to `log`; return whether any could be asked. `wait` sleeps."""
+        """Write the stacks of all remaining ranks to `log`; return whether any rank got the request. `wait` sleeps."""
 
 
 @dataclass
 class LocalRanks:
-    """Ranks that are child processes of this one, the leader of their process group first, numbered from `first` on."""
+    """Ranks that are child processes of this one, numbered from `first` on; the first one leads the process group."""
 
     processes: list[int]
     first: int = 0
@@ -125,36 +125,36 @@ class LocalRanks:
 
     @property
     def all_ended(self) -> bool:
-        """Whether all have been reaped."""
+        """Whether all ranks have been reaped."""
         return len(self.exit_codes) == len(self.processes)
 
     def running(self) -> dict[int, int]:
-        """Return the process ids of those that have not been reaped, by rank."""
+        """Return the process IDs of the ranks that have not been reaped, by rank."""
         numbered = enumerate(self.processes, self.first)
         return {rank: pid for rank, pid in numbered if rank not in self.exit_codes}
 
     def poll(self) -> None:
-        """Reap those that have ended."""
+        """Reap the ranks that have ended."""
         for rank, pid in self.running().items():
             reaped, status = os.waitpid(pid, os.WNOHANG)
             if reaped:
                 self.exit_codes[rank] = os.waitstatus_to_exitcode(status)
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the group. Its id cannot have been reused while one of its processes is not reaped."""
+        """Signal the process group. Its ID cannot be reused while one of its processes is not reaped."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.processes[0], number)
 
     def dump_stacks(self, log: RunLog, wait: Callable[[float], None]) -> bool:
-        """Ask one after another."""
+        """Dump one rank after another."""
         return dump_stacks(self.running(), log, wait)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What the ranks of one attempt have in common: spec, environment (with `rendezvous`), log and lease descriptors.
+    """What the ranks of an attempt share: spec, environment (with `rendezvous`), log and lease descriptors.
 
-    `python` is the interpreter for spawned ranks; None for this process's own.
+    `python` is the interpreter for spawned ranks; None for this process's interpreter.
     """
 
     spec: RunSpec
@@ -169,7 +169,7 @@ class Launch:
 class Launcher:
     """Starts ranks: a fork calls `entry`, a fresh interpreter runs `spawn_command`.
 
-    `safe` says whether this process may fork them; None until it has prepared itself.
+    `safe` is whether this process may fork ranks; None until it has prepared for that.
     """
 
     entry: RankEntry = run_rank
@@ -178,7 +178,7 @@ class Launcher:
     safe: bool | None = None
 
     def method_for(self, config: SettingConfig, say: Callable[[str], None]) -> LaunchMethod:
-        """Return how to start a setting's ranks; `say` gets the reason if a fork was wanted but is not safe."""
+        """Return how to start a setting's ranks; `say` receives the reason if a fork was wanted but is not safe."""
         if config.launcher == "spawn" or config.env:
             return "spawn"  # variables such as OMP_NUM_THREADS are read at import: too late in a fork
         if self.safe is None:
@@ -211,11 +211,11 @@ class Launcher:
 
     def _fork(self, launch: Launch, environment: Mapping[str, str], group: int) -> int:
         parent = os.getpid()
-        with Signals.blocked():  # until the child has its own handlers: the executor's would swallow a signal
+        with Signals.blocked():  # until the child has its own handlers; the executor's would swallow a signal
             child = os.fork()
             if child == 0:
                 self._run_child(launch, environment, group, parent)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # parent and child race; either may be first
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # parent and child race; either may come first
             os.setpgid(child, group or child)
         return child
 
@@ -268,7 +268,7 @@ def _redirect_streams(log: int) -> None:
 
 
 def rendezvous(spec: RunSpec) -> dict[str, str]:
-    """Return the variables by which the ranks of `spec` find each other, with this node as the master.
+    """Return the variables through which the ranks of `spec` find each other, with this node as the master.
 
     INTERFACE_VARIABLE may name the network interface between nodes.
     """
@@ -288,17 +288,17 @@ def rendezvous(spec: RunSpec) -> dict[str, str]:
         if interface := os.environ.get(INTERFACE_VARIABLE):
             variables |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     elif sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
-        variables["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo looks up the host's name, and hangs if it does not resolve
+        variables["GLOO_SOCKET_IFNAME"] = "lo"  # otherwise gloo looks up the host name and hangs if that fails
     return variables
 
 
 def children() -> frozenset[int]:
-    """Return the process ids of this process's children."""
+    """Return the process IDs of this process's children."""
     return frozenset(child.pid for child in psutil.Process().children())
 
 
 def kill_leftovers(unrelated: frozenset[int]) -> None:
-    """Kill and reap what the ranks left behind (loader workers, daemons) and we adopted; spare `unrelated` children."""
+    """Kill and reap adopted processes left behind by ranks (loader workers, daemons); spare `unrelated` children."""
     while left := [child for child in psutil.Process().children(recursive=True) if _is_leftover(child, unrelated)]:
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,7 +1,7 @@
-"""A run on several nodes, as its executor on the first node sees it: one `srun` with a node agent on every node.
+"""A run on several nodes, from the view of its executor on the first node: one `srun` with a node agent on every node.
 
-Node agents report on the shared file system, in the attempt's folder, how their ranks ended. If a node goes silent,
-srun ends the others, and the silent node's ranks count as lost.
+Node agents write how their ranks ended to the attempt's folder on the shared file system. If a node goes silent, srun
+ends the other nodes, and the silent node's ranks count as lost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _POLL_SECONDS = 0.5
 class NodeReport(Document):
     """How the ranks of one node have ended so far, and the number of processes killed there for lack of memory.
 
-    `stacks` says whether the node has dumped the stacks of its ranks on request.
+    `stacks` means that the node has dumped the stacks of its ranks on request.
     """
 
     kind: ClassVar[str] = "node-report"
@@ -51,22 +51,22 @@ class NodeReport(Document):
 
     @classmethod
     def path(cls, spec: RunSpec, node: int) -> Path:
-        """The path of the report of node number `node`."""
+        """The path of the report from node number `node`."""
         return Path(spec.attempt_folder) / f"node-{node}.json"
 
 
 def stacks_request(spec: RunSpec) -> Path:
-    """The path of the empty file that asks all node agents to dump the stacks of their ranks."""
+    """The path of the empty file that makes all node agents dump the stacks of their ranks."""
     return Path(spec.attempt_folder) / "stacks"
 
 
 def check_multi_node(config: SettingConfig, container: str | None = None) -> None:
-    """Raise NotEnoughDevices unless this is a Slurm job in which srun can be called, from a `container` by proxy."""
+    """Raise NotEnoughDevices unless this is a Slurm job that can call srun (from a `container`, through the proxy)."""
     if container is not None:
         connect_to_proxy().close()
     job = this_job()
     if job is None or job.across_nodes(config.num_nodes, 1, (sys.executable,)) is None:
-        raise NotEnoughDevices(f"it asks for {config.num_nodes} nodes; this executor is not in a Slurm job")
+        raise NotEnoughDevices(f"the run requires {config.num_nodes} nodes; this executor is not in a Slurm job")
 
 
 def start_on_nodes(launch: Launch, cpus: int) -> RemoteRanks:
@@ -118,7 +118,7 @@ class RemoteRanks:
             self.lost[rank] = f"node {node} {where} {what}; srun ended with exit code {self.srun.returncode}"
 
     def signal(self, number: signal.Signals) -> None:
-        """Stop the ranks by SIGUSR1, which srun forwards. For SIGKILL, have srun kill its step (SIGTERM), then srun."""
+        """Stop the ranks by SIGUSR1, which srun forwards; for SIGKILL, make srun kill its step (SIGTERM), then srun."""
         with contextlib.suppress(ProcessLookupError):
             if number is not signal.SIGKILL:
                 self.srun.send_signal(signal.SIGUSR1)
@@ -129,7 +129,7 @@ class RemoteRanks:
                 self.srun.send_signal(signal.SIGKILL)
 
     def dump_stacks(self, log: RunLog, wait: Callable[[float], None]) -> bool:
-        """Ask all node agents, whose output srun brings into the log, and wait until each has answered."""
+        """Notify all node agents, whose output srun copies to the log, and wait until each has responded."""
         stacks_request(self.spec).touch()
         deadline, answers = time.monotonic() + _DUMP_STACKS_SECONDS, 0
         while answers < self.spec.config.num_nodes and time.monotonic() < deadline and self.srun.poll() is None:
@@ -146,7 +146,7 @@ class RemoteRanks:
         return reports
 
     def _wait_for_files(self) -> None:
-        """Where srun succeeded but files are missing, give those of other nodes time to appear here."""
+        """If srun succeeded but files are missing, give other nodes' files time to appear on this node."""
         deadline = time.monotonic() + self.file_visible_seconds
         while self.srun.returncode == 0 and self._files_missing() and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)

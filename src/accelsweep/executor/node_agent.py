@@ -1,7 +1,7 @@
 """`python -m accelsweep.executor.node_agent SPEC`: runs one node's ranks of a run on several nodes, started by srun.
 
-It leases the node's devices and starts the ranks as an executor does, forwards a request to stop, and reports in a file
-of the attempt's folder how each rank ended (`multi_node.NodeReport`).
+It leases the node's devices and starts the ranks as an executor does, forwards requests to stop, and writes how each
+rank ended to a file in the attempt's folder (`multi_node.NodeReport`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from accelsweep.signals import exit_code_of, parser_for
 from accelsweep.worker.run_spec import RunSpec
 
 _LEASE_TIMEOUT_SECONDS = 60.0
-"""The longest wait for a node that times another run: without a limit two runs could wait for each other's nodes."""
+"""The longest wait for a node that times another run; without a limit, two runs could wait for each other's nodes."""
 
 _POLL_SECONDS = 1.0
 
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_node(spec: RunSpec) -> None:
-    """Run this node's ranks of `spec`. Slurm's variables give the node's number, our own the rendezvous."""
+    """Run this node's ranks of `spec`. Slurm's variables provide the node's number, ours the rendezvous."""
     node, signals = node_number(), Signals()
     local_size = int(os.environ["LOCAL_WORLD_SIZE"])
     ranks = range(node * local_size, (node + 1) * local_size)
@@ -69,7 +69,7 @@ def _scratch_folder(node: int) -> Iterator[None]:
     """
     try:
         Path(os.environ.get("TMPDIR", "")).mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # then programs use another folder; this one may exist on the login node only
+    except OSError as error:  # programs then use another folder; this one may only exist on the login node
         _say(f"TMPDIR cannot be made on this node: {error}")
     yield
     if node and (scratch := os.environ.get(SCRATCH_VARIABLE)):
@@ -90,7 +90,7 @@ def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals:
         local.poll()
         if local.all_ended:
             kill_leftovers(frozenset())
-        # by a listing, which refreshes NFS's cache
+        # listed, because a listing refreshes NFS's cache
         if not report.stacks and stacks_request(spec) in Path(spec.attempt_folder).iterdir():
             print_stacks(local.running())
             report, written = report.model_copy(update={"stacks": True}), -1

@@ -36,7 +36,7 @@ def check_disk_space(folder: Path, limits: Limits) -> None:
 def check_temporary_folder() -> None:
     """Raise AccelsweepError if the temporary folder's path is too long for sockets.
 
-    Loader workers would hang on a socket that cannot be created, until the run's time limit.
+    Otherwise loader workers would hang until the run's time limit on a socket that cannot be created.
     """
     if len(folder := tempfile.gettempdir()) > MAX_TMPDIR_LENGTH:
         raise AccelsweepError(
@@ -51,7 +51,7 @@ def tmpdir_too_long(folder: str) -> str:
 
 
 def disk_error_message(error: OSError, folder: Path) -> str | None:
-    """Return the user's message where the disk refused to read or write; None for any other error."""
+    """Return the message for the user if the disk refused to read or write; None for any other error."""
     if error.errno not in DISK_ERRORS:
         return None
     return StopReason.disk_refused.format(where=error.filename or folder, error=error.strerror)

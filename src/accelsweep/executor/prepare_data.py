@@ -28,11 +28,11 @@ GENERATED_DATA = frozenset(
     | {f"accelsweep.workloads.datasets.{name}" for name in ("Mnist", "Cifar10")}
     | {f"accelsweep.workloads.datasets.Random{kind}" for kind in ("Images", "Text", "Tokens", "Vectors")}
 )
-"""Our own data modules without `prepare_data`, for which torch need not be imported. Features add theirs."""
+"""Our own data modules without `prepare_data`, which do not require importing torch. Features add their own."""
 
 
 def prepare(folder: SweepFolder) -> list[str]:
-    """Call `prepare_data` of every data module that is not prepared; return the digests of all that are now."""
+    """Call `prepare_data` of every data module that is not yet prepared; return the digests of all prepared modules."""
     pending, already = _data_configs(folder, Manifest.read(folder.manifest)), _read_prepared(folder)
     ready = [digest for digest, config in pending.items() if digest in already or _needs_no_preparation(config)]
     for digest in ready:
@@ -44,7 +44,7 @@ def prepare(folder: SweepFolder) -> list[str]:
 
 
 def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingConfig]:
-    """Return one config for each distinct preparation, by the digest of what decides it."""
+    """Return one config for each distinct preparation, by the digest of everything that determines it."""
     configs: dict[str, SettingConfig] = {}
     for block in readable_blocks(folder, manifest):
         for config in block.configs.values():
@@ -56,7 +56,7 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingC
 
 
 def _module_key(config: SettingConfig) -> Any:
-    """Return what of a user's module may decide the preparation: its class, or all of it if it brings the data."""
+    """Return the part of a user's module that may affect preparation: its class, or all if it provides the data."""
     if config.model_target.startswith("accelsweep."):
         return None
     return config.model if config.data_from_module else config.model_target
@@ -76,7 +76,7 @@ def _read_prepared(folder: SweepFolder) -> list[str]:
 
 
 def _prepare_by_version(configs: Mapping[str, SettingConfig], versions: CodeVersions) -> list[str]:
-    """Prepare the data of each code version in its own process: modules of two versions have the same names."""
+    """Prepare the data of each code version in its own process, because modules of different versions share names."""
     groups: dict[str | None, dict[str, SettingConfig]] = {}
     for digest, config in configs.items():
         groups.setdefault(config.version_id, {})[digest] = config

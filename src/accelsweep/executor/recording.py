@@ -1,4 +1,4 @@
-"""Write a run's record: merge its ranks' results and raw steps, and add what only the executor knows."""
+"""Write a run's record: merge its ranks' results and raw steps, and add the data that only the executor has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_STEPS = Doubt(
 
 @dataclass(frozen=True)
 class Provenance:
-    """Under which conditions an attempt was made. `started_at` is UTC in ISO 8601."""
+    """The conditions of an attempt. `started_at` is UTC in ISO 8601."""
 
     launcher: str
     started_at: str
@@ -39,7 +39,7 @@ class Provenance:
 
 
 def read_results(spec: RunSpec, ranks: Iterable[int]) -> dict[int, RankResult]:
-    """Return the results of those `ranks` whose file is intact."""
+    """Return the results of the `ranks` whose result files are intact."""
     results = {}
     for rank in sorted(ranks):
         try:
@@ -52,7 +52,7 @@ def read_results(spec: RunSpec, ranks: Iterable[int]) -> dict[int, RankResult]:
 def results_after_window(
     spec: RunSpec, results: Mapping[int, RankResult], conclusion: Conclusion
 ) -> dict[int, RankResult] | None:
-    """Return the results, as measured, of a run that failed after all ranks had closed their windows; else None.
+    """Return the results, as measured, of a run that failed after all ranks had closed their windows; None for others.
 
     Metrics of later phases get the failure as their reason, with its location in the user's code. Divergence is a
     result, not a failure.
@@ -94,9 +94,10 @@ def write_record(
     doubts: Iterable[Doubt] = (),
     largest_batch: LargestBatch | None = None,
 ) -> None:
-    """Write the record of one attempt and make it the run's: metrics from rank 0, doubts of every rank and `doubts`.
+    """Write the record of an attempt and make it the run's: metrics of rank 0, doubts of all ranks, and `doubts`.
 
-    `config` is the setting's, as its block has it. `largest_batch` is the result of a search for the largest batch.
+    `config` is the setting's config as stored in its block. `largest_batch` is the result of a search for the largest
+    batch.
     """
     steps = run_folder.steps_file(spec.attempt)
     has_steps = merge_steps(spec, steps)
@@ -148,7 +149,7 @@ def source_doubts(before: Fingerprint, after: Fingerprint) -> list[Doubt]:
     return [
         Doubt(
             code="sources_changed",
-            message=f"{', '.join(changed)} changed while the run was going on; the run may have used either state",
+            message=f"{', '.join(changed)} changed during the run, which may have used either version",
             remedy="do not edit sources while a sweep runs; to measure it again, remove its folder and repeat the "
             "command",
         )
@@ -156,9 +157,9 @@ def source_doubts(before: Fingerprint, after: Fingerprint) -> list[Doubt]:
 
 
 def merge_steps(spec: RunSpec, target: Path) -> bool:
-    """Write the steps of all ranks to `target`, ordered by rank; return whether there are any, and all could be read.
+    """Write the steps of all ranks to `target`, ordered by rank; return whether there are steps and all could be read.
 
-    A forked child does it, because pyarrow leaves a thread behind, which would make forking unsafe.
+    This happens in a forked child, because pyarrow leaves a thread behind, which would make forking unsafe.
     """
     parts = [path for rank in range(spec.world_size) if (path := spec.rank_steps(rank)).exists()]
     if not parts:
@@ -169,7 +170,7 @@ def merge_steps(spec: RunSpec, target: Path) -> bool:
         try:
             _write_parquet([json.loads(part.read_bytes()) for part in parts], target)
             code = 0
-        except Exception:  # noqa: BLE001  whatever it is, the run's record says that its steps are missing
+        except Exception:  # noqa: BLE001  whatever the error, the run's record states that its steps are missing
             traceback.print_exc()
         finally:
             os._exit(code)
@@ -178,9 +179,9 @@ def merge_steps(spec: RunSpec, target: Path) -> bool:
 
 
 def _write_parquet(ranks: Sequence[Mapping[str, Any]], target: Path) -> None:
-    """Write `steps.parquet` from what `worker.main.write_steps` wrote on each rank.
+    """Write `steps.parquet` from the output of `worker.main.write_steps` on each rank.
 
-    `phase` is `warmup` or `window`, `train_loss` is null where a step gave none.
+    `phase` is `warmup` or `window`, `train_loss` is null if a step returned no loss.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,8 +1,8 @@
-"""Which results are reusable: the record is intact, final, and was measured under the current conditions.
+"""Decides which results are reusable: the record is intact, final, and was measured under the current conditions.
 
 Conditions are compared by fingerprint: hardware, software, digests of the user's sources, targets of symbolic links. On
-a cluster the driver cannot see the nodes' hardware, but it reads the same sources and links. A block whose sources or
-links changed is reopened, and its executor on the node compares everything.
+a cluster the driver cannot see the nodes' hardware, but it reads the same sources and links. A block is reopened if its
+sources or links changed, and its executor on the node compares everything.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from accelsweep.run_config import SettingConfig
 
 
 class CurrentConditions:
-    """The conditions of a measurement now. Fingerprints are cached until `read_fingerprint` renews them.
+    """The current conditions of a measurement. Fingerprints are cached until `read_fingerprint` renews them.
 
-    The user's packages are looked up in the working folder first, or in the tree of the version that a config names.
+    The user's packages are looked up in the working folder first, or, if a config names a version, in that version's
+    tree.
     """
 
     def __init__(self, folder: SweepFolder, site: Site | None = None, *, since: str | None = None) -> None:
-        """Pass the `site` to compare only what its driver can see.
+        """Pass the `site` to compare only what its driver can read.
 
-        `since` is the start of the current command (UTC, ISO 8601), which does not retry runs that failed within it.
+        `since` is the start of the current command (UTC, ISO 8601), which does not retry its own failed runs.
         """
         self._home = folder.home
         self._since = since
@@ -50,14 +51,14 @@ class CurrentConditions:
         self._cache: dict[str, Fingerprint] = {}
 
     def fingerprint(self, config: SettingConfig) -> Fingerprint:
-        """Return the current fingerprint for a setting: its accelerator's hardware, its own packages' sources."""
+        """Return a setting's current fingerprint: its accelerator's hardware, its own packages' sources."""
         cached = self._cache.get(_cache_key(config))
         if cached is None:
             return self.read_fingerprint(config)
         return replace(cached, links=self._links(config))
 
     def read_fingerprint(self, config: SettingConfig) -> Fingerprint:
-        """Read the fingerprint again: the user may edit a source while a block runs."""
+        """Read the fingerprint again, because the user may edit a source while a block runs."""
         version = self.versions.get(config)
         try:
             sources = source_digests(measured_targets(config), self._import_path(config))
@@ -85,7 +86,7 @@ class CurrentConditions:
     def _visible_to_driver(self, node: Fingerprint, config: SettingConfig, site: Site) -> Fingerprint:
         """Return the part of a node's fingerprint that the cluster's driver can compare.
 
-        A container has packages of its own, and an absolute path may lead elsewhere on a node.
+        A container has its own packages, and an absolute path may resolve differently on a node.
         """
         sources, software = node.sources, node.software
         if any(of_kind.jobs.container for of_kind in (site, *(site.of_kind(kind.name) for kind in site.kinds))):
@@ -101,7 +102,7 @@ class CurrentConditions:
             return frozenset(entry.name for entry in entries if entry.is_symlink())
 
     def _links(self, config: SettingConfig) -> dict[str, str]:
-        """Return the real path of each path in a config that goes through a symbolic link, by dotted key."""
+        """Return the real path of each path in a config that contains a symbolic link, by dotted key."""
         links = {}
         for key, text in _path_values(config.raw):
             if "/" in text or text in self._links_in_home:
@@ -113,7 +114,7 @@ class CurrentConditions:
 
 
 def is_final(record: Record, since: str | None) -> bool:
-    """Return whether the command that began at `since` leaves the run alone: it is settled, or failed in this command.
+    """Return whether the command that began at `since` skips the run: it is settled, or failed in this command.
 
     One command may start several Snakemakes, and several executors for a block.
     """
@@ -162,7 +163,7 @@ def _shortened(value: str | None) -> str:
 
 @dataclass(frozen=True)
 class RunState:
-    """A wanted run as its files show it; `outcome` is `not_run` where there is no usable record."""
+    """The state of a wanted run according to its files; `outcome` is `not_run` if there is no usable record."""
 
     run: str
     outcome: Outcome
@@ -186,9 +187,9 @@ class Audit:
 def audit(folder: SweepFolder, *, check_conditions: bool = False) -> Audit:
     """Check every wanted run of the sweep, reopen blocks whose done file is outdated, set damaged files aside.
 
-    With `check_conditions`, a block is also reopened if its records were made under other conditions, as far as this
-    machine can tell. Damaged files of a block that a living executor works on are reported but left in place. Raises
-    DamagedFile for a damaged manifest.
+    With `check_conditions`, a block is also reopened if its records were measured under other conditions, as far as
+    this machine can tell. Damaged files are reported but left in place if a live executor is working on their block.
+    Raises DamagedFile for a damaged manifest.
     """
     try:
         manifest = Manifest.read(folder.manifest)

@@ -18,13 +18,13 @@ from accelsweep.redaction import masked
 _CHUNK_BYTES = 65536
 
 _CHUNKS_PER_READ = 16
-"""As much as a pipe may hold (1 MiB), so that a run that never stops printing cannot block the executor."""
+"""A pipe's capacity (1 MiB), so that a run that never stops printing cannot block the executor."""
 
 STACKS_HEADING = "accelsweep: stacks of"
-"""The start of our line above the stack trace of a process. The run's own output ends before the first one."""
+"""The start of our line above a process's stack trace. The run's own output ends before the first such line."""
 
 MAX_STACKS_BYTES = 1_000_000
-"""How far from the end of the log to look for the first stack trace of many ranks."""
+"""How far from the end of the log to search for the first stack trace, even with many ranks."""
 
 _LIGHTNING_BANNER = (
     "\N{ELECTRIC LIGHT BULB} Tip: ",
@@ -50,10 +50,11 @@ _FATAL = "Fatal Python error:"
 
 
 class RunLog:
-    """The log at `path`, fed through a pipe: the first half of `limit_bytes` as it comes, the rest from the end.
+    """The log at `path`, fed through a pipe.
 
-    Lines are written whole (those longer than a chunk of 64 KiB are cut), with secrets in URLs masked. Ranks write to
-    `write_end`; the executor calls `pump` when `read_end` is readable.
+    The log keeps as much of the start of the output as of its end, `limit_bytes` in total. Lines are written whole
+    (those longer than a chunk of 64 KiB are cut), with secrets in URLs masked. Ranks write to `write_end`; the executor
+    calls `pump` when `read_end` is readable.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
@@ -89,7 +90,7 @@ class RunLog:
             os.close(self.read_end)
 
     def close_write_end(self) -> None:
-        """Close the executor's copy of the write end, once all ranks have theirs."""
+        """Close the executor's copy of the write end, once all ranks have their own."""
         if self.write_end >= 0:
             os.close(self.write_end)
             self.write_end = -1
@@ -99,7 +100,7 @@ class RunLog:
         return [] if self.eof else [self.read_end]
 
     def pump(self) -> None:
-        """Read what is in the pipe now, without blocking."""
+        """Read the pipe's current contents without blocking."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(_CHUNKS_PER_READ):
                 if self.eof:
@@ -109,7 +110,7 @@ class RunLog:
                 self._append(chunk)
 
     def write(self, text: str) -> None:
-        """Append `text` of our own."""
+        """Append our own `text`."""
         self._append(text.encode())
 
     def _append(self, chunk: bytes) -> None:

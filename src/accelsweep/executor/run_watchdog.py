@@ -23,7 +23,7 @@ _WATCHDOG_SECONDS = 10.0
 _POLL_SECONDS = 1.0
 
 _PEER_REPORT_SECONDS = 3.0
-"""How long the peers of a dead rank may still report what they saw."""
+"""How long a dead rank's peers may still report errors."""
 
 _TEARDOWN_SECONDS = 10.0
 """How long ranks may take to exit once all results are on disk."""
@@ -31,14 +31,14 @@ _TEARDOWN_SECONDS = 10.0
 _GRACE_AFTER_DEATH_SECONDS = 5.0  # with _PEER_REPORT_SECONDS: a group whose rank died is gone within 10 s
 
 Cause = Literal["interrupted", "time_limit", "stalled", "rank_ended", "hung_teardown"]
-"""Why the executor ended a run that did not end by itself."""
+"""Why the executor ended a run that did not end on its own."""
 
 
 class Watchdog:
-    """Finds the ranks of this node that have finished no step for too long.
+    """Detects ranks on this node that have not finished a step for too long.
 
-    Heartbeats are files in mapped memory, so those of remote ranks are not visible here. A remote hang shows at the
-    next collective, where the local ranks stall too.
+    Heartbeats are memory-mapped files, so those of remote ranks are not visible here. A remote hang becomes visible at
+    the next collective, where the local ranks stall too.
     """
 
     def __init__(self, spec: RunSpec, limit_seconds: float | None) -> None:
@@ -71,10 +71,10 @@ class Watchdog:
 class Ending:
     """How a run's processes ended.
 
-    `exit_codes` are by rank, negative for a signal, None for a rank that was `lost` with its node (which says where it
-    was). `reported` are the ranks whose results were on disk before we sent any signal; later ones describe our signal.
-    `signalled` are the ranks that were alive then. `stalled` are those without a step for too long. `stacks` says
-    whether the ranks' stacks are in the log.
+    `exit_codes` are by rank, negative for a signal, None for a rank that was lost with its node; `lost` states where it
+    was. `reported` holds the ranks whose results were on disk before we sent any signal; later results describe our
+    signal. `signalled` holds the ranks that were alive at that time, `stalled` those without a step for too long.
+    `stacks` means that the ranks' stacks are in the log.
     """
 
     exit_codes: tuple[int | None, ...]
@@ -91,7 +91,7 @@ class Ending:
 
 @dataclass
 class Monitor:
-    """Watches the ranks of one run from their start on. `tick` is called about once a second."""
+    """Monitors the ranks of one run from their start. `tick` is called about once a second."""
 
     spec: RunSpec
     ranks: Ranks
@@ -113,7 +113,7 @@ class Monitor:
         self._failures: dict[int, bool] = {}
 
     def wait(self, oom_kills_before: int, unrelated: frozenset[int]) -> Ending:
-        """Wait for all ranks, end them where a rule says so, and kill the processes that they leave behind.
+        """Wait for all ranks, end them if a rule requires it, and kill the processes that they leave behind.
 
         `unrelated` are children of this process that do not belong to the run.
         """
@@ -126,7 +126,7 @@ class Monitor:
         wall_seconds = time.monotonic() - self._started
         kill_leftovers(unrelated)
         if self._signalled_at is None:
-            # ended by themselves, or with us: Slurm signals ranks before a container passes it on
+            # they ended on their own or with this process: Slurm signals ranks before a container passes the signal on
             self._reported = self._with_result()
             self._cause = None if self.signals.stop is None else "interrupted"
         return Ending(
@@ -159,7 +159,7 @@ class Monitor:
             self.ranks.signal(signal.SIGKILL)
 
     def _why_end(self, now: float) -> tuple[Cause | None, float]:
-        """Return why to end the run, and the seconds to wait before that."""
+        """Return why to end the run, and the number of seconds to wait before ending it."""
         if self.signals.stop is not None:
             return "interrupted", 0.0
         if self._cause == "rank_ended":

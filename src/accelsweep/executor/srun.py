@@ -1,8 +1,8 @@
 """Start srun for a run on several nodes: directly, or from inside a container through a proxy on the host.
 
-A container has no srun: the program, its plugins and munge's socket belong to the host. So the job starts the container
-by `python -m accelsweep.executor.srun CONTAINER... -P -m MODULE BLOCK`. This proxy stays outside, starts an srun for
-each request of the executor inside, and passes signals on (docs/design/0010-multiple-nodes-and-containers.md).
+A container has no srun: the program, its plugins and munge's socket belong to the host. The job therefore starts the
+container with `python -m accelsweep.executor.srun CONTAINER... -P -m MODULE BLOCK`. This proxy stays outside, starts an
+srun for each request of the executor inside, and passes signals on (docs/design/0010-multiple-nodes-and-containers.md).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from accelsweep.signals import exit_code_of
 SRUN_END_SECONDS = 20.0
 """How long srun may take to end its step before it is killed."""
 
-_POLL_SECONDS = 60.0  # whatever matters wakes us earlier
+_POLL_SECONDS = 60.0  # any relevant event wakes this process earlier
 
 _REQUEST_TIMEOUT_SECONDS = 10.0
 
@@ -54,19 +54,19 @@ class Srun(Protocol):
 
     @property
     def returncode(self) -> int | None:
-        """The exit code as of the last `poll`, negative for a signal; None before the end."""
+        """The exit code as of the last `poll`, negative for a signal; None while srun is running."""
 
     def poll(self) -> int | None:
-        """Return the exit code, None before the end."""
+        """Return the exit code; None while srun is running."""
 
     def send_signal(self, sig: int, /) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless srun has ended."""
 
 
 class SrunRequest(Frozen):
     """Start Python with `arguments` once on each of `nodes`, with `cpus` CPU cores and the job's own variables.
 
-    `environment` is added to these.
+    `environment` is added to those variables.
     """
 
     nodes: int
@@ -76,11 +76,11 @@ class SrunRequest(Frozen):
 
 
 def start_srun(request: SrunRequest, python: Sequence[str], log: int) -> subprocess.Popen[bytes]:
-    """Start srun with the command that starts `python` on a node, output to `log`. It dies with this process."""
+    """Start srun with the command that starts `python` on a node and output to `log`. It dies with this process."""
     job = this_job()
     command = None if job is None else job.across_nodes(request.nodes, request.cpus, python)
     if command is None:
-        raise AccelsweepError(f"nothing here starts ranks on {request.nodes} nodes: this is no Slurm job")
+        raise AccelsweepError(f"ranks cannot be started on {request.nodes} nodes: this is not a Slurm job")
     return subprocess.Popen(
         [*command, *request.arguments],
         env={**os.environ, **request.environment},
@@ -93,11 +93,11 @@ def start_srun(request: SrunRequest, python: Sequence[str], log: int) -> subproc
 
 
 def connect_to_proxy() -> socket.socket:
-    """Return a connection to the srun proxy. Raises NotEnoughDevices, with the remedy, where there is none."""
+    """Return a connection to the srun proxy. Raises NotEnoughDevices, with the remedy, if there is none."""
     name = os.environ.get(SRUN_PROXY_VARIABLE)
     if name is None:
         raise NotEnoughDevices(
-            f"site.slurm.container has to hand the job's variables on, and {SRUN_PROXY_VARIABLE} is not set here "
+            f"site.slurm.container must pass the job's variables on, and {SRUN_PROXY_VARIABLE} is not set here "
             "(podman: --env-host)"
         )
     connection = socket.socket(socket.AF_UNIX)
@@ -109,7 +109,7 @@ def connect_to_proxy() -> socket.socket:
         connection.close()
         raise NotEnoughDevices(
             f"the process outside the container, which starts ranks on other nodes, cannot be reached ({error}). "
-            "site.slurm.container has to leave the host's network to it (podman: --network=host)"
+            "site.slurm.container must share the host's network with it (podman: --network=host)"
         ) from None
     return connection
 
@@ -118,7 +118,7 @@ class ProxiedSrun:
     """An srun that the proxy starts and watches. It ends with this process."""
 
     def __init__(self, request: SrunRequest, log: int) -> None:
-        """Send the request. Raises NotEnoughDevices as `connect_to_proxy` does."""
+        """Send the request. Raises NotEnoughDevices like `connect_to_proxy`."""
         self.returncode: int | None = None
         self._connection = connect_to_proxy()
         with contextlib.suppress(OSError):  # a dead proxy is noticed at the first `poll`
@@ -126,10 +126,10 @@ class ProxiedSrun:
             send(self._connection, request.model_dump())
 
     def poll(self) -> int | None:
-        """Return srun's exit code, None before its end. If the proxy is gone, srun was killed.
+        """Return srun's exit code; None while srun is running. If the proxy is gone, srun was killed.
 
-        If the proxy was asked to stop, raise that signal here too, before the ranks' end is examined: Slurm
-        signals the ranks before a container passes the signal on, and the run would look crashed.
+        If the proxy was told to stop, the signal is also raised here before the ranks' end is examined: Slurm signals
+        the ranks before a container passes the signal on, and the run would appear to have crashed.
         """
         if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
             reply = receive(self._connection) or {"code": -signal.SIGKILL}
@@ -140,14 +140,14 @@ class ProxiedSrun:
         return self.returncode
 
     def send_signal(self, sig: int, /) -> None:
-        """Have the proxy send srun a signal."""
+        """Have the proxy send a signal to srun."""
         if self.returncode is None:
             with contextlib.suppress(OSError):
                 send(self._connection, {"signal": int(sig)})
 
 
 def main() -> int:
-    """Start the container, serve the executor inside until its end, and return its exit code."""
+    """Start the container, serve the executor inside it until it ends, and return its exit code."""
     command, signals = sys.argv[1:], Signals()
     name = f"accelsweep-srun-{secrets.token_hex(16)}"
     with signals.caught(), socket.socket(socket.AF_UNIX) as listener:
@@ -165,7 +165,7 @@ def main() -> int:
 
 @dataclass
 class _Proxy:
-    """`python` is the command that starts Python in another such container."""
+    """The proxy. `python` is the command that starts Python in another such container."""
 
     container: subprocess.Popen[bytes]
     python: Sequence[str]
@@ -173,7 +173,7 @@ class _Proxy:
     _stop_forwarded: bool = field(default=False, init=False)
 
     def serve(self, listener: socket.socket) -> int:
-        """Serve one request at a time; return the container's exit code once it has ended."""
+        """Serve one request at a time; return the container's exit code once the container has ended."""
         while (code := self.container.poll()) is None:
             self._wait(listener)
             with contextlib.suppress(BlockingIOError):
@@ -206,7 +206,7 @@ class _Proxy:
                 os.close(descriptor)
 
     def _run_srun(self, request: dict[str, object], log: int, connection: socket.socket) -> int | None:
-        """Start srun and return its exit code; None if the executor went away before its end."""
+        """Start srun and return its exit code; None if the executor disappeared first."""
         try:
             srun = start_srun(SrunRequest.model_validate(request), self.python, log)
         except ValidationError as error:

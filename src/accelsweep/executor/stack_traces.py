@@ -1,7 +1,7 @@
-"""Stack traces of hung ranks: dump them into the run's log, and read from them what each rank was doing.
+"""Stack traces of hung ranks: dumps them to the run's log, and derives from them what each rank was doing.
 
-Ranks and their loader workers print their own Python stacks on a signal (`faulthandler`). `py-spy`, where it is
-installed, adds native frames and processes that cannot handle a signal.
+Ranks and their loader workers print their own Python stacks on a signal (`faulthandler`). `py-spy`, if installed, adds
+native frames and processes that cannot handle a signal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from accelsweep.files import tail_lines
 from accelsweep.worker.error_classification import Frame, parse_stack, user_location_in
 from accelsweep.worker.rank_setup import STACKS_SIGNAL
 
-_FIRST_OUTPUT_SECONDS = 5.0  # on a busy machine; a process that cannot print costs as much
+_FIRST_OUTPUT_SECONDS = 5.0  # for a busy machine; a process that cannot print takes the full time
 
 _QUIET_SECONDS = 0.2
 
@@ -44,9 +44,9 @@ _COLLECTIVES = frozenset(
 
 
 def dump_stacks(ranks: Mapping[int, int], log: RunLog, wait: Callable[[float], None]) -> bool:
-    """Write the stacks of `ranks` (process ids by rank) and their children to `log`; return whether any was asked.
+    """Write the stacks of `ranks` (process IDs by rank) and their children to `log`; return whether any was signalled.
 
-    `wait` sleeps for at most so many seconds, or until the log is readable.
+    `wait` sleeps for at most the given number of seconds, or until the log is readable.
     """
 
     def wait_for_output() -> None:
@@ -63,9 +63,10 @@ def dump_stacks(ranks: Mapping[int, int], log: RunLog, wait: Callable[[float], N
 
 
 def print_stacks(ranks: Mapping[int, int]) -> None:
-    """Print the stacks of `ranks` (process ids by rank) and their children to stderr, where the ranks print theirs.
+    """Print the stacks of `ranks` (process IDs by rank) and their children to stderr, where the ranks also print.
 
-    For nodes without the run's log: the end of a process's output cannot be seen there, so each gets a fixed time.
+    For nodes without the run's log: they cannot detect the end of a process's output, so each process gets a fixed
+    time.
     """
 
     def write(text: str) -> None:
@@ -76,7 +77,7 @@ def print_stacks(ranks: Mapping[int, int]) -> None:
 
 
 def _dump(ranks: Mapping[int, int], write: Callable[[str], object], wait_for_output: Callable[[], None]) -> bool:
-    """Ask one process after another, so that their output does not interleave."""
+    """Signal one process after another, so that their output does not interleave."""
     deadline, asked = time.monotonic() + _ALL_PROCESSES_SECONDS, False
     for name, process in _processes(ranks):
         if time.monotonic() > deadline:
@@ -92,7 +93,7 @@ def _dump(ranks: Mapping[int, int], write: Callable[[str], object], wait_for_out
 
 
 def _processes(ranks: Mapping[int, int]) -> Iterator[tuple[str, psutil.Process]]:
-    """Yield the processes that handle the signal, by name; it would kill any other."""
+    """Yield the processes that handle the signal, with their names; it would kill any other process."""
     for rank, pid in ranks.items():
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
@@ -104,7 +105,7 @@ def _processes(ranks: Mapping[int, int]) -> Iterator[tuple[str, psutil.Process]]
 
 
 def _state(process: psutil.Process) -> str:
-    """Return the state of a process, and the kernel function that it waits in."""
+    """Return the state of a process, and the kernel function in which it is waiting."""
     with contextlib.suppress(psutil.Error, OSError):
         state = process.status()
         where = Path(f"/proc/{process.pid}/wchan").read_text().strip("0\n")
@@ -125,7 +126,7 @@ def _py_spy_dump(pid: int) -> str:
 
 
 def describe_hang(log: Path, steps: int) -> str:
-    """Return what each rank was doing when its stacks were dumped into `log`; empty where they do not tell.
+    """Return what each rank was doing when its stacks were dumped into `log`; empty if the stacks do not show it.
 
     `steps` is the number of steps in the window that were finished by then.
     """
@@ -156,7 +157,7 @@ def describe_hang(log: Path, steps: int) -> str:
 
 
 def _main_thread(lines: Sequence[str]) -> list[Frame]:
-    """Return the calls of the working thread, outermost first: from `run_rank` or a worker's loop on, or the last."""
+    """Return the working thread's calls, outermost first, from `run_rank` or a worker's loop; or the last thread's."""
     threads: list[list[str]] = [[]]
     for line in lines:
         if _THREAD.match(line):
@@ -173,7 +174,7 @@ def _main_thread(lines: Sequence[str]) -> list[Frame]:
 
 
 def _activity(frames: Sequence[Frame], workers: Sequence[Sequence[Frame]], steps: int) -> str:
-    """Return what a rank with this stack does, to follow "it was"; empty for an empty stack."""
+    """Return what a rank with this stack was doing, phrased to follow "it was"; empty for an empty stack."""
     if not frames:
         return ""
     place, innermost = user_location_in(frames), frames[-1]

@@ -1,1 +1,1 @@
-"""The documents of a sweep, and where they are kept."""
+"""The documents of a sweep, and where they are stored."""

@@ -1,11 +1,11 @@
-"""Removes files that killed processes left behind, and sets aside whatever is in the place of a sweep's files.
+"""Removes files that killed processes left behind, and sets aside whatever blocks the paths of a sweep's files.
 
 Every file is written under a temporary name and then renamed (`files`, `worker.main`, `report.report_files`); a SIGKILL
-in between leaves the temporary file. It is never read, and it is removed if its name, owner and type show that it is
-ours, and the clock of its own file system that it is old.
+in between leaves the temporary file behind. It is never read, and is removed if its name, owner and type identify it as
+ours, and it is old by the clock of its own file system.
 
-Next to a sweep's temporary folder, an owner file names the sweep. The folder is removed once no live lock of that sweep
-is left.
+Next to a sweep's temporary folder, an owner file names the sweep. The folder is removed once that sweep has no live
+lock.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ NEW_DATABASE = "new.db"
 """The name of a database while it is being created."""
 
 SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 - we create a folder there that nobody else may write to
-"""Where a sweep's temporary folder goes if TMPDIR is too long for the sockets in it."""
+"""Locations for a sweep's temporary folder if TMPDIR is too long for sockets."""
 
 _RANDOM = r"[a-z0-9_]{8}"
 
 _TEMPORARY_FILE = re.compile(rf"\.[\w.-]+\.(json\.{_RANDOM}(\.part\.{_RANDOM})?|parquet(\.{_RANDOM})?)\.part", re.ASCII)
-"""With two random parts for a lock file, which is itself written atomically before it is linked into place."""
+"""A lock file's name has two random parts: it is itself written atomically before it is linked into place."""
 
 _Candidate = tuple[Path, float]
 """A file or folder of ours with its modification time."""
 
 
 def remove_stale_files(folder: SweepFolder) -> list[Path]:
-    """Remove stale temporary files of a sweep, its report and imports next to it; return their paths."""
+    """Remove stale temporary files of a sweep, its report, and the imports next to it; return their paths."""
     names = ((Path(place, name), name) for place, _, files in os.walk(folder.root) for name in files)
     stale = _stale(
         [
@@ -98,19 +98,19 @@ def temporary_folder_name(folder: SweepFolder) -> str:
 
 
 def write_owner_file(folder: SweepFolder, place: Path) -> None:
-    """Write the owner file of `place`, the sweep's temporary folder, before that is created."""
+    """Write the owner file of `place`, the sweep's temporary folder, before creating the folder."""
     with open(_owner_file(place), "w", encoding="utf-8", opener=_open_without_links) as file:
         file.write(str(folder.root.resolve()))
 
 
 def remove_temporary_folder(folder: SweepFolder, place: Path) -> None:
-    """Remove `place`, the sweep's temporary folder, unless an executor still works there."""
+    """Remove `place`, the sweep's temporary folder, unless an executor still uses it."""
     if not any(map(live_lock, folder.locks())):
         _remove(place)
 
 
 def remove_ownerless_folders() -> None:
-    """Remove this user's temporary folders that no live process owns, whatever sweep they belonged to."""
+    """Remove this user's temporary folders that no live process owns, regardless of the sweep."""
     remove_abandoned_folders()
     base = tempfile.gettempdir()
     for file in [file for place in {base, *SHORT_PLACES} for file in Path(place).glob("accelsweep-*.owner")]:
@@ -137,10 +137,10 @@ def _open_without_links(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-# Unexpected files and folders in the places of a sweep's own.
+# Unexpected files and folders at the paths of a sweep's files.
 
 _SUFFIXES = frozenset({".json", ".parquet", ".log", ".done"})
-"""Suffixes of the files that we write; none of our folders has one."""
+"""Suffixes of the files that we write; no folder of ours has such a suffix."""
 
 REPORT_SUFFIXES = frozenset({".html", ".svg", ".csv", ".md"})
 """Suffixes of the report's files."""
@@ -148,11 +148,11 @@ REPORT_SUFFIXES = frozenset({".html", ".svg", ".csv", ".md"})
 _MAX_SQLITE_PATH_BYTES = 512
 
 _KEPT_METADATA = re.compile(r"^@|\.damaged-")
-"""Snakemake's own folders, for outputs with long names, and what was set aside before."""
+"""Snakemake's own folders, for outputs with long names, and files that were set aside before."""
 
 
 def refuse_obstacles(folder: SweepFolder) -> None:
-    """Raise InputError if a file or a dangling link is in the place of a folder that the sweep needs.
+    """Raise InputError if a file or a dangling link occupies the path of a folder that the sweep needs.
 
     Also raised if the path of the working folder is too long for SQLite, which stores MLflow's data.
     """
@@ -166,12 +166,12 @@ def refuse_obstacles(folder: SweepFolder) -> None:
     if (length := len(os.fsencode(home / "mlflow.db-journal"))) > _MAX_SQLITE_PATH_BYTES:
         raise InputError(
             f"the path of the working folder is too long: MLflow's store would have a path of {length} bytes, and "
-            f"SQLite takes {_MAX_SQLITE_PATH_BYTES}. Move the project to a shorter path: {str(home)[:60]}..."
+            f"SQLite allows {_MAX_SQLITE_PATH_BYTES}. Move the project to a shorter path: {str(home)[:60]}..."
         )
 
 
 def set_unexpected_files_aside(folder: SweepFolder) -> list[DamagedFile]:
-    """Set aside folders, pipes and devices in the places of the sweep's files; return them with their new names."""
+    """Set aside folders, pipes and devices at the paths of the sweep's files; return them with their new names."""
     report = (path for path in folder.report.glob("*") if path.suffix in REPORT_SUFFIXES)
     return [
         DamagedFile(path, f"it is not a file: something else was in its place; set aside as {aside.name}")
@@ -183,13 +183,13 @@ def set_unexpected_files_aside(folder: SweepFolder) -> list[DamagedFile]:
 def _sweep_files(folder: SweepFolder) -> Iterator[Path]:
     for place, folders, files in os.walk(folder.root):
         names = [name for name in (*folders, *files) if Path(name).suffix in _SUFFIXES]
-        # Runs may leave anything below `attempts`.
+        # Runs may write anything below `attempts`.
         folders[:] = [name for name in folders if name not in names and name != ATTEMPTS_FOLDER]
         yield from (Path(place, name) for name in names)
 
 
 def _snakemake_metadata(folder: SweepFolder) -> Iterator[Path]:
-    """Yield Snakemake's notes on its outputs: it would hang on a FIFO and fail on a folder in their place."""
+    """Yield Snakemake's metadata on its outputs: it would hang on a FIFO and fail on a folder at these paths."""
     for place in ("metadata", "incomplete"):
         notes = (folder.home / ".snakemake" / place).glob("*")
         yield from (path for path in notes if not _KEPT_METADATA.search(path.name))

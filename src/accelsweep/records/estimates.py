@@ -8,9 +8,9 @@ from accelsweep.json_documents import Frozen
 
 
 class Verdict(StrEnum):
-    """What a ratio's interval supports, given the practical threshold.
+    """The conclusion that a ratio's interval supports, given the practical threshold.
 
-    `not yet` means that fewer than 3 blocks have both sides, `disturbed` that other work affected the measurement.
+    `not yet` means that fewer than 3 blocks have both sides, `disturbed` that other load affected the measurement.
     `larger` and `smaller` replace `faster` and `slower` if the compared metric is a size (`tasks.SIZE_METRICS`).
     """
 
@@ -32,13 +32,13 @@ MORE = (Verdict.faster, Verdict.larger)
 
 
 LESS = (Verdict.slower, Verdict.smaller)
-"""Verdicts for less of it."""
+"""Verdicts for less of the compared metric than the baseline."""
 
 
 class Estimate(Frozen):
-    """A value with its interval; without an interval, `low` and `high` are None and `reason` says why.
+    """A value with its interval; without an interval, `low` and `high` are None and `reason` explains why.
 
-    `confidence` is that of this interval, after any widening for its family.
+    `confidence` is the interval's confidence, after any widening for its family.
     """
 
     value: float

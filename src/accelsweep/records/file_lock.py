@@ -1,9 +1,9 @@
 """Lock files of a sweep's driver and of a block's executor: acquire, heartbeat, release.
 
-`create_exclusively` puts a lock file into place, so exactly one of several contenders wins, on any machines. Contenders
-on one machine also take turns through a node-local lock; nothing is locked on the sweep's own file system. If two
-machines remove the same stale lock in the same millisecond, a third may lose its new one. It notices at its next
-heartbeat, and stops.
+`create_exclusively` puts a lock file into place, so exactly one of several contenders wins, even across machines.
+Contenders on one machine also take turns through a node-local lock; nothing is locked on the sweep's own file system.
+If two machines remove the same stale lock in the same millisecond, a third machine may lose its new lock. It detects
+this at its next heartbeat, and stops.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from accelsweep.schedulers.select import this_job
 HEARTBEAT_SECONDS = 20.0
 
 STALE_AFTER_SECONDS = 5 * HEARTBEAT_SECONDS
-"""The lock of another host is stale when it was not touched for this long."""
+"""A lock of another host is stale if it has not been touched for this long."""
 
 _SAME_START_SECONDS = 5.0  # psutil derives start times from the boot time, which drifts a little with the clock
 
 
 def read_lock(path: Path) -> LockOwner | None:
-    """Return the owner in the lock file at `path`; None if there is no readable one."""
+    """Return the owner in the lock file at `path`; None if there is no readable lock file."""
     try:
         return LockOwner.read(path)
     except (FileNotFoundError, DamagedFile):
-        return None  # locks are put into place complete, so nobody owns a damaged one
+        return None  # lock files are put into place complete, so nobody owns a damaged one
 
 
 def live_lock(path: Path) -> LockOwner | None:
@@ -49,7 +49,7 @@ def live_lock(path: Path) -> LockOwner | None:
 
 
 def driver_started_at(folder: SweepFolder) -> str | None:
-    """Return when the command that drives the sweep now started (UTC, ISO 8601); None if none does."""
+    """Return when the command that currently drives the sweep started (UTC, ISO 8601); None if there is none."""
     driver = live_lock(folder.driver_file("claim"))
     return None if driver is None else driver.since
 
@@ -63,7 +63,7 @@ def is_live(owner: LockOwner, path: Path) -> bool:
     except FileNotFoundError:
         return False
     now = disk_time(path.parent)
-    return now is None or abs(now - touched) < STALE_AFTER_SECONDS  # far in the future: a clock was set back since
+    return now is None or abs(now - touched) < STALE_AFTER_SECONDS  # far in the future: a clock has been set back
 
 
 def owner_is_alive(owner: LockOwner) -> bool | None:
@@ -79,9 +79,9 @@ def owner_is_alive(owner: LockOwner) -> bool | None:
 
 
 def disk_time(folder: Path) -> float | None:
-    """Return the time (Unix seconds) by the clock that stamps the files of `folder`; None if it is read-only.
+    """Return the time (Unix seconds) of the clock that stamps files in `folder`; None if the folder is read-only.
 
-    On a shared file system that is the server's clock, which may differ widely from the machine's.
+    On a shared file system, that is the server's clock, which may differ widely from the machine's.
     """
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.json.", suffix=".part") as probe:
@@ -91,7 +91,7 @@ def disk_time(folder: Path) -> float | None:
 
 
 class HeldLock:
-    """A lock that this process has acquired. All methods but `release` raise AccelsweepError once it is lost."""
+    """A lock that this process has acquired. All methods but `release` raise AccelsweepError once the lock is lost."""
 
     def __init__(self, path: Path, owner: LockOwner) -> None:
         """Use `acquire`."""
@@ -99,11 +99,11 @@ class HeldLock:
         self._last_heartbeat = time.monotonic()
 
     def set_run(self, run: str, since: str) -> None:
-        """Note the run that is being measured, and its start as its record will state it."""
+        """Store the run that is being measured, and its start as its record will state it."""
         self._note_run(run, since)
 
     def clear_run(self) -> None:
-        """Note that no run is being measured."""
+        """Store that no run is being measured."""
         self._note_run(None, None)
 
     def _note_run(self, run: str | None, since: str | None) -> None:
@@ -112,7 +112,7 @@ class HeldLock:
         self._owner.write(self._path)
 
     def heartbeat(self) -> None:
-        """Touch the lock file if it is time to; cheap enough to call every second."""
+        """Touch the lock file if a heartbeat is due; cheap enough to call every second."""
         if time.monotonic() - self._last_heartbeat >= HEARTBEAT_SECONDS:
             self._last_heartbeat = time.monotonic()
             self.confirm()
@@ -127,8 +127,8 @@ class HeldLock:
         if _identity(current) != _identity(self._owner):
             what = "this sweep" if current.block == "head" else f"block {current.block}"
             raise AccelsweepError(
-                f"process {current.pid} on {current.host} took {what} over: this process was silent for more than "
-                f"{STALE_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). It continues there"
+                f"process {current.pid} on {current.host} took over {what}: this process sent no heartbeat for more "
+                f"than {STALE_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). It continues there"
             )
 
     def release(self) -> None:
@@ -139,7 +139,7 @@ class HeldLock:
 
 
 def acquire(path: Path, block: str) -> HeldLock | LockOwner:
-    """Acquire the lock at `path` on `block` for this process; return the present owner instead if it is alive.
+    """Acquire the lock at `path` on `block` for this process; return the current owner instead if it is alive.
 
     A requeued Slurm job takes over the lock of its own earlier start, however recent the last heartbeat.
     """
@@ -185,7 +185,7 @@ def _put_into_place(path: Path, owner: LockOwner) -> bool:
 
 
 def _remove(path: Path, stale: LockOwner | None) -> None:
-    """Remove a stale or unreadable lock; one that another process put there in the meantime is put back."""
+    """Remove a stale or unreadable lock; restore it if another process has replaced it in the meantime."""
     if set_aside_non_file(path) is not None or not os.path.lexists(path):
         return
     temporary = _temporary(path)

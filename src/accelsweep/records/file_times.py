@@ -1,7 +1,7 @@
 """Modification times in the future: from a clock that was set back, another machine's clock, or a backup.
 
-Snakemake rejects an output that is older than its input, and stamps every output itself. So a file from the future
-would fail every command until that time has come: no input of a step is left in the future.
+Snakemake rejects an output that is older than its input, and stamps every output itself. A file from the future would
+therefore make every command fail until that time, so no step's input keeps such a time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _TOLERATED_SECONDS = 60.0
 
 
 def clamp_future_times(paths: Iterable[Path], place: Path) -> float:
-    """Set modification times in the future to now; return by how many seconds the latest was ahead, or 0.
+    """Set modification times in the future to now; return how many seconds the latest was ahead, or 0.
 
-    Now is the earlier of this machine's clock and the clock that stamps files in the folder `place`.
+    "Now" is the earlier of this machine's clock and the clock that stamps files in the folder `place`.
     """
     from_disk, ahead = disk_time(place), 0.0
     now = time.time() if from_disk is None else min(from_disk, time.time())
     for path in paths:
-        with contextlib.suppress(OSError):  # removed meanwhile, or not ours to stamp
+        with contextlib.suppress(OSError):  # removed in the meantime, or owned by another user
             modified = path.stat().st_mtime
             if modified > now:
                 os.utime(path, (now, now))
@@ -36,7 +36,7 @@ def clamp_future_times(paths: Iterable[Path], place: Path) -> float:
 
 
 def clamp_sweep_times(folder: SweepFolder) -> float:
-    """Call `clamp_future_times` for every file of the sweep whose time Snakemake compares."""
+    """Call `clamp_future_times` for all files of the sweep whose times Snakemake compares."""
     files = (folder.manifest, folder.records, folder.findings, folder.copied)
     return clamp_future_times(
         (*folder.root.glob("blocks/b*.json"), *files, *folder.report.glob("*.*")),
@@ -57,5 +57,5 @@ def clock_warnings(folder: SweepFolder, ahead: float) -> Iterator[str]:
     if ahead > _TOLERATED_SECONDS:
         yield (
             f"warning: files of {place} were stamped {format_duration(ahead)} in the future: a clock was set back, or "
-            "another machine's runs ahead. They are stamped with the present time now"
+            "another machine's runs ahead. They have been set to the current time"
         )

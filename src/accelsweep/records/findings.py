@@ -1,4 +1,4 @@
-"""Findings: every number that a reader sees, rounded once, with its interval, verdict and doubts.
+"""Findings: every number shown to a reader, rounded once, with its interval, verdict and doubts.
 
 The report and MLflow's aggregates only format these numbers. `None` always comes with a reason.
 """
@@ -23,9 +23,10 @@ from accelsweep.significant_digits import percent_of
 
 
 class RunPoint(Frozen):
-    """One planned run as figures show it. `rate` (in `Findings.rate_unit`) is None unless the run was measured.
+    """One planned run as shown in figures. `rate` (in `Findings.rate_unit`) is None unless the run was measured.
 
-    `ratio` is the rate over the baseline's in the same block, or over its mean if they share no block, or None.
+    `ratio` is the rate over the baseline's in the same block, or over the baseline's mean if they share no block, or
+    None.
     """
 
     run: str
@@ -51,16 +52,16 @@ class StepBottleneck(Frozen):
 
 
 class SettingFinding(Frozen):
-    """One setting on one kind of machine, named by `hardware`; that is None if nothing ran.
+    """One setting on one kind of machine, named by `hardware` (None if nothing ran).
 
     A setting that was measured on two kinds of machine has two findings. `rate` is the compared metric, with its unit.
-    `quality_difference` is its quality minus the baseline's, paired by seed. `memory_share` is its memory over that of
-    the machine or the device, None if the inventory does not state that. `again` is the command that measures this
-    setting alone, `trainer` the call of Lightning's Trainer, or None. `costs` maps `usd_per_hour`,
+    `quality_difference` is its quality minus the baseline's, paired by seed. `memory_share` is its share of the
+    machine's or the device's memory, None if the inventory does not state that memory. `again` is the command that
+    measures only this setting, `trainer` the call of Lightning's Trainer, or None. `costs` maps `usd_per_hour`,
     `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`, `co2_grams_per_million_samples`
-    to their values; a cost without a price or a reading is absent, never 0. `measured` includes runs without a rate
-    because they missed their target; `time_to_target` is that of the runs that reached it. `effective` are the
-    settings in effect, None if nothing was measured.
+    to their values; a cost without a price or a reading is absent, never 0. `measured` includes runs that have no rate
+    because they missed their target; `time_to_target` covers the runs that reached it. `effective` holds the settings
+    in effect, None if nothing was measured.
     """
 
     setting: str
@@ -91,7 +92,7 @@ class SettingFinding(Frozen):
 
     @property
     def ratio(self) -> Estimate | None:
-        """The ratio to the baseline; None for the baseline itself, and without a comparison."""
+        """The ratio to the baseline; None for the baseline itself, or if there is no comparison."""
         return None if self.speedup is None else self.speedup.ratio
 
     @property
@@ -123,19 +124,19 @@ class SettingFinding(Frozen):
 
 
 class Hardware(Frozen):
-    """A group of equal machines."""
+    """A group of identical machines."""
 
     name: str
     details: dict[str, str]
 
 
-# The recommendation: which setting to choose, how certain that is, and what would settle it.
+# The recommendation: which setting to choose, how certain the choice is, and what would settle it.
 
 
 class Choice(Frozen):
-    """A setting worth choosing, and why; the numbers in `sentence` are those of its finding.
+    """A setting worth choosing, and why; the numbers in `sentence` come from its finding.
 
-    `hardware` is set if the setting was measured on several kinds of it.
+    `hardware` is set if the setting was measured on several kinds of hardware.
     """
 
     setting: str
@@ -161,7 +162,8 @@ class Recommendation(Frozen):
     """The recommendation. `settle` is the command that would settle open questions, or None.
 
     `headline` is the answer in at most twelve words, `detail` qualifies it, and `sentence` is both. `settle_blocks` is
-    the number of blocks that the command adds, `settle_minutes` their time, estimated from the runs so far, or None.
+    the number of blocks that the command adds, `settle_minutes` their duration, estimated from the runs so far, or
+    None.
     """
 
     choice: Choice | None
@@ -176,7 +178,7 @@ class Recommendation(Frozen):
 
     @property
     def alternatives_title(self) -> str:
-        """The heading of the alternatives; with several kinds of hardware, they are the advice for each."""
+        """The heading of the alternatives; with several kinds of hardware, each has its own."""
         by_hardware = any(choice.title == f"On {choice.hardware}" for choice in self.alternatives)
         return "On each kind of hardware" if self.choice is None or by_hardware else "Alternatives"
 
@@ -185,9 +187,9 @@ class Recommendation(Frozen):
 
 
 class ScalingPoint(Frozen):
-    """A setting against the same one on the fewest devices: `efficiency` is the speed-up over the ratio of devices.
+    """A setting compared with itself on the fewest devices: `efficiency` is the speed-up over the ratio of devices.
 
-    It is None if no device was added: ranks on one processor share its cores.
+    It is None if no device was added, because ranks on one processor share its cores.
     """
 
     series: str
@@ -210,7 +212,7 @@ class LawForm(StrEnum):
 
 
 class DeviceCount(Frozen):
-    """A number of devices by a law, with its interval; None if the law has no such end."""
+    """A number of devices according to a law, with its interval; None values mean that the law has no such limit."""
 
     value: int | None
     low: int | None
@@ -221,9 +223,9 @@ class ScalingLaw(Frozen):
     """Gunther's universal scalability law, fitted to a series: rate(n) = rate(1) n / (1 + s (n - 1) + k n (n - 1)).
 
     `contention` is s, `coherency` is k, `devices` are the measured numbers of devices. `pays` is the last device that
-    adds at least half of what a single one does; beyond `peak` the rate falls. Both are None, with a `reason`, if
+    adds at least half of a single device's rate; beyond `peak`, the rate falls. Both are None, with a `reason`, if
     `form` supports no conclusion. `misfit` is the largest relative distance of a mean rate from the law; `speedups` are
-    the law's, over the fewest of the `devices`.
+    the law's speed-ups over the fewest of the `devices`.
     """
 
     series: str
@@ -255,11 +257,11 @@ class BatchCurve(Frozen):
 
 
 class Origin(Frozen):
-    """The origin of the numbers at a glance; each fact may have several values.
+    """The origin of the numbers at a glance; each field may have several values.
 
-    `model` and `data` are class names, `commits` abbreviated ones of the user's repository (empty without one).
-    `changed` says whether that had local changes, None if unknown. `threads` and `memory_bytes` are a machine's.
-    `dates` are the first and the last day of the measurements, in UTC.
+    `model` and `data` are class names, `commits` abbreviated commits of the user's repository (empty if there is no
+    repository). `changed` is whether the repository had local changes, None if unknown. `threads` and `memory_bytes`
+    are per machine. `dates` are the first and the last day of the measurements, in UTC.
     """
 
     model: tuple[str, ...] = ()
@@ -275,7 +277,7 @@ class Section(Frozen):
     """A feature's part of the findings (`registry.Section`)."""
 
     compares_nodes: ClassVar[bool] = False
-    """Whether the sweep compares nodes, so that their number is no reason for doubt."""
+    """Whether the sweep compares nodes, so that several nodes raise no doubt."""
 
     def recommendation(self, manifest: Manifest) -> Recommendation | None:  # noqa: ARG002 - the usual one
         """Return a recommendation that replaces the usual one, or None."""
@@ -288,13 +290,13 @@ _Section = TypeVar("_Section", bound=Section)
 class Findings(Document):
     """All numbers of a sweep's report.
 
-    `rate_metric` is the metric that settings are compared by, `rate_unit` its unit. `family` is the number of ratios
-    whose intervals hold simultaneously. `pareto` names the settings that no other beats in all of `pareto_objectives`.
-    `costs_note` says why there are no costs, or is None. `prices` are those that the costs were computed with,
-    `cost_gaps` says which costs no record of this sweep can give. `merged` names the sweeps that were merged, if any;
-    runs are then named SWEEP/RUN. `looks` are the numbers of blocks after which verdicts decided about adding more,
-    empty for a fixed number. `sections` maps features to their sections. `laws` are those of the scaling series with
-    enough different numbers of devices.
+    `rate_metric` is the metric by which settings are compared, `rate_unit` its unit. `family` is the number of ratios
+    whose intervals hold simultaneously. `pareto` names the settings that no other setting beats in all of
+    `pareto_objectives`. `costs_note` explains why there are no costs, or is None. `prices` holds the prices used for
+    the costs, `cost_gaps` lists the costs that no record of this sweep can provide. `merged` names the sweeps that were
+    merged, if any; runs are then named SWEEP/RUN. `looks` are the numbers of blocks at the interim analyses, which
+    decided whether to add more; empty for a fixed number of blocks. `sections` maps features to their sections. `laws`
+    holds the laws of the scaling series with enough different numbers of devices.
     """
 
     kind: ClassVar[str] = "findings"
@@ -345,7 +347,7 @@ class Findings(Document):
         return parse_parts(value, Section, models)
 
     def section(self, model: type[_Section]) -> _Section | None:
-        """Return the section of this type, or None."""
+        """Return the section of the given type, or None."""
         return next((part for part in self.sections.values() if isinstance(part, model)), None)
 
 
@@ -353,7 +355,7 @@ class Findings(Document):
 
 
 class ComparedSetting(Frozen):
-    """A setting of both sweeps."""
+    """A setting that both sweeps have."""
 
     setting: str = Field(description="the setting's name in files")
     label: str = Field(description="the setting in words")
@@ -372,7 +374,7 @@ class SweepComparison(Frozen):
     before: str = Field(description="the name of the earlier sweep")
     after: str = Field(description="the name of the later sweep")
     family: int = Field(description="the number of ratios whose intervals hold simultaneously")
-    confidence: float = Field(description="the confidence with which they do")
+    confidence: float = Field(description="the confidence with which these intervals hold")
     threshold: float = Field(description="the relative difference below which a change does not matter")
     rate_unit: str = Field(description="the unit of the rates")
     rows: tuple[ComparedSetting, ...] = Field(description="the settings that both sweeps have")

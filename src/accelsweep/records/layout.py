@@ -1,4 +1,4 @@
-"""The paths of a sweep's files. All of them are built here, and none leaves the sweep's folder."""
+"""The paths of a sweep's files. All of them are built here, and none points outside the sweep's folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 def check_sweep_name(name: str) -> str:
-    """Return `name` if a folder, a Snakemake target and an MLflow experiment can have it, else raise InputError."""
+    """Return `name` if it is valid for a folder, a Snakemake target and an MLflow experiment, else raise InputError."""
     if not _NAME.fullmatch(name) or ".." in name:
         cleaned = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-.")[:80] or "my-sweep"
         raise InputError(
@@ -50,9 +50,9 @@ def check_sweep_name(name: str) -> str:
 
 
 def check_file_name(name: str) -> str:
-    """Return the name of a block or run; raise InputError if a path with it could leave its folder.
+    """Return the name of a block or run; raise InputError if it could make a path leave its folder.
 
-    Plans may come from elsewhere.
+    Plans may come from untrusted sources.
     """
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         raise InputError(f"the plan contains the name {name!r}, which no block or run can have: it was altered")
@@ -80,7 +80,7 @@ class SweepFolder:
 
     @classmethod
     def of(cls, path: Path) -> SweepFolder:
-        """Return the sweep whose folder is `path`, HOME/sweeps/NAME; raise InputError for any other path."""
+        """Return the sweep whose folder `path` is (HOME/sweeps/NAME); raise InputError for any other path."""
         root = path.absolute()
         if root.parent.name != SWEEPS_FOLDER:
             raise InputError(f"{path} is not a sweep's folder (sweeps/NAME)")
@@ -123,11 +123,11 @@ class SweepFolder:
         return sorted(path for path in self.root.glob("blocks/*.json") if _BLOCK_FILE.fullmatch(path.name))
 
     def block_names(self) -> set[str]:
-        """The names of all blocks by any of their files, including those of earlier plans and damaged ones."""
+        """The names of all blocks that have any file, including damaged blocks and those of earlier plans."""
         return {path.name.partition(".")[0] for path in self.root.glob("blocks/b*.json*")}
 
     def done(self, block: str) -> Path:
-        """The file that Snakemake waits for: a finished block's records."""
+        """The done file that Snakemake waits for, which lists a finished block's records."""
         return self.root / "blocks" / f"{check_file_name(block)}.done.json"
 
     def lock(self, block: str) -> Path:
@@ -139,11 +139,11 @@ class SweepFolder:
         return sorted(self.root.glob("blocks/*.claim.json"))
 
     def halt(self, block: str) -> Path:
-        """The reason why the block's last executor ended early, if it did."""
+        """The halt file: why the block's last executor ended early, if it did."""
         return self.root / "blocks" / f"{check_file_name(block)}.halt.json"
 
     def halts(self) -> list[Path]:
-        """The halts of all blocks."""
+        """The halt files of all blocks."""
         return sorted(self.root.glob("blocks/*.halt.json"))
 
     def ceilings(self, block: str) -> Path:
@@ -163,7 +163,7 @@ class SweepFolder:
         return sorted(self.run(run).glob(f"{RECORD_FILE}.damaged-*"))
 
     def open_attempts(self) -> set[Path]:
-        """The marks of attempts that are running or killed their executor (`run_files.Started`)."""
+        """The markers of attempts that are running or killed their executor (`run_files.Started`)."""
         return set(self.root.glob(f"{RUNS_FOLDER}/*/{ATTEMPTS_FOLDER}/*/{STARTED_FILE}"))
 
     def latest_records(self) -> list[Path]:
@@ -176,11 +176,11 @@ class SweepFolder:
 
     @property
     def versions(self) -> Path:
-        """The source trees of the versions that a sweep compares, and the files that describe them."""
+        """The folder of the source trees of the versions that a sweep compares, and of their descriptions."""
         return self.root / "versions"
 
     def version(self, name: str) -> Path:
-        """The source tree of the version with the id `name`."""
+        """The source tree of the version with the ID `name`."""
         return self.versions / check_file_name(name)
 
     def version_file(self, name: str) -> Path:
@@ -204,23 +204,23 @@ class SweepFolder:
 
     @property
     def copied(self) -> Path:
-        """The file that Snakemake waits for: the records were published to MLflow."""
+        """The file that Snakemake waits for until the records have been published to MLflow."""
         return self.root / "published.done"
 
     @property
     def mark(self) -> Path:
-        """The sweep's random id, which distinguishes it from others of its name in shared stores."""
+        """The sweep's random ID, which distinguishes it from sweeps of the same name in shared stores."""
         return self.root / "mark.json"
 
     def feature_files(self, *, published: bool = False) -> list[Path]:
-        """Return the files that features left in the folder, or only those that are published with the report."""
+        """Return the files that features wrote to the folder, or only those published with the report."""
         wanted = (file for file in registry.files() if file.published or not published)
         paths = sorted(path for file in wanted for path in self.root.glob(file.pattern))
         return [path for path in paths if path.is_file() and not path.parent.name.startswith(".")]
 
     @property
     def prepared(self) -> Path:
-        """The digests of data modules whose data is prepared."""
+        """The digests of the data modules whose data has been prepared."""
         return self.root / "prepared.json"
 
     @property
@@ -240,7 +240,7 @@ class SweepFolder:
 
     @property
     def jobs_changed(self) -> Path:
-        """Touched by the driver when the cluster's queue changes, so that Snakemake checks its jobs."""
+        """The file that the driver touches when the cluster's queue changes, so that Snakemake checks its jobs."""
         return self.root / "jobs-changed"
 
     def log(self, block: str) -> Path:
@@ -248,12 +248,12 @@ class SweepFolder:
         return self.root / "logs" / f"{check_file_name(block)}.log"
 
     def driver_file(self, what: str) -> Path:
-        """A file of the driver: `claim` is its lock; features have others."""
+        """A file of the driver: `claim` is its lock; features have further files."""
         return self.root / f"head.{what}.json"
 
     @property
     def fork_server_log(self) -> Path:
-        """The output of the process that executors are forked from, during the last invocation."""
+        """The fork server's output during the last invocation."""
         return self.root / "logs" / "fork_server.log"
 
     @property
@@ -278,7 +278,7 @@ def known_sweeps(home: Path) -> list[str]:
 
 
 def existing_sweep(home: Path, name: str) -> SweepFolder:
-    """Return the folder of a planned sweep; raise InputError with the known ones if there is no such sweep."""
+    """Return the folder of a planned sweep; raise InputError, listing the known sweeps, if there is no such sweep."""
     folder = SweepFolder(home, name)
     if not folder.manifest.exists():
         known = known_sweeps(home)
@@ -287,7 +287,7 @@ def existing_sweep(home: Path, name: str) -> SweepFolder:
     return folder
 
 
-# Where a report's inputs and outputs are: in one sweep's folder, or in several for a merged report.
+# The locations of a report's inputs and outputs: one sweep's folder, or several for a merged report.
 
 
 class RunsPlace(Protocol):
@@ -321,7 +321,7 @@ class MergedPlace:
 
     @property
     def name(self) -> str:
-        """The sweeps' names in their order, joined by `+`."""
+        """The sweeps' names, in order, joined by `+`."""
         return joined_name(self.sweeps)
 
     @property

@@ -1,8 +1,8 @@
 """Why a block ended without some of its runs: every possible reason, with its message for the user.
 
-An executor that ends early leaves a halt file, `blocks/BLOCK.halt.json`; so does the driver if a scheduler let no
-executor start. The block's next executor removes it. `run`, `status`, `runs` and the report show the reason, so that
-nobody has to read a log.
+An executor that ends early writes a halt file, `blocks/BLOCK.halt.json`; so does the driver if a scheduler prevented an
+executor from starting. The block's next executor removes the file. `run`, `status`, `runs` and the report show the
+reason, so that nobody has to read a log.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _NUMBER = re.compile(rf"\b{BLOCK_NAME}\b|[0-9]+")
 class StopReason(StrEnum):
     """Message templates.
 
-    Errors of ours bring their own messages: a damaged plan, a block that the plan no longer has, a lost lock.
+    Our own errors have their own messages: a damaged plan, a block that the plan no longer has, a lost lock.
     """
 
     no_room = (
-        "the disk of {folder} has {free:.0f} MB free, limits.free_disk_bytes asks for {asked:.0f} MB; make room or "
+        "the disk of {folder} has {free:.0f} MB free, limits.free_disk_bytes requires {asked:.0f} MB; make room or "
         "lower it"
     )
     no_inodes = (
-        "the disk of {folder} has room for {free} more files (inodes), limits.free_disk_inodes asks for {asked}; "
+        "the disk of {folder} has room for {free} more files (inodes), limits.free_disk_inodes requires {asked}; "
         "remove files there, or lower it"
     )
     disk_refused = "{where}: {error}; make the folder writable or make room on its disk"
@@ -56,19 +56,21 @@ class StopReason(StrEnum):
     alike = (
         "the first two settings ended with the same exception, {error}; fix it, or measure the rest with --keep-going"
     )
-    refused = "{engine} refused its job ({words}); change what the site file asks for"
+    refused = "{engine} refused its job ({words}); change what the site file requests"
     job_ended = "its job {number} ended as {state} ({words}); {log} has more"
-    hopeless = "its job {number} can never start, for which {engine} says {reason}: change {keys}"
-    waited = "its job waited for more than limits.queue_minutes ({minutes:g}) in {engine}'s queue, which says: {reason}"
-    gone = "its record is gone: its block was complete, and something else deleted the record since"
+    hopeless = "its job {number} can never start, {engine} reports {reason}: change {keys}"
+    waited = (
+        "its job waited for more than limits.queue_minutes ({minutes:g}) in {engine}'s queue, which reports: {reason}"
+    )
+    gone = "its record is missing: its block was complete, and something else has since deleted the record"
     never_began = "it has not run yet"
 
 
 class Halt(Document):
     """The reason why a block ended before each of its runs had a record, and the remedy.
 
-    `retry` says when its runs are worth another job: `now`, by this command; `later`, by the next one; or only after
-    what `reason` names has `changed`.
+    `retry` states when another job for its runs makes sense: `now`, in this command; `later`, in the next command; or
+    once the cause that `reason` names has `changed`.
     """
 
     kind: ClassVar[str] = "halt"
@@ -79,7 +81,7 @@ class Halt(Document):
 
 
 def not_run_reason(folder: SweepFolder, block: str) -> str:
-    """Return why runs of a block have no record: what stopped it, or that it has not started or is running."""
+    """Return why runs of a block have no record: what stopped the block, or that it has not started or is running."""
     path = folder.lock(block)
     owner = read_lock(path)
     if owner is not None and is_live(owner, path):
@@ -102,7 +104,7 @@ def not_run_reason_with_remedy(folder: SweepFolder, block: str, remedy: str) -> 
 def count_not_run_reasons(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int]:
     """Return the number of wanted runs without a record by reason, except those that merely have not started.
 
-    Reasons that differ only in numbers count as one: free space and process ids differ from block to block.
+    Reasons that differ only in numbers count as one, because free space and process IDs differ from block to block.
     """
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}
@@ -114,25 +116,25 @@ def count_not_run_reasons(folder: SweepFolder, manifest: Manifest) -> Mapping[st
 
 
 def without_numbers(reason: str) -> str:
-    """Return a reason without numbers and block names, so that reasons with the same cause are equal."""
+    """Return a reason without numbers and block names, so that reasons with the same cause are identical."""
     return _NUMBER.sub("", reason)
 
 
 def read_halt(folder: SweepFolder, block: str) -> Halt | None:
-    """Return the block's halt, or None if there is no readable one."""
+    """Return the contents of the block's halt file, or None if there is no readable one."""
     with contextlib.suppress(FileNotFoundError, DamagedFile):
         return Halt.read(folder.halt(block))
     return None
 
 
 def needs_change(folder: SweepFolder, manifest: Manifest) -> bool:
-    """Return whether runs are missing, and none of them is worth another job before something is changed."""
+    """Return whether runs are missing, and another job for them makes no sense before something is changed."""
     incomplete = [block.name for block in manifest.blocks if not all(folder.record(run).exists() for run in block.runs)]
     halts = [read_halt(folder, block) for block in incomplete]
     return bool(incomplete) and all(halt is not None and halt.retry == "changed" for halt in halts)
 
 
 def remove_halts(folder: SweepFolder) -> None:
-    """Remove the halts of an earlier command, whose reasons may no longer hold."""
+    """Remove the halt files of an earlier command, because their reasons may no longer apply."""
     for path in folder.halts():
         remove(path)

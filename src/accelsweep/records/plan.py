@@ -22,7 +22,7 @@ from accelsweep.schedulers.protocol import Resources
 class Block(Document):
     """Runs that share one allocation, in the random order in which they are measured. Immutable, named by content.
 
-    `configs` maps each setting's name to its frozen scientific config, so that a run needs nothing but this file.
+    `configs` maps each setting's name to its frozen scientific config, so that a run only needs this file.
     """
 
     kind: ClassVar[str] = "block"
@@ -36,7 +36,7 @@ class Block(Document):
     resources: Resources
 
     def body(self) -> dict[str, Any]:
-        """Return the body as plain data. The configs are plain already, and too large to copy."""
+        """Return the body as plain data. The configs are already plain, and too large to copy."""
         configs = {name: config.raw for name, config in self.configs.items()}
         return {**self.model_dump(mode="json", exclude={"configs"}), "configs": configs}
 
@@ -51,13 +51,13 @@ class Done(Document):
 
 
 class LockOwner(Document):
-    """The process that holds the lock on a block, or on the sweep as its driver, and the run that it measures."""
+    """The process that holds the lock on a block, or on the sweep as its driver, and the run that it is measuring."""
 
     kind: ClassVar[str] = "claim"
 
     block: str = Field(description="the block's name, `head` for the driver")
     host: str = Field(description="the machine's name")
-    pid: int = Field(description="the process' id there")
+    pid: int = Field(description="the process ID on that machine")
     process_started: float = Field(description="when the process started, in Unix seconds")
     job: str | None = Field(None, description="its job on the cluster")
     restarts: int = Field(0, description="how often the cluster has requeued that job")
@@ -67,7 +67,7 @@ class LockOwner(Document):
 
 
 class PlannedSetting(Frozen):
-    """A setting as the manifest lists it; its config is in the blocks."""
+    """A setting as listed in the manifest; its config is in the blocks."""
 
     name: str
     axes: dict[str, Any]
@@ -75,7 +75,7 @@ class PlannedSetting(Frozen):
 
 
 class PlannedBlock(Frozen):
-    """A block as the manifest lists it, with those of its runs that this revision of the plan wants."""
+    """A block as listed in the manifest, with its wanted runs in this revision of the plan."""
 
     name: str
     runs: tuple[str, ...]
@@ -90,10 +90,11 @@ class Excluded(Frozen):
 
 
 class FoundBatch(Frozen):
-    """The batch per rank that replaces `batch_size: auto`, for all settings that share a search.
+    """The batch size per rank that replaces `batch_size: auto` in all settings that share a search.
 
-    `search` names the search among those of `sweep`, `record_sha256` is the digest of its record. It found `largest`,
-    with the share `headroom` of the free memory kept free; `batch_size` is smaller if the data has fewer rows.
+    `search` names the search in the sweep `sweep`, `record_sha256` is the digest of its record. The search found
+    `largest`, with the share `headroom` of the free memory reserved; `batch_size` is smaller if the data has fewer
+    rows.
     """
 
     search: str
@@ -105,10 +106,10 @@ class FoundBatch(Frozen):
 
 
 class PlanPart(Frozen):
-    """What a feature's command adds to a plan (`registry.Feature.plan_part`): its options, and how to resume it."""
+    """A feature's command's part of a plan (`registry.Feature.plan_part`): its options, and how to resume it."""
 
     command: ClassVar[str]
-    """The command that resumes the sweep, instead of `run`; its sweeps are called COMMAND-NAME by default."""
+    """The command that resumes the sweep instead of `run`; its sweeps are named COMMAND-NAME by default."""
 
     @property
     def words(self) -> list[str]:
@@ -117,12 +118,12 @@ class PlanPart(Frozen):
 
     @property
     def repeats(self) -> int:
-        """The number of blocks of the sweep."""
+        """The sweep's number of blocks."""
         raise NotImplementedError
 
 
 def parse_parts(parts: Mapping[str, Any], base: type, models: Mapping[str, str]) -> dict[str, Any]:
-    """Validate features' parts of a document with the features' models; drop those of missing features."""
+    """Validate features' parts of a document with the features' models; drop the parts of missing features."""
     return {
         name: part if isinstance(part, base) else registry.load(models[name]).model_validate(part)
         for name, part in parts.items()
@@ -134,13 +135,13 @@ _Part = TypeVar("_Part", bound=PlanPart)
 
 
 class Manifest(Document):
-    """One revision of a sweep's plan, with everything that a job, a reader or a later revision needs from it.
+    """One revision of a sweep's plan, with everything that a job, a reader or a later revision needs.
 
     `settings` are in grid order and include unsupported ones; `blocks` are in the order in which they were planned.
-    `sources` maps each user package to the digest of its source files at planning. `compared` are the versions on the
-    version axis, the one that the others are compared with first. `profile` is Snakemake's as last given, None for
-    `local`. `found_batches` are those of all revisions, so that a setting keeps its own. `searches_for` is the sweep
-    whose batch-size search this one is. `parts` maps features to their parts.
+    `sources` maps each user package to the digest of its source files at planning. `compared` lists the versions on the
+    version axis, starting with the one that the others are compared with. `profile` is the Snakemake profile as last
+    given, None for `local`. `found_batches` covers all revisions, so that a setting keeps its batch size.
+    `searches_for` is the sweep for which this one searches batch sizes. `parts` maps features to their parts.
     """
 
     kind: ClassVar[str] = "manifest"
@@ -174,7 +175,7 @@ class Manifest(Document):
     def read(cls, path: Path) -> Self:
         """Read the plan at `path`; its sweep is named after the folder, which may have been renamed or copied.
 
-        Raises as `Document.read` does.
+        Raises the same exceptions as `Document.read`.
         """
         manifest = super().read(path)
         root = path.absolute().parent
@@ -183,12 +184,12 @@ class Manifest(Document):
         return manifest.model_copy(update={"sweep": root.name})
 
     def part(self, model: type[_Part]) -> _Part | None:
-        """Return the part of this type, or None."""
+        """Return the part of the given type, or None."""
         return next((part for part in self.parts.values() if isinstance(part, model)), None)
 
     @property
     def partners(self) -> dict[str, str]:
-        """The baseline of each setting that has one: itself in the first version, or the sweep's baseline."""
+        """The baseline of each setting that has one: the same setting in the first version, or the sweep's baseline."""
         if not self.compared:
             return {} if self.baseline is None else {setting.name: self.baseline for setting in self.settings}
         keys = {setting.name: axes_without_version(setting.axes) for setting in self.settings}
@@ -198,7 +199,7 @@ class Manifest(Document):
 
     @property
     def baselines(self) -> frozenset[str]:
-        """The settings that others are compared with: the sweep's, or with versions those of the first one."""
+        """The settings that others are compared with: the sweep's baseline or, with versions, the first version's."""
         return frozenset(self.partners.values())
 
     @property
@@ -213,7 +214,7 @@ class Manifest(Document):
 
 
 def axes_without_version(axes: Mapping[str, Any]) -> str:
-    """Return a setting's axes without its version, as a key that is equal for the setting in each version."""
+    """Return a setting's axes without its version, as a key that is identical for the setting in every version."""
     return canonical_json(without_version(axes))
 
 
@@ -223,11 +224,11 @@ BLOCK_NAME = "b[0-9a-f]{12}"
 """Pattern of block names: `b` and a digest of the block's contents."""
 
 MAX_NAME_LENGTH = 120
-"""Longer folder names do not fit every file system."""
+"""Some file systems do not support longer folder names."""
 
 
 class MergedName(NamedTuple):
-    """The name of a run or a block in merged findings: `SWEEP/NAME`, so that nothing pairs across sweeps.
+    """The name of a run or a block in merged findings: `SWEEP/NAME`, so that no runs are paired across sweeps.
 
     `sweep` is empty in the findings of a single sweep. Neither part can contain a `/`.
     """
@@ -249,7 +250,8 @@ class MergedName(NamedTuple):
 def joined_name(sweeps: Sequence[str]) -> str:
     """Return the name of several sweeps, `A+B`; a single sweep's name cannot contain a `+`.
 
-    A name that would be too long is shortened to the first sweep, the number of others, and a digest of all.
+    A name that would be too long is shortened to the first sweep, the number of other sweeps, and a digest of all
+    names.
     """
     name = "+".join(sweeps)
     if len(name) <= MAX_NAME_LENGTH:

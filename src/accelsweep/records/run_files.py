@@ -2,7 +2,7 @@
 
 An attempt works in its own folder, which holds `started.json` until the attempt ends without killing its executor. Once
 its record is complete, an earlier record is moved down to its own attempt's folder, and the new files are moved up, the
-record last. Every step can be repeated, so that a kill between any two of them loses nothing.
+record last. Every step is repeatable, so a kill between any two steps loses nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# Records: read strictly, or leniently where a missing or damaged one does not matter.
+# Records: read strictly, or leniently if a missing or damaged record does not matter.
 
 
 def read_record(folder: SweepFolder, run: str) -> Record:
@@ -53,7 +53,7 @@ def readable_records(folder: SweepFolder, runs: Iterable[str]) -> Iterator[Recor
 
 
 def read_record_at(path: Path, run: str) -> Record:
-    """Return the run's record at `path`, possibly of an earlier attempt. Raises as `read_record` does."""
+    """Return the run's record at `path`, possibly of an earlier attempt. Raises what `read_record` raises."""
     return check_record(Record.read(path), path, run)
 
 
@@ -67,10 +67,10 @@ def check_record(record: Record, path: Path, run: str) -> Record:
 
 
 def read_steps(steps: Path, record: Path, run: str, columns: list[str] | None = None) -> pa.Table:
-    """Return the raw steps at `steps` of the run named `run`, with these `columns` or all.
+    """Return the raw steps at `steps` of the run named `run`, with the given `columns` or all.
 
-    The record at `record` has their checksum; without it, they are not checked. Raises DamagedFile if the record or the
-    table is damaged; FileNotFoundError if there is no table.
+    The record at `record` has the steps' checksum; without a record, the steps are not checked. Raises DamagedFile if
+    the record or the table is damaged; FileNotFoundError if there is no table.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -89,7 +89,7 @@ _RANK_RESULT = TypeAdapter(RankResult)
 
 
 def read_rank_result(path: Path) -> RankResult:
-    """Return the validated result of a rank. Raises DamagedFile, or FileNotFoundError if there is none."""
+    """Return a rank's validated result. Raises DamagedFile, or FileNotFoundError if there is none."""
     try:
         return _RANK_RESULT.validate_json(read_regular(path))
     except ValidationError as error:
@@ -98,13 +98,13 @@ def read_rank_result(path: Path) -> RankResult:
 
 # The folder of a run.
 
-_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record has the others' checksum
+_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record holds the steps' checksum
 
 _REOPENED = "reopened"
 
 
 class Started(Document):
-    """Marks an attempt whose end is unknown, with its executor, host and start.
+    """The marker of an attempt whose end is unknown, with its executor, host and start.
 
     `job_log` is the file in which Slurm reports the end of the executor's job.
     """
@@ -173,7 +173,7 @@ class RunFolder:
         return damaged
 
     def begin(self, host: str, started_at: str, job_log: str | None = None) -> int:
-        """Create and mark the folder of a new attempt; return its number. Files without a record are moved down.
+        """Create and mark a new attempt's folder; return the attempt's number. Files without a record are moved down.
 
         `job_log` is the log of the attempt's Slurm job.
         """
@@ -189,11 +189,11 @@ class RunFolder:
         return number
 
     def close(self, number: int) -> None:
-        """Note that attempt `number` ended without killing its executor."""
+        """Record that attempt `number` ended without killing its executor."""
         remove(self.attempt(number) / STARTED_FILE)
 
     def discard_half_written(self, number: int) -> None:
-        """Remove files that ranks of attempt `number` were writing when they were killed; call it when all are dead."""
+        """Remove files that ranks of attempt `number` were writing when they were killed; call it once all are dead."""
         for part in self.attempt(number).glob(".*.part"):
             part.unlink(missing_ok=True)
 
@@ -202,7 +202,7 @@ class RunFolder:
         return (self.attempt(number) / STARTED_FILE).exists()
 
     def fatal_attempts(self) -> list[int]:
-        """Return the attempts after the record whose executor died before it could record their end."""
+        """Return the attempts since the record whose executors died before they could record the end."""
         numbers = range(self._recorded() + 1, self.latest() + 1)
         return [number for number in numbers if self.is_open(number)]
 
@@ -213,9 +213,10 @@ class RunFolder:
         return None
 
     def reopen(self) -> bool:
-        """Keep the record as an earlier attempt and forget fatal attempts, so that the run is measured again.
+        """Keep the record as an earlier attempt and drop fatal attempts, so that the run is measured again.
 
-        Returns whether there was a record. The attempt is marked first: marked attempts are never moved up again.
+        Returns whether there was a record. The attempt is marked first, because marked attempts are never moved up
+        again.
         """
         number = self._recorded()
         self._close_all(self.latest())
@@ -226,7 +227,7 @@ class RunFolder:
         return number > 0
 
     def promote(self, number: int) -> None:
-        """Make the finished attempt `number` the run's result, and keep the earlier one in its own attempt's folder.
+        """Make the finished attempt `number` the run's result, and keep the earlier result in its own attempt's folder.
 
         The run has ended, so earlier attempts that killed their executor no longer count.
         """
@@ -258,7 +259,7 @@ class RunFolder:
 def block_of(folder: SweepFolder, manifest: Manifest, setting: str) -> Block:
     """Return the first block that holds `setting`, with its frozen config and the values on its axes.
 
-    Raises InputError if no block holds it, DamagedFile if none of the readable ones does.
+    Raises InputError if no block holds the setting, and DamagedFile if no readable block does.
     """
     damage = None
     for planned in manifest.blocks:
@@ -276,7 +277,7 @@ def block_of(folder: SweepFolder, manifest: Manifest, setting: str) -> Block:
 
 
 def block_or_none(folder: SweepFolder, name: str) -> Block | None:
-    """Return the block of this name, or None if there is no usable one."""
+    """Return the block named `name`, or None if there is no usable one."""
     with suppress(DamagedFile):
         return _read(folder, name)
     return None
@@ -288,7 +289,7 @@ def readable_blocks(folder: SweepFolder, manifest: Manifest) -> Iterator[Block]:
 
 
 def readable_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingConfig]:
-    """Return the configs of the settings by name; those that only damaged blocks hold are missing."""
+    """Return the settings' configs by name; configs that only damaged blocks hold are missing."""
     configs: dict[str, SettingConfig] = {}
     runnable = {setting.name for setting in manifest.settings if setting.unsupported is None}
     for block in readable_blocks(folder, manifest):
@@ -299,7 +300,7 @@ def readable_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, Setti
 
 
 def shared_devices_of(folder: SweepFolder, manifest: Manifest) -> str:
-    """Return `shared_devices` of the sweep, by its first readable block; "" without one."""
+    """Return the sweep's `shared_devices`, from its first readable block; "" if there is none."""
     block = next(readable_blocks(folder, manifest), None)
     return "" if block is None else shared_devices(manifest.axes, block.configs.values())
 

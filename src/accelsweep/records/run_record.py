@@ -23,7 +23,7 @@ SEARCH_CONFIDENCE = 0.95
 
 
 class Trial(Frozen):
-    """One batch size that was tried. `peak_bytes` is that of the fullest rank; None if too large or unknown."""
+    """One batch size that was tried. `peak_bytes` is the fullest rank's peak; None if too large or unknown."""
 
     batch_size: int
     fits: bool
@@ -44,8 +44,8 @@ class Coefficient(Frozen):
 class LargestBatch(Frozen):
     """The result of a batch-size search. `largest` fits, `too_large` does not; None if `measure.max_batch` fits too.
 
-    `headroom` is the share of the free memory that was kept free, which left `limit_bytes` to each rank by the tightest
-    `limit`. `rows` are those of the training set on all ranks, None if it has no length.
+    `headroom` is the share of the free memory that was reserved, which left each rank `limit_bytes` under the tightest
+    `limit`. `rows` counts the training set's rows on all ranks, None if it has no length.
     """
 
     largest: int
@@ -60,7 +60,7 @@ class LargestBatch(Frozen):
 
 
 class NetworkFamily(StrEnum):
-    """A kind of network, named after the modules that do most of its work."""
+    """A kind of network, named after the modules that do most of the work."""
 
     convolution = "convolutions"
     depthwise = "depthwise convolutions"
@@ -79,9 +79,10 @@ class Record(Document):
     """All data of one run.
 
     `metrics` maps names with unit and scope (`samples_per_second`, `host_pss_bytes`) to values or reasons.
-    `environment` holds the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is None
-    without a probe pass; `steps_sha256` is that of `steps.parquet`, None without one. `traits` are the counts of a
-    forward pass, or the reason why there are none. `largest_batch` is the result of a search, None in other runs.
+    `environment` holds the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is None if
+    there was no probe pass; `steps_sha256` is the checksum of `steps.parquet`, None if there is no such file. `traits`
+    holds the counts from a forward pass, or the reason why there are none. `largest_batch` is the result of a
+    batch-size search, None for other runs.
     """
 
     kind: ClassVar[str] = "record"
@@ -145,22 +146,22 @@ def steps_damage(record: Record, steps: Path) -> DamagedFile | None:
 
 
 DOUBT_DESCRIPTIONS = {
-    "bad_teardown": "a run did not end well",
+    "bad_teardown": "a run did not end cleanly",
     "baseline_drift": "the baseline drifted",
     "build_differs": "builds differ",
     "busy_cpu": "other work kept the processor busy",
     "clock_gap": "the machine slept while timing, or its clock was set",
     "cpu_governor": "the processor's clock follows the load",
-    "epoch_boundary": "the data began again while timing",
+    "epoch_boundary": "the data restarted while timing",
     "few_repeats": "few repeats",
     "fewer_repeats": "some repeats are missing",
     "foreign_process": "other processes used the device",
-    "load_refused": "some repeats kept the latency at no load",
+    "load_refused": "some repeats met the latency bound at no load level",
     "memory_grows": "memory grew while timing",
     "mixed_hosts": "several machines",
-    "no_steps": "the single steps were not kept",
+    "no_steps": "individual steps were not stored",
     "noisy_baseline": "the baseline is noisier than the rest",
-    "optimizer_batch": "optimiser steps held another batch than was asked for",
+    "optimizer_batch": "optimiser steps used a different batch size than requested",
     "outlier": "one repeat lies far from the others",
     "page_faults": "data came from disk while timing",
     "power_capped": "the device was at its power limit",
@@ -181,7 +182,7 @@ DOUBT_DESCRIPTIONS = {
     "unlike_nodes": "compared across unlike nodes",
     "unsteady_window": "speed changed while timing",
 }
-"""Code -> description of each doubt that accelsweep raises."""
+"""The description of each doubt that accelsweep raises, by code."""
 
 
 def doubt_description(doubt: Doubt) -> str:

@@ -1,4 +1,4 @@
-"""The progress of a sweep, from its files alone. Safe to call at any time, from any machine that sees the files."""
+"""The progress of a sweep, read only from its files. Safe to call at any time, from any machine with the files."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _LAST_DOUBTS = 5
 
 
 def steps_done(folder: SweepFolder, run: str) -> int | None:
-    """Return the number of steps that the current attempt at `run` has done; None before it starts counting."""
+    """Return the number of steps that the current attempt at `run` has done; None until it starts counting."""
     run_folder = RunFolder(folder.run(run), run)
     number = run_folder.latest()
     return read_progress(run_folder.attempt(number) / PROGRESS_FILE) if run_folder.is_open(number) else None
 
 
 def progress_signature(folder: SweepFolder, run: str) -> tuple[int, ...]:
-    """Return numbers of which one changes whenever the current attempt at `run` makes progress.
+    """Return numbers, at least one of which changes whenever the current attempt at `run` makes progress.
 
-    They are the attempt's number, its steps in the window and in the current phase, and the size of its log. Steps
-    that another machine has mapped into its memory may not be visible here.
+    They are the attempt's number, its steps in the window and in the current phase, and the size of its log. Step
+    counts that another machine has memory-mapped may not be visible here.
     """
     run_folder = RunFolder(folder.run(run), run)
     number = run_folder.latest()
@@ -49,7 +49,7 @@ def progress_signature(folder: SweepFolder, run: str) -> tuple[int, ...]:
 
 
 class LockedBlock(LockOwner):
-    """A block with an executor, or with one that died without releasing its lock."""
+    """A block with an executor, or whose executor died without releasing its lock."""
 
     alive: bool = Field(description="whether the executor is alive")
     label: str | None = Field(description="the setting of its run in words")
@@ -69,20 +69,20 @@ class SweepStatus(Frozen):
     """The state of a sweep's runs."""
 
     sweep: str = Field(description="the sweep's name")
-    revision: int = Field(description="the number of its plan")
-    planned: int = Field(description="the runs that the plan wants")
-    settled: int = Field(description="those of them that have an answer")
-    remaining: int = Field(description="the others")
+    revision: int = Field(description="the revision of its plan")
+    planned: int = Field(description="the number of runs that the plan wants")
+    settled: int = Field(description="the number of settled runs")
+    remaining: int = Field(description="the number of runs that are not settled")
     outcomes: dict[Outcome, int] = Field(description="the number of runs by outcome")
-    seconds_left: float | None = Field(description="about how long the remaining runs take, null if unknown")
+    seconds_left: float | None = Field(description="the estimated duration of the remaining runs; null if unknown")
     running: tuple[LockedBlock, ...] = Field(description="the blocks that are being measured")
-    kept: dict[str, int] = Field(description="why runs have no record, and how many")
+    kept: dict[str, int] = Field(description="the number of runs without a record, by reason")
     doubts: tuple[RunDoubt, ...] = Field(description="the last few doubts")
     damaged: tuple[str, ...] = Field(description="records that cannot be read, and why")
 
 
 def status(folder: SweepFolder, manifest: Manifest) -> SweepStatus:
-    """Return the state of the sweep with this plan."""
+    """Return the state of the sweep with the given plan."""
     records, damaged = [], []
     for run in manifest.wanted_runs():
         try:

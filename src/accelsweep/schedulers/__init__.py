@@ -1,1 +1,1 @@
-"""Cluster schedulers, behind one protocol."""
+"""Cluster schedulers behind a common protocol."""

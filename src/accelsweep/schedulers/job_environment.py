@@ -1,8 +1,8 @@
-"""Which of the user's environment variables Snakemake, a scheduler's commands and its jobs get.
+"""Selects the environment variables that Snakemake, a scheduler's commands and its jobs get.
 
-Slurm's commands and Snakemake read options from variables, but ours come from the site file, so those are left out.
-A scheduler that copies all variables into a job (`sbatch --export=ALL`) shows them to its staff, or to everybody. So
-secrets are left out too, unless the site lists them.
+Slurm's commands and Snakemake read options from variables, but our options come from the site file, so such variables
+are left out. A scheduler that copies all variables into a job (`sbatch --export=ALL`) exposes them to its staff, or to
+everybody. Secrets are therefore left out too, unless the site lists them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _OPTIONS = re.compile(
 )
 
 _CONNECTION = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_DEBUG_FLAGS"})
-"""Where Slurm is, and how we authenticate."""
+"""Variables that locate Slurm and authenticate the user."""
 
 
 def without_options(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without those that Snakemake and Slurm's commands read options from.
+    """Return the variables except those from which Snakemake and Slurm's commands read options.
 
-    The variables of a job that we are in go too: they would change the size of jobs submitted from it.
+    The variables of the current job are left out too, because they would change the size of jobs submitted from it.
     """
     return {name: value for name, value in variables.items() if name in _CONNECTION or not _OPTIONS.fullmatch(name)}
 
@@ -34,7 +34,7 @@ def for_commands(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_jobs(variables: Mapping[str, str], listed: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that jobs may get; `listed` names the secrets that the site hands on."""
+    """Return the variables that jobs may get; `listed` names the secrets that the site passes on."""
     secret = set(secrets_in(variables, listed))
     return {name: value for name, value in without_options(variables).items() if name not in secret}
 
@@ -42,7 +42,7 @@ def for_jobs(variables: Mapping[str, str], listed: Iterable[str] = ()) -> dict[s
 def secrets_in(variables: Mapping[str, str], listed: Iterable[str] = ()) -> list[str]:
     """Return the names of variables, except those `listed`, whose name or value looks like a secret.
 
-    ACCELSWEEP_NOTIFY is one: its addresses hold secrets in every part.
+    ACCELSWEEP_NOTIFY counts as a secret, because any part of its addresses may be secret.
     """
     allowed = set(listed)
     return sorted(
@@ -53,7 +53,7 @@ def secrets_in(variables: Mapping[str, str], listed: Iterable[str] = ()) -> list
 
 
 def withheld_variables(variables: Mapping[str, str], listed: Iterable[str]) -> list[str]:
-    """Return sentences on variables that a user may expect Slurm's jobs, or sbatch, to get, but that they do not."""
+    """Return sentences about variables that a user may expect Slurm's jobs or sbatch to get, but that are withheld."""
     notes = []
     if secret := secrets_in(variables, listed):
         notes.append(f"jobs do not get {', '.join(secret)}; if they need one, list it in site.slurm.secrets")

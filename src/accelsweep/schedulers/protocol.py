@@ -21,7 +21,7 @@ from accelsweep.schedulers.job_environment import for_commands
 class Resources(Frozen):
     """The needs of a block's allocation. `minutes` is the sum of its runs' time limits plus start-up.
 
-    `node_kind` is the kind of node where a site has several, `node` the node that a block is pinned to.
+    `node_kind` is the kind of node if a site has several, `node` the node to which a block is pinned.
     """
 
     nodes: int = 1
@@ -36,12 +36,12 @@ class Resources(Frozen):
 
 
 Value = str | int | None
-"""The value of a resource of Snakemake's rule."""
+"""The value of a Snakemake rule's resource."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One of the sweep's jobs in the queue; `reason` is why it waits, `nodes` is empty until it runs."""
+    """One of the sweep's jobs in the queue. `reason` is why the job waits; `nodes` is empty until it runs."""
 
     number: str
     block: str
@@ -64,11 +64,11 @@ class Remedy(NamedTuple):
 
 
 class JobOffer(NamedTuple):
-    """Whether a scheduler would accept a job, its message, and the `command` that asks.
+    """Whether a scheduler would accept a job, its message, and the `command` that checks this.
 
-    A refusal has the `keys` of the site's job settings that it is about, where they are known. `temporary` refusals
-    pass: the scheduler did not answer, or its limit on queued jobs is reached. `nodes` is where an accepted job would
-    start, if the scheduler says so.
+    A refusal has the `keys` of the site's job settings that it concerns, if known. A `temporary` refusal will pass: the
+    scheduler did not answer, or its limit on queued jobs is reached. `nodes` is where an accepted job would start, if
+    the scheduler reports that.
     """
 
     accepted: bool
@@ -82,7 +82,7 @@ class JobOffer(NamedTuple):
 class JobEnd(NamedTuple):
     """A failed job in Snakemake's log: the scheduler's `refusal`, or its number, state and log.
 
-    A log that is named but missing means that the job never reached a node.
+    If a log is named but does not exist, the job never reached a node.
     """
 
     refusal: str | None = None
@@ -96,19 +96,19 @@ class Engine(Protocol):
 
     @property
     def site(self) -> Site:
-        """The site whose jobs it runs."""
+        """The site whose jobs the scheduler runs."""
 
     @property
     def name(self) -> str:
-        """Its name, for users."""
+        """The scheduler's name, for users."""
 
     @property
     def executor(self) -> str:
-        """Snakemake's executor plugin for it."""
+        """Snakemake's executor plugin for the scheduler."""
 
     @property
     def profile(self) -> str:
-        """The Snakemake profile that we ship for it."""
+        """The Snakemake profile that we ship for the scheduler."""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -116,10 +116,10 @@ class Engine(Protocol):
 
     @property
     def starts_ranks(self) -> bool:
-        """Whether it can start a run's ranks on several nodes."""
+        """Whether the scheduler can start a run's ranks on several nodes."""
 
     def resources(self, needs: Resources) -> dict[str, Value]:
-        """Return the resources of Snakemake's rule for a block; their names depend on `needs.nodes` alone."""
+        """Return the resources of Snakemake's rule for a block; their names depend only on `needs.nodes`."""
 
     def in_words(self, needs: Resources) -> str:
         """Return one job's size for a reader."""
@@ -131,58 +131,58 @@ class Engine(Protocol):
         """Return the shell commands that prepare a node for a block, each followed by ` && `."""
 
     def options(self, sweep: str) -> list[str]:
-        """Return further options of Snakemake for this sweep."""
+        """Return further Snakemake options for this sweep."""
 
     def version(self) -> str:
-        """Return the scheduler's name and version, as it prints them."""
+        """Return the scheduler's name and version as printed by it."""
 
     def offer(self, needs: Resources) -> JobOffer:
         """Return whether the scheduler would accept such a job. Nothing is submitted."""
 
     def default_memory_mb(self, needs: Resources) -> int | None:
-        """Return the MB per node of a job for which the site states none; None if unlimited or not known."""
+        """Return the MB per node of a job for which the site states no memory; None if unlimited or unknown."""
 
     def submit(self, needs: Resources, command: str, log: Path) -> str:
         """Submit a job that runs a shell `command` and writes to `log`; return its number."""
 
     def state(self, number: str) -> str | None:
-        """Return state and reason of a job that waits or runs, as text; None once it has ended."""
+        """Return the state and reason of a waiting or running job as text; None once the job has ended."""
 
     def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
-        """Return the jobs of these blocks that wait or run, submitted from the folder `home`."""
+        """Return the waiting and running jobs of these blocks that were submitted from the folder `home`."""
 
     def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job] | None:
-        """Return the jobs of the Snakemake process that wrote `log`, including ended ones if they are known.
+        """Return the jobs of the Snakemake process that wrote `log`, including ended jobs if they are known.
 
-        None if it has not submitted any.
+        None if the process has not submitted any.
         """
 
     def waits(self, job: Job) -> bool:
         """Return whether a job waits in the queue."""
 
     def remedy(self, job: Job, tried: int) -> Remedy | None:
-        """Return what a job needs to run again, which Snakemake would not do, after `tried` remedies."""
+        """Return a remedy for a stuck job that Snakemake does not handle, after `tried` earlier remedies."""
 
     def cancel(self, numbers: Sequence[str]) -> tuple[str, ...]:
         """Return the command that cancels these jobs."""
 
     def keys_for(self, words: str) -> tuple[str, ...]:
-        """Return the keys of the site's job settings that a refusal, or the reason of a waiting job, is about."""
+        """Return the keys of the site's job settings that a refusal, or the reason of a waiting job, concerns."""
 
     def queue_limit(self, refusal: str) -> str | None:
-        """Return the limit on queued jobs behind a refusal that passes when another job ends; None for others."""
+        """Return the limit on queued jobs behind a refusal that passes when another job ends; else None."""
 
     def is_unreachable(self, refusal: str) -> bool:
-        """Return whether the scheduler could not be reached, rather than refused a job."""
+        """Return whether the scheduler was unreachable, rather than refusing a job."""
 
     def in_queue(self) -> int:
-        """Return the number of the user's jobs that wait or run, including those of other programs."""
+        """Return the number of the user's waiting and running jobs, including those of other programs."""
 
     def never_starts(self, reason: str) -> bool:
-        """Return whether a job with this reason will never start. It may query the user's other jobs."""
+        """Return whether a job with this reason will never start. May query the user's other jobs."""
 
     def advice(self, reason: str) -> str | None:
-        """Return what the user can do about this reason, in a sentence; None if the job just waits for its turn."""
+        """Return, in a sentence, what the user can do about this reason; None if the job just waits for its turn."""
 
     def job_end(self, paragraph: str, home: Path) -> JobEnd | None:
         """Return how a job submitted from `home` failed, from a paragraph of Snakemake's log."""
@@ -195,12 +195,12 @@ _TIMEOUT_SECONDS = 60.0
 
 
 def missing_programs(engine: Engine) -> list[str]:
-    """Return the scheduler's commands that a sweep needs and that this machine lacks."""
+    """Return the scheduler's commands that a sweep needs but this machine lacks."""
     return [name for name in engine.programs if shutil.which(name) is None]
 
 
 def refuse_without(engine: Engine, asked: str) -> None:
-    """Raise InputError if a command that a sweep needs is missing; `asked` is what submits to this scheduler."""
+    """Raise InputError if a command that a sweep needs is missing; `asked` names what submits to this scheduler."""
     if missing := missing_programs(engine):
         raise InputError(
             f"{asked} submits to {engine.name}, and this machine has no {missing[0]}: "
@@ -216,8 +216,8 @@ def ask(
 ) -> str:
     """Return the output of a scheduler's command; `environment` adds variables, `base` replaces our own.
 
-    Variables with which users change the behaviour or output of Slurm's commands are left out.
-    Raises AccelsweepError if it fails, is missing, or does not answer in time.
+    Variables that change the behaviour or output of Slurm's commands are left out. Raises AccelsweepError if the
+    command fails, is missing, or does not respond in time.
     """
     variables = for_commands(os.environ if base is None else base) | dict(environment or {})
     result = _run(command, timeout_seconds, variables)
@@ -229,7 +229,7 @@ def ask(
 def answered(*command: str) -> tuple[bool, str]:
     """Return whether a scheduler's command succeeded, and all its output.
 
-    Raises AccelsweepError if it is missing or does not answer in time.
+    Raises AccelsweepError if the command is missing or does not respond in time.
     """
     result = _run(command, _TIMEOUT_SECONDS, for_commands(os.environ))
     return result.returncode == 0, f"{result.stdout}\n{result.stderr}"
@@ -249,13 +249,13 @@ def _run(
 
 
 INTERFACE_VARIABLE = "ACCELSWEEP_INTERFACE"
-"""The network interface between nodes, for runs on several."""
+"""The variable that names the network interface between nodes, for runs on several nodes."""
 
 SCRATCH_VARIABLE = "ACCELSWEEP_SCRATCH"
-"""The scratch folder of one job, deleted when it ends: one whose name contains the job's number."""
+"""The variable that names one job's own scratch folder (its name contains the job's number), deleted with the job."""
 
 _SPECIAL = re.compile(r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})')
-"""Characters with a meaning between double quotes, except those of variables."""
+"""Characters with a special meaning inside double quotes, except in variables."""
 
 
 def prepared(options: JobOptions, job_id: str) -> list[str]:
@@ -268,16 +268,16 @@ def prepared(options: JobOptions, job_id: str) -> list[str]:
         folder = '"' + _SPECIAL.sub(r"\\\g<0>", options.scratch) + '"'
         commands += [f"mkdir -p {folder}", f"export TMPDIR={folder}"]
         if re.search(rf"\$({job_id}(?![A-Za-z0-9_])|\{{{job_id}\}})", options.scratch):
-            commands.insert(0, f': "${{{job_id}:?}}"')  # without a number the name would be that of another folder
+            commands.insert(0, f': "${{{job_id}:?}}"')  # without a number, the name would refer to another folder
             cleanup = f"""trap 'rm -rf -- "${SCRATCH_VARIABLE}"' EXIT"""
             commands += [f"export {SCRATCH_VARIABLE}={folder}", cleanup]
     return commands
 
 
 def python(options: JobOptions, own: str, nodes: int = 1) -> str:
-    """Return the shell words that start Python for a block: our `own` interpreter, or the one inside the container.
+    """Return the shell words that start Python for a block: our `own` interpreter, or the container's.
 
-    A block on several `nodes` starts our own interpreter outside the container first, because srun is there.
+    A block on several `nodes` first starts our own interpreter outside the container, where srun is available.
     """
     if options.container is None:
         return shlex.quote(own)

@@ -1,4 +1,4 @@
-"""The scheduler that a site names, the job that this process is in, and out-of-memory lines in logs of jobs."""
+"""Selects a site's scheduler, detects this process's job, and finds out-of-memory lines in job logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accelsweep.schedulers.slurm import SlurmEngine, SlurmJob, out_of_memory_sco
 
 
 def engine_of(site: Site) -> Engine | None:
-    """Return the scheduler that runs this site's blocks; None where they are measured on this machine."""
+    """Return the scheduler that runs this site's blocks; None if they are measured on this machine."""
     if site.scheduler == "slurm":
         return SlurmEngine(site)
     for scheduler in registry.schedulers():
@@ -23,14 +23,14 @@ def engine_of(site: Site) -> Engine | None:
 
 
 def engine_behind(executor: str) -> Engine | None:
-    """Return the scheduler that Snakemake's `executor` submits to, for no particular site; None if it is not ours."""
+    """Return the scheduler that Snakemake's `executor` submits to, for no particular site; None if unsupported."""
     names = ("slurm", *(scheduler.name for scheduler in registry.schedulers()))
     engines = (engine_of(Site(name="any", scheduler=name)) for name in names)
     return next((engine for engine in engines if engine is not None and engine.executor == executor), None)
 
 
 class ThisJob(Protocol):
-    """A job seen from inside: its scheduler, its number, and how often it was requeued under that number."""
+    """The job of this process: its scheduler, its number, and how often it was requeued under that number."""
 
     @property
     def engine(self) -> str:
@@ -42,15 +42,15 @@ class ThisJob(Protocol):
 
     @property
     def restarts(self) -> int:
-        """How often it was requeued."""
+        """How often the job was requeued."""
 
     def log(self) -> str | None:
-        """Return the path of the log in which the scheduler reports the job's end, or None if it is not known."""
+        """Return the path of the log in which the scheduler reports the job's end, or None if unknown."""
 
     def across_nodes(self, nodes: int, cpus: int, python: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the command that starts `python` on each of its nodes; None where the scheduler has none.
+        """Return the command that starts `python` on each of the job's nodes; None if there is no such command.
 
-        `python` are the words that start Python on a node, through a container if need be; its arguments follow.
+        `python` holds the words that start Python on a node, in a container if necessary; its arguments follow.
         """
 
 
@@ -61,7 +61,7 @@ def this_job() -> ThisJob | None:
 
 
 class MemoryLine(NamedTuple):
-    """A scheduler's out-of-memory line, about the whole job or about one of its processes.
+    """A scheduler's out-of-memory line about a whole job or one of its processes.
 
     `key` is the config key that raises the limit.
     """

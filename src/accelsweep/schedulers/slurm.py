@@ -1,4 +1,4 @@
-"""Slurm: sbatch options, what it refuses, its queue and nodes, how jobs end, and the job that this process is in."""
+"""Slurm: sbatch options, refusals, the queue, the nodes, how jobs end, and the job of this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESTARTS_VARIABLE = "ACCELSWEEP_RESTARTS"
 """Carries SLURM_RESTART_COUNT past Snakemake's jobstep plugin, which removes SLURM_* from its child's environment."""
 
 _ONE_AT_A_TIME = "--dependency=singleton"
-"""Run one job of a name at a time: on a shared node, the sweep's jobs would disturb each other."""
+"""Runs jobs of the same name one at a time: on a shared node, the sweep's jobs would disturb each other."""
 
 
 def keep_restarts() -> None:
@@ -30,17 +30,17 @@ def keep_restarts() -> None:
 
 
 def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
-    """Return a block's resources for Snakemake's slurm executor plugin (2.8), which makes sbatch options of them.
+    """Return a block's resources for Snakemake's slurm executor plugin (2.8), which turns them into sbatch options.
 
-    None leaves an option out; for `mem_mb` it is 0, because Snakemake refuses None there. `runtime` is in minutes,
+    None omits an option; for `mem_mb`, 0 omits it, because Snakemake refuses None there. `runtime` is in minutes,
     `mem_mb` per node, `gpu` the sum over all nodes (or 0), and `gres` of one node. See also `across_nodes`.
     """
     extra = ["--exclusive" if slurm.exclusive else _ONE_AT_A_TIME]
     if needs.gpus and (slurm.gpu_request == "per_node" or (slurm.gpu_request == "gpus" and needs.nodes > 1)):
-        # The sum over several nodes alone could be distributed unevenly.
+        # Slurm could distribute a sum over several nodes unevenly.
         extra.append(shlex.quote(f"--gpus-per-node={_gpus_of_node(needs)}"))
     extra += [slurm.extra] if slurm.extra else []
-    # Last, because the plugin would take `rack-c ` in the middle for its own `-c `.
+    # Last, because the plugin would mistake `rack-c ` in the middle for its own `-c `.
     extra += [f"--nodelist={needs.node}"] if needs.node else []
     summed = needs.gpus > 0 and slurm.gpu_request == "gpus"
     return {
@@ -60,9 +60,9 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
 
 
 def across_nodes(needs: Resources) -> dict[str, Value]:
-    """Return what the rule for blocks of several nodes adds to `job_resources`: one task per node.
+    """Return the additions to `job_resources` for blocks on several nodes: one task per node.
 
-    `mpi` keeps the plugin from wrapping the job in `srun -n1`, `tasks_per_gpu: 0` from reading `tasks` as per GPU.
+    `mpi` keeps the plugin from wrapping the job in `srun -n1`, `tasks_per_gpu: 0` from counting `tasks` per GPU.
     """
     return {"mpi": "srun", "tasks": needs.tasks, "tasks_per_gpu": 0}
 
@@ -120,22 +120,22 @@ def sbatch_options(needs: Resources, slurm: Slurm) -> str:
 
 
 def refuse_unfit_slurm(slurm: Slurm, where: str, file_of: Callable[[str], str]) -> None:
-    """Raise InputError for values with which no job could be submitted.
+    """Raise InputError for values that would prevent any job from being submitted.
 
-    `where` is the key of these settings, of the site or of a kind; `file_of` returns the file of a key.
+    `where` is the key of these settings, for a site or a kind; `file_of` returns the file that sets a key.
     """
     model = slurm.gpu_model
     allowed = r"[A-Za-z0-9_.-]+" if slurm.gpu_request == "per_node" else r"[A-Za-z0-9_.]+"
     if model is not None and re.fullmatch(allowed, model) is None:
         raise InputError(
             f"{where}.gpu_model={model}: must be letters, digits, '_' and '.' only, because Snakemake's slurm "
-            "executor plugin takes no others. For a GPU that `sinfo -o %G` calls otherwise, set "
+            "executor plugin accepts no others. If `sinfo -o %G` lists the GPU under another name, set "
             f"{where}.gpu_request to per_node. Or set gpu_model to null, and name its nodes by "
             f"{where}.constraint or {where}.partition; look in {file_of(f'{where}.gpu_model')}"
         )
     if not slurm.extra:
         return
-    # The plugin refuses options that it sets itself, but only at submission.
+    # The plugin only refuses options that it sets itself at submission.
     from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
 
     for pattern, what in get_forbidden_slurm_options().items():
@@ -161,7 +161,7 @@ _KEYS_FOR = {
     "generic resources (GRES)": "devices, and site.slurm.gpu_model",
     "GPU allocation": "devices, and site.slurm.gpu_model",
 }
-"""Our config keys by the plugin's names."""
+"""Our config keys by the plugin's names for them."""
 
 _FULL = re.compile(r"\b(?:Assoc|QOS)\w*(?:Max|Grp)Submit\w*")
 """Limits on queued jobs, such as AssocMaxSubmitJobLimit and QOSMaxSubmitJobPerUserLimit."""
@@ -172,7 +172,7 @@ _NO_ANSWER = re.compile(
 )
 
 _POLICY = re.compile(r"Job violates accounting/QOS policy \([^)]*\)")
-"""Slurm's sentence about any limit of accounts; since Slurm 22.05 the limit's name precedes it."""
+"""Slurm's sentence about any account limit; since Slurm 22.05, the limit's name precedes the sentence."""
 
 _KEYS = (
     (_FULL, ("max_jobs",)),
@@ -193,18 +193,18 @@ _KEYS = (
 
 
 def queue_limit(words: str) -> str | None:
-    """Return the limit on queued jobs, of a user, account or QOS, that a refusal names; None for other refusals."""
+    """Return the limit on a user's, account's or QOS's queued jobs that a refusal names; None for other refusals."""
     match = _FULL.search(words)
     return match[0] if match else None
 
 
 def is_unreachable(words: str) -> bool:
-    """Return whether a message means that Slurm could not be reached, rather than refused a job."""
+    """Return whether a message means that Slurm was unreachable, rather than that it refused a job."""
     return _NO_ANSWER.search(words) is not None
 
 
 def keys_for(words: str) -> tuple[str, ...]:
-    """Return the keys of `Slurm` that a refusal, or the reason of a waiting job, is about."""
+    """Return the keys of `Slurm` that a refusal, or the reason of a waiting job, concerns."""
     words = _POLICY.sub("", words).strip(" ;") or words
     return tuple(dict.fromkeys(key for pattern, keys in _KEYS if pattern.search(words) for key in keys))
 
@@ -236,28 +236,28 @@ _SINFO_FORMAT = "%N|%P|%a|%T|%E"
 """sinfo: node, partition, up or down, the node's state, and its reason, which may contain `|`."""
 
 _UNAVAILABLE = ("down", "drain", "fail", "error", "inval", "unknown", "maint", "future", "reboot")
-"""Prefixes of the states in which a node takes no job, see sinfo(1)."""
+"""Prefixes of the states in which a node accepts no jobs, see sinfo(1)."""
 
 _MAX_NAMES = 8
 
 LITTLE_MEMORY_MB = 1024
-"""A job with less runs out of memory: it holds two Snakemake processes, an executor, and torch."""
+"""A job with less memory would fail: it runs two Snakemake processes, an executor, and torch."""
 
 
 @dataclass(frozen=True)
 class DefaultMemory:
-    """The MB of a job that requests none, per node or per CPU; without either it gets all."""
+    """The default MB per node or per CPU of a job that requests no memory; with neither, the job gets all of it."""
 
     per_node: int | None = None
     per_cpu: int | None = None
 
     def of(self, cpus: int) -> int | None:
-        """Return the MB of a job with this many CPUs of a node; None for all that the node has."""
+        """Return the MB of a job with this many CPUs on a node; None for all of the node's memory."""
         return self.per_node if self.per_cpu is None else self.per_cpu * cpus
 
 
 def default_memory(partitions: Iterable[str]) -> dict[str, DefaultMemory]:
-    """Return the defaults of these partitions, or else of the cluster; empty if Slurm does not answer."""
+    """Return the defaults of these partitions, or else the cluster's; empty if Slurm does not answer."""
     try:
         cluster = read_default_memory(ask("scontrol", "show", "config"))
         lines = ask("scontrol", "show", "partition", "--oneliner").splitlines()
@@ -269,14 +269,14 @@ def default_memory(partitions: Iterable[str]) -> dict[str, DefaultMemory]:
 
 
 def read_default_memory(output: str) -> DefaultMemory:
-    """Return the default in scontrol's output on a partition or on the cluster."""
+    """Return the default in scontrol's output about a partition or the cluster."""
     values = {key: int(number) for key, number in re.findall(r"\bDefMemPer(Node|CPU)\s*=\s*(\d+)", output)}
     return DefaultMemory(values.get("Node"), values.get("CPU"))
 
 
 @dataclass(frozen=True)
 class NodeRow:
-    """A node in one partition, as sinfo lists it; `default` says whether that is the default partition."""
+    """A node in one partition, as listed by sinfo; `default` means that it is the default partition."""
 
     name: str
     partition: str
@@ -287,7 +287,7 @@ class NodeRow:
 
     @property
     def unavailable(self) -> str | None:
-        """Why the node takes no job now; None if it does, even if only later."""
+        """Why the node accepts no jobs now; None if it accepts jobs, even if they start later."""
         if not self.state.startswith(_UNAVAILABLE) and not self.state.endswith("*"):  # `*` does not respond
             return None
         reason = "" if self.reason in ("none", "(null)", "") else f": {self.reason}"
@@ -296,7 +296,7 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The nodes to measure, in Slurm's order, and sentences about those that are left out."""
+    """The nodes to measure, in Slurm's order, and sentences about omitted nodes."""
 
     names: tuple[str, ...]
     left_out: tuple[str, ...] = ()
@@ -305,9 +305,9 @@ class Chosen:
 def chosen_nodes(asked: str, needs: Resources, slurm: Slurm) -> Chosen:
     """Return the nodes that `asked` names: `all` of the partition, or a list such as `gpu[1-3],gpu7`.
 
-    `needs` is a block's job. `all` leaves out nodes that are down, or to which Slurm would not send such a job.
-    Raises InputError for a partition that is unknown or down and for a listed node that cannot be measured, and
-    AccelsweepError if Slurm does not answer.
+    `needs` is a block's job. `all` omits nodes that are down, or to which Slurm would not send such a job. Raises
+    InputError if a partition is unknown or down, or a listed node cannot be measured, and AccelsweepError if Slurm does
+    not answer.
     """
     rows = _node_rows()
     selected = _in_partition(rows, partition_of(needs, slurm))
@@ -327,12 +327,12 @@ def chosen_nodes(asked: str, needs: Resources, slurm: Slurm) -> Chosen:
 
 
 def refuse_unknown_partition(needs: Resources, slurm: Slurm) -> None:
-    """Raise InputError if the cluster has no such partition, with the nearest name that it has, or if it is down."""
+    """Raise InputError if the partition is down, or if it is unknown, with the nearest known name."""
     _in_partition(_node_rows(), partition_of(needs, slurm))
 
 
 def _refused(node: str, needs: Resources, slurm: Slurm) -> str | None:
-    """Return Slurm's reason for not sending a block to this node; None if it would, even if only later."""
+    """Return Slurm's reason for not sending a block to this node; None if it would send it, even if only later."""
     offered = offer(sbatch_options(needs.model_copy(update={"node": node}), slurm))
     return None if offered.accepted or offered.temporary else offered.message
 
@@ -367,18 +367,18 @@ def _in_partition(rows: Sequence[NodeRow], partition: str | None) -> list[NodeRo
 
 
 def _expanded(asked: str) -> list[str]:
-    """Return the single names of a list in Slurm's notation."""
+    """Return the individual names in a list in Slurm's notation."""
     try:
         names = ask("scontrol", "show", "hostnames", asked).split()
     except AccelsweepError as error:
-        raise InputError(f"--nodes {asked} is no list of nodes such as gpu[1-3],gpu7 ({error})") from None
+        raise InputError(f"--nodes {asked} is not a list of nodes such as gpu[1-3],gpu7 ({error})") from None
     if not names:
         raise InputError("--nodes names no node: give `all`, or a list such as gpu[1-3],gpu7")
     return names
 
 
 def _named(name: str, selected: Sequence[NodeRow], rows: Sequence[NodeRow]) -> NodeRow:
-    """Return the row of a node that the user named. Raises InputError if the partition has none of this name."""
+    """Return the row of a node that the user named. Raises InputError if the partition has no such node."""
     for row in selected:
         if row.name == name:
             return row
@@ -423,7 +423,7 @@ _MEMORY = re.compile(rf"{_WHOLE_JOB.pattern}|oom[-_ ]?kill|out of memory", re.IG
 
 
 def out_of_memory_scope(line: str) -> Literal["job", "process"] | None:
-    """Return what Slurm killed for lack of memory according to a line of a log; None for any other line."""
+    """Return what Slurm killed for lack of memory according to a log line; None for any other line."""
     if not line.startswith(("slurm", "srun:")) or not _MEMORY.search(line):
         return None
     return "job" if _WHOLE_JOB.search(line) else "process"
@@ -432,17 +432,17 @@ def out_of_memory_scope(line: str) -> Literal["job", "process"] | None:
 _FIELDS = "%i|%T|%r|%P|%N|%M|%Z|%k"  # id, state, reason, partition, nodes, elapsed, working directory, comment
 
 _BLOCK = re.compile(r"_(b[0-9a-f]{12})$")
-"""The block's name at the end of a job's comment, where the executor plugin writes it."""
+"""The block's name, which the executor plugin writes at the end of a job's comment."""
 
 _LAUNCH_FAILED = "launch fail"  # "launch failed requeued held", "launch failure limit exceeded requeued held"
 
 _MAX_RELEASES = 3
 
 _NEEDS_REQUEUE = {"PREEMPTED": "was preempted", "NODE_FAIL": "lost its node"}
-"""Final states that the plugin takes for temporary ones."""
+"""Final states that the plugin treats as temporary."""
 
 HOLDING = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED"
-"""The states in which a job counts against what its user may hold at once."""
+"""The states in which a job counts towards its user's limits."""
 
 _NEVER = re.compile(
     r"PartitionTimeLimit|BadConstraints|Invalid(Account|QOS)|DependencyNeverSatisfied|(Assoc|QOS)\w*PerJob\w*"
@@ -451,20 +451,20 @@ _NEVER = re.compile(
 """Reasons, see squeue(1), for which a job waits until its request or the cluster's limits are changed."""
 
 _FEW_NODES = "PartitionNodeLimit"
-"""The reason both for a request of too many nodes and for nodes that are down."""
+"""The reason given both if a job requests too many nodes and if nodes are down."""
 
 _OF_ONE_USER = re.compile(r"QOSMax\w*PerUser\w*|AssocMaxJobsLimit")
-"""Limits on what one user holds at once: if the user holds nothing, the job alone exceeds them."""
+"""Limits on what one user may hold at once: if the user holds nothing, the job exceeds the limit on its own."""
 
 _SPENT = re.compile(r"(?:Assoc|QOS)Grp\w*Minutes\w*|QOSUsageThreshold")
-"""Limits on the hours that an account, or a QOS, may use in a period."""
+"""Limits on the hours that an account or a QOS may use per period."""
 
 _CLOSED = re.compile(r"(Partition(?:Down|Inactive)) of (.+)")
-"""Reasons that only the cluster's staff can end, with the partition, which we add."""
+"""Reasons that only the cluster's staff can resolve, followed by the partition, which we add."""
 
 
 def job_name_prefix(sweep: str) -> str:
-    """Return the prefix of the names of a sweep's jobs, in the 50 characters that the plugin allows."""
+    """Return the prefix of a sweep's job names, within the 50 characters that the plugin allows."""
     return f"accelsweep-{re.sub(r'[^A-Za-z0-9_-]', '-', sweep)}"[:50]
 
 
@@ -475,7 +475,7 @@ def read_jobs(listing: str, home: Path, blocks: Collection[str]) -> list[Job]:
 
 
 def _read_job(line: str) -> tuple[Job, str]:
-    """Return the job in a line of squeue, with its working directory; its block is "" if its comment names none."""
+    """Return the job in a line of squeue and its working directory; the block is "" if the comment names none."""
     number, state, reason, partition, nodes, elapsed, directory, comment = line.split("|", 7)
     block, with_partition = _BLOCK.search(comment), f"{reason} of {partition}"
     reason = with_partition if _CLOSED.fullmatch(with_partition) else reason
@@ -493,28 +493,28 @@ def never_starts_alone(reason: str) -> bool:
 
 
 def of_user(states: str = "") -> list[str]:
-    """Return the numbers of the user's jobs in these states (default: all that wait or run), except our own job."""
+    """Return the numbers of the user's jobs in these states (default: waiting and running), except our own job."""
     wanted = (f"--states={states}",) if states else ()
     listing = ask("squeue", "--me", "--noheader", *wanted, "--format=%A")
     return [number for number in listing.split() if number != os.environ.get("SLURM_JOB_ID")]
 
 
 def advice(reason: str) -> str | None:
-    """Return what the user can do about a reason that only others can end; None if the job waits for its turn."""
+    """Return what the user can do about a reason that only others can resolve; None if the job waits for its turn."""
     if _SPENT.fullmatch(reason):
         return (
             f"the hours of the account, or of the QOS, are spent ({reason}): jobs start when the cluster's staff grant "
-            "more, or a new period begins. For another one press Ctrl-C, and change site.slurm.account or qos"
+            "more, or a new period begins. To use another one, press Ctrl-C and change site.slurm.account or qos"
         )
     if reason == _FEW_NODES:
         return (
-            f"the partition has too few nodes, or too few of them are up ({reason}): the job starts once they are. For "
-            "a smaller one press Ctrl-C, and lower num_nodes or change site.slurm.partition"
+            f"the partition has too few nodes, or too few of them are up ({reason}): the job starts once they are. To "
+            "use fewer nodes, press Ctrl-C and lower num_nodes or change site.slurm.partition"
         )
     if closed := _CLOSED.fullmatch(reason):
         return (
-            f"partition {closed[2]} is closed ({closed[1]}): its jobs start once the cluster's staff open it. For "
-            "another one press Ctrl-C, and change site.slurm.partition or cpu_partition"
+            f"partition {closed[2]} is closed ({closed[1]}): its jobs start once the cluster's staff open it. To "
+            "use another one, press Ctrl-C and change site.slurm.partition or cpu_partition"
         )
     return None
 
@@ -534,7 +534,7 @@ class SlurmEngine:
         return self.site.of_kind(needs.node_kind).slurm
 
     def resources(self, needs: Resources) -> dict[str, Value]:
-        """Return the executor plugin's resources; blocks of several nodes have more."""
+        """Return the executor plugin's resources; blocks on several nodes have additional ones."""
         return {**job_resources(needs, self._settings(needs)), **(across_nodes(needs) if needs.nodes > 1 else {})}
 
     def in_words(self, needs: Resources) -> str:
@@ -542,7 +542,7 @@ class SlurmEngine:
         return in_words(needs, self._settings(needs))
 
     def command(self, needs: Resources) -> str:
-        """Return sbatch with its options."""
+        """Return the sbatch command with its options."""
         return f"sbatch {sbatch_options(needs, self._settings(needs))}"
 
     def before_block(self, needs: Resources) -> str:
@@ -558,11 +558,11 @@ class SlurmEngine:
         return ask("sbatch", "--version").strip()
 
     def offer(self, needs: Resources) -> JobOffer:
-        """Return the answer of `sbatch --test-only`."""
+        """Return the result of `sbatch --test-only`."""
         return offer(sbatch_options(needs, self._settings(needs)))
 
     def default_memory_mb(self, needs: Resources) -> int | None:
-        """Return the default of the job's partition, or else of the cluster; the least of several partitions."""
+        """Return the default of the job's partition, or else the cluster's; for several partitions, the smallest."""
         slurm = self._settings(needs)
         partition = partition_of(needs, slurm)
         if partition is None:
@@ -584,11 +584,11 @@ class SlurmEngine:
         return f"{state} ({reason})" if state.startswith(_ACTIVE) else None
 
     def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
-        """Return the user's jobs of these blocks that wait or run."""
+        """Return the user's waiting and running jobs of these blocks."""
         return read_jobs(ask("squeue", "--me", "--noheader", f"--format={_FIELDS}"), home, blocks)
 
     def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job] | None:
-        """Return all jobs that have the name of the run in `log`."""
+        """Return all jobs named after the run in `log`."""
         del home, blocks
         name = re.search(r"^SLURM run ID: (\S+)", log, re.MULTILINE)
         if name is None:
@@ -603,10 +603,10 @@ class SlurmEngine:
     def remedy(self, job: Job, tried: int) -> Remedy | None:
         """Requeue a job that was preempted or lost its node; release one that Slurm holds after a failed launch.
 
-        The executor plugin (2.8) would poll both for ever.
+        The executor plugin (2.8) would poll both forever.
         """
         if job.state in _NEEDS_REQUEUE:
-            message = f"job {job.number} {_NEEDS_REQUEUE[job.state]}; it is queued again and goes on where it was"
+            message = f"job {job.number} {_NEEDS_REQUEUE[job.state]}; it is requeued and resumes where it stopped"
             return Remedy(("scontrol", "requeue", job.number), message)
         if not job.reason.startswith(_LAUNCH_FAILED):
             return None
@@ -620,7 +620,7 @@ class SlurmEngine:
         return ("scancel", *numbers)
 
     def keys_for(self, words: str) -> tuple[str, ...]:
-        """Return the keys that Slurm's message is about."""
+        """Return the keys that Slurm's message concerns."""
         return keys_for(words)
 
     def queue_limit(self, refusal: str) -> str | None:
@@ -632,22 +632,22 @@ class SlurmEngine:
         return is_unreachable(refusal)
 
     def in_queue(self) -> int:
-        """Return the number of the user's jobs that wait or run, except our own job."""
+        """Return the number of the user's waiting and running jobs, except our own job."""
         return len(of_user())
 
     def never_starts(self, reason: str) -> bool:
-        """Return whether a job with this reason will never start, also because it alone exceeds the user's limit."""
+        """Return whether a job with this reason will never start, also if it exceeds the user's limit on its own."""
         return never_starts(reason) or (never_starts_alone(reason) and not of_user(HOLDING))
 
     def advice(self, reason: str) -> str | None:
         """Return what the user can do about this reason."""
         if self.never_starts(reason):
             keys = " or ".join(f"site.slurm.{key}" for key in keys_for(reason)) or "the site file"
-            return f"{reason} does not end by waiting: change {keys}. If it persists, the block is skipped"
+            return f"waiting does not resolve {reason}: change {keys}. If it persists, the block is skipped"
         return advice(reason)
 
     def job_end(self, paragraph: str, home: Path) -> JobEnd | None:
-        """Return how a job failed, from a paragraph of Snakemake's log; None if it is not about a Slurm job."""
+        """Return how a job failed, from a paragraph of Snakemake's log; None if it does not concern a Slurm job."""
         del home
         if refused := _REFUSED.search(paragraph) or _NOT_SUBMITTED.search(paragraph):
             lines = (_MESSAGE_PREFIX.sub("", line.strip()) for line in refused[1].splitlines())
@@ -667,7 +667,7 @@ _TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A Slurm job, seen from inside."""
+    """The Slurm job of this process."""
 
     number: str
     restarts: int
@@ -675,13 +675,13 @@ class SlurmJob:
 
     @classmethod
     def found(cls) -> SlurmJob | None:
-        """Return the job that this process is in, or None."""
+        """Return the job of this process, or None."""
         restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
         number = os.environ.get("SLURM_JOB_ID")
         return None if number is None else cls(number, int(restarts) if restarts.isdigit() else 0)
 
     def log(self) -> str | None:
-        """Return the path of the job's log, if Slurm knows it."""
+        """Return the path of the job's log, if Slurm reports it."""
         command = ("scontrol", "show", "job", "--oneliner", self.number)
         try:
             result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_TIMEOUT_SECONDS)
@@ -694,7 +694,7 @@ class SlurmJob:
         """Return the command that starts `python` on each of `nodes` nodes, with `cpus` CPU cores.
 
         If srun itself starts the container (pyxis), its options are merged with ours, because a nested srun would
-        renumber the nodes. The executor's step has `--overlap`; this one is refused if it has it too.
+        renumber the nodes. The executor's step has `--overlap`; Slurm refuses this step if it has the option too.
         """
         own = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
         step = (*own, "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "--quit-on-interrupt")
@@ -704,7 +704,7 @@ class SlurmJob:
 
 
 def node_name() -> str:
-    """Return the name by which other nodes reach this one."""
+    """Return the name under which other nodes can reach this one."""
     return os.environ.get("SLURMD_NODENAME", socket.gethostname())
 
 
@@ -713,7 +713,7 @@ def node_number() -> int:
     number = os.environ.get("SLURM_NODEID")
     if number is None:
         raise AccelsweepError(
-            "SLURM_NODEID, which srun sets, is not set here: site.slurm.container has to pass the job's variables on "
+            "SLURM_NODEID, which srun sets, is not set here: site.slurm.container must pass the job's variables on "
             "(podman: --env-host)"
         )
     return int(number)

@@ -1,7 +1,7 @@
-"""Draft a site file from what Slurm knows of its nodes and accounts: YAML with comments, to be completed.
+"""Draft a site file from Slurm's data on nodes and accounts: YAML with comments, for the user to complete.
 
-Slurm knows partitions, cores, memory and the names of GPUs, and the user's accounts if it keeps any. It knows neither
-the vendors' names of processors and GPUs, nor the network or the scratch folder; the draft says where these go.
+Slurm lists partitions, cores, memory, GPU names and, if accounting is enabled, the user's accounts. It provides neither
+the vendors' names of processors and GPUs, nor the network or the scratch folder; the draft shows where to add these.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from accelsweep.schedulers.slurm import LITTLE_MEMORY_MB, DefaultMemory, default
 
 @dataclass(frozen=True)
 class DraftedKind:
-    """Nodes of one kind: `called` is their name if it is free, `listed` what the comment says, `nodes` their number.
+    """Nodes of one kind: `called` is their name if not yet used, `listed` the comment's text, `nodes` their number.
 
-    `gpus` are per node, `gpu_model` is the cluster's name of them. `words` are lines below the scheduler's key,
+    `gpus` are per node, `gpu_model` is the cluster's name for the GPUs. `words` are lines below the scheduler's key,
     followed by `comments`.
     """
 
@@ -41,10 +41,10 @@ class DraftedKind:
 
 
 def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kinds: Sequence[DraftedKind]) -> str:
-    """Return the text of a site file. `words` are lines below the scheduler's key, `source` the commands queried."""
+    """Return the text of a site file. `words` are lines below the scheduler's key, `source` names the queried tools."""
     lines = [
-        f"# A draft from {source}, which runs as it is: accelsweep doctor site={name} tries it.",
-        "# Complete what the cluster does not know: the vendors' names of processors and GPUs, the scratch folder.",
+        f"# A draft from {source}, which works as is: test it with accelsweep doctor site={name}.",
+        "# Complete what the cluster does not provide: the vendors' names of processors and GPUs, the scratch folder.",
         f"name: {plain(name)}",
         f"scheduler: {scheduler}",
         "probe: false",
@@ -71,7 +71,7 @@ def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kind
 
 
 def plain(text: str) -> str:
-    """Return a YAML string, quoted where YAML might read it as a number, a boolean or null."""
+    """Return a YAML string, quoted if YAML might parse it as a number, a boolean or null."""
     is_word = re.fullmatch(r"[A-Za-z_][\w.-]*", text) is not None
     return text if is_word and text.lower() not in _YAML_CONSTANTS else json.dumps(text)
 
@@ -93,7 +93,7 @@ _TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Association:
-    """An account of the user, in one partition or in all, with the `qos` that it may request and its default."""
+    """A user's account, in one partition or all, with the `qos` values that it may request and its default."""
 
     account: str
     default: bool
@@ -110,7 +110,7 @@ class Association:
 
 
 def associations() -> list[Association]:
-    """Return the user's associations with this cluster; none without slurmdbd, or if it does not answer."""
+    """Return the user's associations with this cluster; empty if there is no slurmdbd or it does not answer."""
     try:
         cluster = _CLUSTER.search(ask("scontrol", "show", "config", timeout_seconds=_TIMEOUT_SECONDS))
         output = ask(
@@ -119,7 +119,7 @@ def associations() -> list[Association]:
             f"format={_FIELDS}",
             timeout_seconds=_TIMEOUT_SECONDS,
         )
-    except (AccelsweepError, OSError):  # a user without a name has no account either
+    except (AccelsweepError, OSError):  # a user without a name has no account
         return []
     rows = [line.split("|") for line in output.splitlines() if line.count("|") == _FIELDS.count(",")]
     return list(
@@ -137,7 +137,7 @@ def association_lines(associations: Sequence[Association]) -> Iterator[str]:
         yield "account: null             # what sbatch --account takes: sacctmgr show assoc user=$USER"
         return
     yield f"account: {plain(accounts[0])}{also(accounts[1:])}"
-    yield "qos: null                 # null takes the default; sacctmgr lists what each account may ask for:"
+    yield "qos: null                 # null takes the default; sacctmgr lists what each account may request:"
     yield from (f"# {association}" for association in associations)
 
 
@@ -145,7 +145,7 @@ _FORMAT = "%P|%D|%c|%m|%G|%l|%f|%a|%N"
 """sinfo: partition, nodes, CPUs and MB of a node, generic resources, time limit, features, up or down, names."""
 
 _SHORT_MINUTES = 120
-"""A partition with a shorter limit is for debugging: it is drafted only if there is no other."""
+"""A partition with a shorter limit counts as a debugging partition, drafted only if there is no other."""
 
 _HEAD_MINUTES = 1440
 
@@ -158,7 +158,7 @@ _LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 @dataclass(frozen=True)
 class Nodes:
-    """Equal nodes of one partition, as sinfo lists them. `memory_mb` is per node; `gpus` are (name, number)."""
+    """Identical nodes of one partition, as listed by sinfo. `memory_mb` is per node; `gpus` are (name, number)."""
 
     partition: str
     default: bool
@@ -176,13 +176,13 @@ def draft(name: str) -> str:
     listed = [_nodes(line) for line in ask("sinfo", "--noheader", f"--format={_FORMAT}").splitlines() if line.strip()]
     usable = [nodes for nodes in listed if nodes is not None]
     if not usable:
-        raise AccelsweepError("sinfo lists no node of a partition that is up: ask the cluster's staff")
+        raise AccelsweepError("sinfo lists no nodes in a partition that is up: ask the cluster's staff")
     allowed = associations()
     return _site_file(name, usable, allowed, refusals({one.partition for one in usable}, allowed))
 
 
 def refusals(partitions: Iterable[str], allowed: Sequence[Association]) -> dict[str, str]:
-    """Return, by partition, Slurm's message where it refuses a small job of the user's default account."""
+    """Return Slurm's messages, by partition, for partitions that refuse a small job of the user's default account."""
     account = next((f"--account={one.account} " for one in allowed if one.default), "")
     messages = {}
     for partition in partitions:
@@ -194,14 +194,14 @@ def refusals(partitions: Iterable[str], allowed: Sequence[Association]) -> dict[
 
 
 def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association], refused: Mapping[str, str]) -> str:
-    """Return the site file for these nodes, with one kind for each set of nodes however many partitions have them."""
+    """Return the site file for these nodes, with one kind per set of nodes, however many partitions share it."""
     kinds = _kinds(found, refused)
     widest = max((one for one, _ in kinds), key=lambda one: (one.count, not one.gpus))
     minutes = min(widest.minutes or _HEAD_MINUTES, _HEAD_MINUTES)
     words = (
         *association_lines(allowed),
         "mem_mb: null              # of a job, per node; null takes the partition's default",
-        "max_jobs: null            # so many jobs in the queue at once, where your site limits users",
+        "max_jobs: null            # the most jobs in the queue at once, if your site limits users",
         "cpus_per_gpu: 1           # CPU cores and threads of each GPU's rank",
         "scratch: null             # a folder of the node, e.g. /tmp",
         f"head: {{partition: {plain(widest.partition)}, minutes: {minutes}}} # of a driver in the background",
@@ -214,7 +214,7 @@ def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association]
 
 
 def _kinds(found: Sequence[Nodes], refused: Mapping[str, str]) -> list[tuple[Nodes, list[str]]]:
-    """Return each set of equal nodes once, in the partition with most of them, with the names of its others.
+    """Return each set of identical nodes once, in the partition with most of them, and the names of other partitions.
 
     Partitions that refuse the user, or whose limit is too short for a sweep, come last.
     """
@@ -266,14 +266,14 @@ def _slurm_kind(
     words = [f"partition: {plain(nodes.partition)}{also(others)}"]
     words += [f"gpu_model: {plain(model)}"] if model else []
     if model and re.fullmatch(r"[A-Za-z0-9_.]+", model) is None:
-        words.append("gpu_request: per_node   # the name has signs that Snakemake's plugin takes in no other way")
+        words.append("gpu_request: per_node   # Snakemake's plugin accepts the characters in the name only this way")
     words += [f"max_minutes: {nodes.minutes}"] if nodes.minutes is not None else []
     memory = defaults.get(nodes.partition, DefaultMemory()).of(nodes.cores)
     if memory is not None and memory < LITTLE_MEMORY_MB:
         words.append(f"mem_mb: {_ENOUGH_MB}            # the partition's default, {memory} MB, is too little for torch")
     comments = [f"Slurm refuses your jobs there: {refused[nodes.partition]}"] if nodes.partition in refused else []
     if further := ", ".join(f"{number} x {other or 'GPU'}" for other, number in nodes.gpus[1:]):
-        comments.append(f"These nodes have {further}, too: give them a kind of their own.")
+        comments.append(f"These nodes also have {further}: define a separate kind for those.")
     return DraftedKind(
         called=model or ("gpu" if gpus else "cpu"),
         listed=nodes.names + (f", features {nodes.features}" if nodes.features else ""),
