@@ -15,9 +15,9 @@ from accelsweep import registry
 from accelsweep.plain_json import NO_OTHER_FIELDS
 
 
-@dataclass(frozen=True, slots=True)  # there are very many
+@dataclass(frozen=True, slots=True)  # slots: there are many instances
 class Metric:
-    """A measured number with its unit, or the reason why it is unknown. Never 0 for "unknown".
+    """A measured number with its unit, or the reason why it is unknown. An unknown value is never 0.
 
     `scope` names what the number covers (`GPU board`, `CPU package`, `process group`), and `provenance` its source
     (`counter`, `integrated`, `modelled`, `clock`, `device events`).
@@ -38,9 +38,9 @@ class Metric:
 
 
 class MetricInfo(NamedTuple):
-    """A metric's unit and a one-sentence description. The unit `per config` stands for `measure.quality_metric`.
+    """A metric's unit and one-sentence description. The unit `per config` is that of `measure.quality_metric`.
 
-    A metric with a `title` is listed in the report's table of readings of each setting.
+    A metric with a `title` is listed in the report's table of readings per setting.
     """
 
     unit: str
@@ -125,12 +125,12 @@ _CORE: dict[str, MetricInfo] = {
     "overhead_share": MetricInfo("1", "Share of a step in the loop itself, between the other parts."),
     "device_behind_share": MetricInfo("1", "Share of steps at whose end the device was still behind the host."),
 }
-"""In the order of the documentation's table, followed by the metrics of features."""
+"""Core metrics, in the order of the documentation's table; the features' metrics follow there."""
 
 
 @cache
 def metrics() -> Mapping[str, MetricInfo]:
-    """Return all metrics by name. A feature may also replace the description of a core metric."""
+    """Return all metrics by name. A feature may also override a core metric's description."""
     merged = dict(_CORE)
     for described in registry.loaded("metrics"):
         merged |= described
@@ -138,18 +138,18 @@ def metrics() -> Mapping[str, MetricInfo]:
 
 
 def rate_unit(rate: str) -> str:
-    """Return the unit of a rate that settings are compared by; empty for an unknown one."""
+    """Return the unit of the rate by which settings are compared; empty for an unknown rate."""
     return metrics()[rate].unit if rate in metrics() else ""
 
 
 NOT_REACHED = "the run ended before this was measured"
-"""The reason of a metric of a later phase, until that phase is over."""
+"""The reason that a later phase's metric has until that phase is over."""
 
 
 def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, Metric]:
-    """Return these metrics without values, for the reason `NOT_REACHED`.
+    """Return these metrics without values, with the reason `NOT_REACHED`.
 
-    `quality` is the unit of those whose unit is per config.
+    `quality` is the unit of metrics whose unit is per config.
     """
     units = {name: (_CORE.get(name) or metrics()[name]).unit for name in names}
     return {
@@ -159,7 +159,7 @@ def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, M
 
 
 UNTIMED = frozenset({"quality", "samples_to_target"})
-"""Metrics that depend on the seed and not on time, so that other load on the machine cannot change them."""
+"""Metrics that depend on the seed and not on time, so that other load on the machine cannot affect them."""
 
 MEMORY_METRICS = (
     "peak_memory_reserved_bytes",
@@ -167,7 +167,7 @@ MEMORY_METRICS = (
     "device_memory_used_bytes",
     "host_pss_bytes",
 )
-"""Memory metrics in order of preference. A setting uses its first; a comparison the first that all settings have."""
+"""Memory metrics in order of preference. A setting uses the first it has; a comparison, the first that all have."""
 
 MLPERF_LOG_MARK = ":::MLLOG "
-"""The prefix of a line of JSON in a log written by MLPerf's code."""
+"""The prefix of a JSON line in a log written by MLPerf's code."""

@@ -47,7 +47,7 @@ class RankPlace:
 
     @classmethod
     def of(cls, spec: RunSpec) -> RankPlace:
-        """Read RANK, LOCAL_RANK and WORLD_SIZE. Raises RuntimeError where they contradict the plan."""
+        """Read RANK, LOCAL_RANK and WORLD_SIZE. Raises RuntimeError if they contradict the plan."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size != spec.world_size:
             raise RuntimeError(f"WORLD_SIZE={size}, but the plan has {spec.world_size} ranks")

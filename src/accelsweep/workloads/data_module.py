@@ -153,7 +153,7 @@ class FiniteData(pl.LightningDataModule):
         return rows if self.repeats_rows else whole_batch_samples(rows, self.batch_size)
 
     def setup(self, stage: str) -> None:
-        """Read the data set, once, and place it. Raises Unsupported or InputError where keys contradict each other."""
+        """Read the data set, once, and place it. Raises Unsupported or InputError if keys contradict each other."""
         del stage
         if self._sets is not None:
             return
@@ -267,7 +267,7 @@ class ModuleData(pl.LightningDataModule):
             self.predict_dataloader = module.predict_dataloader  # type: ignore[method-assign]
 
     def train_dataloader(self) -> Any:
-        """Return the module's training loader. Raises InputError where it has none."""
+        """Return the module's training loader. Raises InputError if it has none."""
         assert self._module is not None, "serve comes first"
         if type(self._module).train_dataloader is pl.LightningModule.train_dataloader:
             raise InputError(

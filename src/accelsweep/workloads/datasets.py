@@ -41,7 +41,7 @@ class ImageFiles(FiniteData):
         self._root = Path(root)
 
     def read(self) -> tuple[Rows, Rows]:
-        """Read the files. Raises Unsupported where they are missing, InputError where they are damaged."""
+        """Read the files. Raises Unsupported if they are missing, InputError if they are damaged."""
         training = TensorRows(*self.load("training"))
         return (training, TensorRows(*self.load("test"))) if self._folds is None else self.split(training)
 
@@ -127,7 +127,7 @@ def _integers_after(key: str, opcodes: list[tuple[str, Any]]) -> list[int]:
 
 
 def _existing_file(folder: Path, name: str) -> Path:
-    """Return the path of a file, which may be gzipped. Raises Unsupported where there is none."""
+    """Return the path of a file, which may be gzipped. Raises Unsupported if there is none."""
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
@@ -239,7 +239,7 @@ class RandomData(FiniteData):
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of the real set that this one represents; None where the config names none."""
+        """Samples of the real set that this one represents; None if the config names none."""
         return self._epoch_samples
 
     def read(self) -> tuple[Rows, Rows]:

@@ -34,7 +34,7 @@ def build_module(
     """Return the LightningModule that `config.model` names, with the config's optimiser if it defines none.
 
     `axes` are the keys that the sweep varies. `batches_per_step` returns how many batches an optimiser step will hold;
-    it is called when the optimiser is made. Raises InputError where the target is not a LightningModule or does not
+    it is called when the optimiser is made. Raises InputError if the target is not a LightningModule or does not
     take the given arguments, and Unsupported where the sweep varies an optimiser that the module does not use. Errors
     of the user's code pass through.
     """
@@ -71,7 +71,7 @@ def build_data(config: SettingConfig, seed: int, device: torch.device | None = N
 
     It gets `batch_size` (per rank) as an argument or, if it takes none, as the attribute of that name. If the config
     has `data.batch_size`, the data divides a global batch among the ranks and gets that one. `seed` and `device` go
-    only to targets that name them. Raises InputError where the target is not a LightningDataModule or does not take the
+    only to targets that name them. Raises InputError if the target is not a LightningDataModule or does not take the
     given arguments.
     """
     node = dict(config.data)

@@ -85,7 +85,7 @@ class CausalSelfAttention(nn.Module):
     """Each token attends to itself and earlier ones, through torch's fused scaled_dot_product_attention."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
-        """Raises ValueError where `width` is not a multiple of `heads`."""
+        """Raises ValueError if `width` is not a multiple of `heads`."""
         super().__init__()
         if width % heads:
             raise ValueError(f"model.width={width} is not a multiple of model.heads={heads}")

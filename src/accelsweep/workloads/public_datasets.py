@@ -84,7 +84,7 @@ class HuggingFaceData(FiniteData):
             self._table(split)
 
     def read(self) -> tuple[Rows, Rows]:
-        """Open the splits. Raises InputError where a column is missing or unusable, and the errors of `datasets`."""
+        """Open the splits. Raises InputError if a column is missing or unusable, and the errors of `datasets`."""
         tables = [self._table(split) for split in self._splits]
         indices = _class_indices(tables, self._target)
         rows = [self._rows(table, indices) for table in tables]
@@ -212,7 +212,7 @@ class TorchvisionData(FiniteData):
                     self._class()(self._root, **arguments, download=True)
 
     def read(self) -> tuple[Rows, Rows]:
-        """Open the files. Raises InputError where torchvision or the class is missing, and the errors of the class."""
+        """Open the files. Raises InputError if torchvision or the class is missing, and the errors of the class."""
         if self._validation is None:
             return self.split(self._rows(self._training))
         return self._rows(self._training), self._rows(self._validation)

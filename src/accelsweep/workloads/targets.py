@@ -34,7 +34,7 @@ _REFUSED_BUILTINS = frozenset({"eval", "exec", "compile", "open", "__import__", 
 def locate(name: str) -> Any:
     """Return the module, class or function with this dotted name.
 
-    Raises ImportError where there is none. What a module of the user's raises as it is imported passes through.
+    Raises ImportError if there is none. What a module of the user's raises as it is imported passes through.
     """
     parts = name.split(".")
     if not all(parts):

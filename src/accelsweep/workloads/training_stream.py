@@ -192,7 +192,7 @@ def whole_batch_samples(rows: int, batch_size: int) -> int:
 
 
 def refuse_short_set(rows: int, batch_size: int) -> None:
-    """Raise InputError where a rank's share of `rows` rows is less than one batch."""
+    """Raise InputError if a rank's share of `rows` rows is less than one batch."""
     _, ranks = rank_and_size()
     if rows // ranks < batch_size:
         raise InputError(
@@ -220,7 +220,7 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
     ) -> None:
         """`augment` adds its random draws to each batch as the last tensor; `finish` is called with each batch.
 
-        Raises InputError where a rank's share of the rows is less than one batch.
+        Raises InputError if a rank's share of the rows is less than one batch.
         """
         refuse_short_set(len(rows), batch_size)
         self._rows, self.batch_size, self._seed = rows, batch_size, seed

@@ -61,7 +61,7 @@ class DataSets(pl.LightningDataModule):
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of one pass over the training set, of all ranks, in whole batches; None where it is unknown."""
+        """Samples of one pass over the training set, of all ranks, in whole batches; None if it is unknown."""
         if not hasattr(self._train, "__len__"):
             return None
         rows, (_, ranks) = len(self._train), rank_and_size()
@@ -93,7 +93,7 @@ class MapStyleBatches(IterableDataset[Any]):
     """Endless batches of a map-style data set for this rank; loader worker w of n makes every n-th batch."""
 
     def __init__(self, dataset: Any, batch_size: int, collate: Collate, seed: int, shuffle: bool) -> None:
-        """Raises InputError where a rank's share of the rows is less than one batch."""
+        """Raises InputError if a rank's share of the rows is less than one batch."""
         refuse_short_set(len(dataset), batch_size)
         self._dataset, self.batch_size, self._collate = dataset, batch_size, collate
         rank, size = rank_and_size()
