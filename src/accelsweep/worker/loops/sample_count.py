@@ -294,8 +294,7 @@ def _module_counter(module: Any) -> Callable[[Any], int] | None:
 
 
 def _shape_counter(batch: Any, loader: Any, ranks: int) -> Callable[[Any], int]:
-    """Return a function that counts samples from the dimensions in which `batch`, the first batch, holds its
-    samples."""
+    """Return a function that counts samples in the dimensions that hold the samples of `batch`, the first batch."""
     prefix, part, loader = _first_part(batch, loader)
     stated, rows = declared_batch_size(loader), rows_of(loader)
     if stated is not None and rows:
