@@ -37,7 +37,7 @@ def refuse_arguments(given: Mapping[str, Any], key: str, takes: Arguments, withi
     missing = [name for name in takes.required if name not in names]
     if not missing or given.get("_partial_") or "_args_" in given:
         return
-    remedy = f"give it, +{key}.{missing[0]}=VALUE"
+    remedy = f"set +{key}.{missing[0]}=VALUE"
     if within is not None:
-        remedy = f"if {within} gives it itself, add {key}._partial_=true (`_partial_: true` in a file); else {remedy}"
+        remedy = f"if {within} passes it itself, add {key}._partial_=true (`_partial_: true` in a file); else {remedy}"
     raise InputError(f"{key}: {takes.target} needs {missing[0]}: {remedy}")

@@ -31,7 +31,7 @@ MIN_PROBED_STEPS = 3
 """The minimum number of steps, even if they take longer than `measure.min_seconds`."""
 
 UNSEEN_REASONS = {
-    "backward": "no backward pass of torch.autograd was seen in these steps: if there was any, it is in forward_share",
+    "backward": "no backward pass of torch.autograd was detected in these steps: any time it took is in forward_share",
     "optimizer": "no optimiser of torch.optim stepped in these steps: if another did, it is in the other shares",
 }
 """Parts of every training step that may go undetected, and the reason why they then have no share."""

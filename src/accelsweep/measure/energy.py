@@ -66,7 +66,7 @@ class PackageEnergy:
         self._before: dict[Path, int] | None = None
         self.joules: float | None = None
         self.reason: str | None = (
-            None if self._zones else "unavailable: the operating system shows no RAPL counters of CPU packages"
+            None if self._zones else "unavailable: the operating system reports no RAPL counters of CPU packages"
         )
 
     def start(self) -> None:

@@ -340,8 +340,6 @@ def _share(achieved: float | str, peak: float | str, devices: int, scope: str) -
         reason = achieved if isinstance(achieved, str) else peak
         return Metric(value=None, unit="1", reason=str(reason), scope=scope)
     if achieved > peak * devices:
-        reason = (
-            "withheld: the model did more operations per second than this peak, so the peak was taken while disturbed"
-        )
+        reason = "withheld: the model exceeded this peak, which must have been measured under other load"
         return Metric(value=None, unit="1", reason=reason, scope=scope)
     return Metric(value=achieved / (peak * devices), unit="1", scope=scope, provenance="counted and measured")

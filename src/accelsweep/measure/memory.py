@@ -37,7 +37,7 @@ def rank_memory(device: Any) -> RankMemory:
     try:
         pss = host.proportional_set_size()
     except OSError as error:
-        reasons["pss"] = f"the system shows no proportional set size ({type(error).__name__})"
+        reasons["pss"] = f"the system reports no proportional set size ({type(error).__name__})"
     memory = kind_of(device.type).memory(device)
     return RankMemory(memory.allocated, memory.reserved, memory.device, pss, reasons | memory.reasons)
 

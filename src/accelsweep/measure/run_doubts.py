@@ -101,7 +101,7 @@ def short_window(seconds: float, min_seconds: float) -> Doubt | None:
         return None
     return Doubt(
         code="short_window",
-        message=f"the window lasted {seconds:.2f} s, and {min_seconds:g} s were asked for",
+        message=f"the window lasted {seconds:.2f} s, and {min_seconds:g} s were requested",
         remedy="raise measure.max_steps or measure.warmup_steps",
     )
 
@@ -295,8 +295,8 @@ def _throttled(before: DeviceState, after: DeviceState) -> Iterator[Doubt]:
     if capped:
         yield Doubt(
             code="power_capped",
-            message=f"{after.name} worked at its power limit: {', '.join(capped)}",
-            remedy="none if it always works at this limit; else raise the limit, or lock lower clocks for all runs",
+            message=f"{after.name} ran at its power limit: {', '.join(capped)}",
+            remedy="none if it always runs at this limit; else raise the limit, or lock lower clocks for all runs",
         )
 
 
@@ -329,5 +329,5 @@ def _foreign_processes(before: DeviceState, after: DeviceState) -> Doubt | None:
     return Doubt(
         code="foreign_process",
         message=f"other processes compute on {after.name}: {', '.join(map(str, others))}",
-        remedy="stop them, or take a device of your own",
+        remedy="stop them, or use a device of your own",
     )

@@ -60,7 +60,7 @@ _KNOWN = (
     (
         re.compile(r"Expected more than 1 value per channel when training"),
         "BatchNorm cannot train on a single sample, such as the last one of an epoch: give the training DataLoader "
-        "drop_last=True, or raise batch_size where it is 1",
+        "drop_last=True, or raise batch_size if it is 1",
     ),
 )
 """Message from torch or Lightning -> cause and remedy. The traceback still contains the original message."""

@@ -239,7 +239,7 @@ def measure_breakdown(spec: RunSpec, step_seconds: float) -> ProbeResult:
     """
     rules = spec.config.measure
     if rules.probe_steps is None:
-        return ProbeResult(None, breakdown_metrics("not asked for: measure.probe_steps is null"))
+        return ProbeResult(None, breakdown_metrics("not requested: measure.probe_steps is null"))
     loop = make_loop(spec)
     steps = probe_steps(rules.probe_steps, rules.min_seconds, step_seconds, loop.accumulate)
     timer = PhaseTimer(timed_device(loop.device))

@@ -90,13 +90,13 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]
             raise ValueError(f"it begins with {magic:#x}")
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
     except (ValueError, struct.error, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path} is no idx file of bytes in {dimensions} dimensions: {error}") from error
+        raise InputError(f"{path} is not an idx file of bytes in {dimensions} dimensions: {error}") from error
 
 
 def _read_cifar_binary(path: Path) -> tuple[Any, Any]:
     content = np.frombuffer(path.read_bytes(), np.uint8)
     if not len(content) or len(content) % (1 + CIFAR_BYTES):
-        raise InputError(f"{path} is no binary batch of CIFAR-10: it holds no records of {1 + CIFAR_BYTES} bytes")
+        raise InputError(f"{path} is not a binary batch of CIFAR-10: it holds no records of {1 + CIFAR_BYTES} bytes")
     records = content.reshape(-1, 1 + CIFAR_BYTES)
     return records[:, 1:].ravel(), records[:, 0]
 
@@ -106,7 +106,7 @@ def _read_cifar_pickle(path: Path) -> tuple[Any, Any]:
     try:
         opcodes = [(code.name, value) for code, value, _ in pickletools.genops(path.read_bytes())]
     except (ValueError, IndexError) as error:
-        raise InputError(f"{path} is no Python batch of CIFAR-10: {error}") from error
+        raise InputError(f"{path} is not a Python batch of CIFAR-10: {error}") from error
     classes = _integers_after("labels", opcodes)
     strings = [value for _, value in opcodes if isinstance(value, str | bytes)]
     images = b"".join(
@@ -114,7 +114,7 @@ def _read_cifar_pickle(path: Path) -> tuple[Any, Any]:
     )
     if "data" not in strings or len(images) != len(classes) * CIFAR_BYTES:
         raise InputError(
-            f"{path} is no Python batch of CIFAR-10: it holds {len(classes)} labels and {len(images)} bytes of images"
+            f"{path} is not a Python batch of CIFAR-10: it has {len(classes)} labels and {len(images)} bytes of images"
         )
     return np.frombuffer(images, np.uint8), np.array(classes, dtype=np.int64)
 
@@ -141,7 +141,7 @@ def _as_tensors(images: Any, classes: Any, place: Path) -> tuple[Tensor, Tensor]
     if len(images) != len(classes) or not len(images):
         raise InputError(f"{place}: there are {len(images)} images and {len(classes)} classes of them")
     if int(max(classes)) > 9:
-        raise InputError(f"{place}: a class is {max(classes)}, and there are ten, from 0")
+        raise InputError(f"{place}: class {max(classes)} is out of range: there are ten, from 0")
     return torch.from_numpy(np.array(images, dtype=np.uint8)), torch.from_numpy(classes.astype(np.int64))
 
 

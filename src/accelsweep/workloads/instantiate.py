@@ -56,7 +56,7 @@ def build_module(
     elif any(axis.split(".")[0] == "optimizer" for axis in axes):
         raise Unsupported(
             f"the sweep varies `optimizer`, but {type(module).__name__} defines configure_optimizers, so every value "
-            "would measure the same: take `optimizer` out of the grid, or remove the method"
+            "would measure the same: remove `optimizer` from the grid, or remove the method"
         )
     return module
 

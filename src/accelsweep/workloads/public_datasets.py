@@ -170,13 +170,13 @@ def _class_indices(tables: Sequence[Any], target: str) -> dict[Any, int]:
     if values and isinstance(values[0], int):
         if values[0] < 0:
             raise InputError(
-                f"data.target={target} holds {values[0]}, which is no class: integers count from 0; renumber the "
+                f"data.target={target} holds {values[0]}, which is not a class: integers count from 0; renumber the "
                 "column. Or make it strings, which are numbered in order, or name a split or a file without such rows"
             )
         return {value: int(value) for value in values}
     if values and not isinstance(values[0], str):
         dtype = tables[0].features[target].dtype
-        raise InputError(f"data.target={target} holds {dtype}, which is no class: use integers or strings")
+        raise InputError(f"data.target={target} holds {dtype}, which is not a class: use integers or strings")
     return {value: index for index, value in enumerate(values)}
 
 
@@ -234,9 +234,9 @@ class TorchvisionData(FiniteData):
         except (ImportError, RuntimeError) as error:
             raise InputError(
                 f"data=torchvision needs a torchvision that matches this torch {torch.__version__}, and there is none "
-                f"({error}): install accelsweep's extra `torchvision`, or take data=huggingface"
+                f"({error}): install accelsweep's extra `torchvision`, or use data=huggingface"
             ) from error
         if not hasattr(datasets, self._dataset):
             near = nearest(self._dataset, dir(datasets))
-            raise InputError(f"data.dataset={self._dataset} is no class of torchvision.datasets{near}")
+            raise InputError(f"data.dataset={self._dataset} is not a class in torchvision.datasets{near}")
         return getattr(datasets, self._dataset)

@@ -51,7 +51,7 @@ class DataSets(pl.LightningDataModule):
         for name, dataset in {"train": train, **({} if validation is None else {"validation": validation})}.items():
             if not (_is_map_style(dataset) or hasattr(dataset, "__iter__")):
                 raise InputError(
-                    f"data.{name}: a {type(dataset).__name__} is no data set; it needs __len__ and __getitem__, or "
+                    f"data.{name}: a {type(dataset).__name__} is not a data set; it needs __len__ and __getitem__, or "
                     "__iter__"
                 )
         self._train, self._validation = train, validation

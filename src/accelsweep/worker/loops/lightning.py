@@ -198,7 +198,7 @@ class RunTrainer(pl.Trainer):
     def _no_global_batch(self, cause: str, remedy: str) -> Unsupported:
         scaling = self._config.learning_rate.lr_scaling
         return Unsupported(
-            f"optimizer.lr_scaling={scaling} has no one global batch to follow: {cause}. Choose {remedy}, or "
+            f"optimizer.lr_scaling={scaling} has no single global batch to follow: {cause}. Choose {remedy}, or "
             "optimizer.lr_scaling=none"
         )
 
@@ -211,7 +211,7 @@ class RunTrainer(pl.Trainer):
         planned = self._planned(batches)
         if planned is None and self._config_epochs is None and self._config_steps is None:
             raise InputError(
-                "the module or a callback asks how long training is, and nothing bounds it: set measure.max_samples, "
+                "the module or a callback reads how long training is, and nothing bounds it: set measure.max_samples, "
                 "or trainer.max_epochs"
             )
         endless = math.isinf(batches)
@@ -642,7 +642,7 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
         if name in RESERVED_ARGUMENTS:
             raise InputError(reserved_message(name))
         if name not in known:
-            raise InputError(f"trainer.{name} is no argument of lightning's Trainer{nearest(name, known)}")
+            raise InputError(f"trainer.{name} is not an argument of Lightning's Trainer{nearest(name, known)}")
     strategy = trainer.get("strategy", DEFAULTS["strategy"])
     if isinstance(strategy, str) and any(word in strategy for word in ("spawn", "fork", "notebook")):
         raise Unsupported(

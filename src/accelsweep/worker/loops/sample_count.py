@@ -228,8 +228,8 @@ def _size_remedy(samples: int, batch_size: int, ranks: int, loader: Any) -> str:
     if ranks > 1 and samples == batch_size // ranks:
         return (
             f"that is {batch_size} / {ranks} ranks. batch_size counts the samples of each rank, and the data divides "
-            f"it by world_size: add +data.batch_size={batch_size * ranks}, which it divides to {batch_size}, or take "
-            "the division out of its code"
+            f"it by world_size: add +data.batch_size={batch_size * ranks}, which it divides to {batch_size}, or remove "
+            "the division from its code"
         )
     if declared_batch_size(first) == samples:
         return (

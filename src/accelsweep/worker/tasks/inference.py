@@ -202,7 +202,7 @@ def split_batch(batch: Any, size: int) -> list[Any]:
         return [list(sample) for sample in zip(*(split_batch(part, size) for part in batch), strict=True)]
     shape = f" of shape {tuple(batch.shape)}" if isinstance(batch, Tensor) and not nested else ""
     raise Unsupported(
-        f"measure.scenario=server asks for single samples, and a batch of {size} holds a {type(batch).__name__}{shape}"
+        f"measure.scenario=server needs single samples, and a batch of {size} holds a {type(batch).__name__}{shape}"
         ", which cannot be split into samples. Use batches of tensors whose first dimension counts samples"
     )
 

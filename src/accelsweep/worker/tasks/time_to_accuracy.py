@@ -63,7 +63,7 @@ class Target:
         every, most = measure.validate_every_samples or epoch_samples, most_samples(config, epoch_samples)
         if every is None:
             raise InputError(
-                "the data does not tell how many samples one pass has: set measure.validate_every_samples, or give "
+                "the data does not state how many samples one pass has: set measure.validate_every_samples, or give "
                 "the data module an attribute epoch_samples"
             )
         if measure.quality_metric is None or measure.target is None:

@@ -114,7 +114,7 @@ def _epoch_samples(samples: int | None) -> Metric:
     scope = "one pass over the training set, all ranks"
     if samples is None:
         reason = (
-            "no pass ended, and the loader does not tell its length: give the data module an attribute epoch_samples"
+            "no pass ended, and the loader does not report its length: give the data module an attribute epoch_samples"
         )
         return Metric(value=None, unit="samples", reason=reason, scope=scope)
     return Metric(value=float(samples), unit="samples", scope=scope)
@@ -178,7 +178,7 @@ class LargestBatch:
         limit = Metric(value=float(self._cap.bytes), unit="B", scope=self._cap.limit)
         report.metrics["memory_limit_bytes"] = limit
         report.metrics["peak_rank_bytes"] = _known(self._cap.peak(), "B", "the allocator keeps no peak")
-        report.metrics["epoch_samples"] = _known(loop.epoch_samples, "samples", "the loader does not tell its length")
+        report.metrics["epoch_samples"] = _known(loop.epoch_samples, "samples", "the loader does not report its length")
 
     def after_window(self, report: RankReport) -> None:
         """Do nothing."""
