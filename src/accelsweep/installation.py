@@ -22,7 +22,7 @@ def shipped_root() -> Path:
 
 
 def config_folders(home: Path) -> tuple[Path, ...]:
-    """Return the config folders: the user's `conf/` in `home`, if any, then the shipped one."""
+    """Return the config folders: the user's `conf/` in `home`, if any, followed by the built-in folder."""
     user, shipped = home / "conf", shipped_root() / "conf"
     return (user, shipped) if user.is_dir() and user.resolve() != shipped.resolve() else (shipped,)
 

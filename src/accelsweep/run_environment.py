@@ -16,7 +16,7 @@ _EMPTY: Mapping[str, Any] = {}
 
 
 class DeviceState(NamedTuple):
-    """A device at one moment, with the keys in `devices.device_kind.STATE_KEYS`.
+    """A device's state at one moment, with the keys in `devices.device_kind.STATE_KEYS`.
 
     `throttles` are the driver's reasons for throttling at that moment. `held_back` holds, for each reason, the seconds
     it has lasted so far and the counter's own clock in seconds. `foreign_processes` are process IDs.
@@ -35,7 +35,7 @@ class DeviceState(NamedTuple):
 
 
 class MachineState(NamedTuple):
-    """The machine at one moment.
+    """The machine's state at one moment.
 
     `machine` is its identity and `host` its name. `cores_usable` and `memory_bytes` are the resources the run may use.
     `variables` are the environment variables that can change a measurement.

@@ -93,7 +93,7 @@ def group_of(world_size: int) -> Group:
 
 
 COMPACT_EVERY = 256
-"""Steps after which scalars are stacked into one tensor, because CUDA's allocator uses 512 bytes per scalar."""
+"""The number of steps after which scalars are stacked into one tensor: CUDA's allocator uses 512 bytes per scalar."""
 
 _ON_DEVICE = object()
 """Placeholder for a loss that is on the device."""

@@ -117,7 +117,7 @@ def collective_timeout(spec: RunSpec) -> timedelta:
 
 
 def init_process_group(place: RankPlace, spec: RunSpec, accelerator: str, backend: str | None = None) -> None:
-    """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this one.
+    """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this group.
 
     `accelerator` is the kind of device. `backend` defaults to the kind's own.
     """

@@ -122,7 +122,7 @@ STOPPING_CALLBACKS = (Checkpoint, EarlyStopping, Timer)
 """A module's callbacks that a run omits, because it writes no checkpoints and ends with its window."""
 
 _HOOKS_WITH_DATA = ("configure_optimizers", "on_fit_start")
-"""Hooks before training in which Lightning, too, sets up the training loader when its length is requested."""
+"""Hooks before training in which Lightning also sets up the training loader if its length is requested."""
 
 
 class RunTrainer(pl.Trainer):

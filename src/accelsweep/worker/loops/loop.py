@@ -196,7 +196,7 @@ class NoExample(NamedTuple):
 
 
 def to_meta(batch: Any) -> Any:
-    """Return `batch` with its tensors on the meta device, floating-point ones as float32.
+    """Return `batch` with its tensors on the meta device, with floating-point tensors as float32.
 
     Returns a `NoExample` for a batch that cannot be copied, because containers are rebuilt with their own types.
     """

@@ -57,7 +57,7 @@ class SampleCounter:
     def count(self, batch: Any, loader: Any, module: Any) -> int:
         """Return the number of samples in `batch`, which `loader` passed to `module`.
 
-        Raises InputError if the batch is ambiguous, or if the first one shows that the data ignores `batch_size`.
+        Raises InputError if the batch is ambiguous, or if the first batch shows that the data ignores `batch_size`.
         """
         first = self._count is None
         if self._count is None:

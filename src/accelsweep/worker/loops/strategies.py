@@ -25,7 +25,7 @@ class KindAccelerator(Accelerator):
     kind = ""
 
     def setup_device(self, device: torch.device) -> None:
-        """Make `device` the current one."""
+        """Make `device` the current device."""
         kind_of(self.kind).select_device(device.index or 0)
 
     def get_device_stats(self, device: Any) -> dict[str, Any]:
