@@ -1,6 +1,6 @@
 """Measure whether a GPU, a bigger batch or a lower precision pays off for this model, here.
 
-A sweep goes through plan -> run -> record -> collect -> analyse -> report. It is driven by the command line, or from
+A sweep goes through plan -> run -> record -> collect -> analyse -> report. It is driven from the command line, or from
 notebooks and scripts:
 
 * `accelsweep.plan([...])` previews a sweep and returns a `SweepPlan`.

@@ -1,4 +1,4 @@
-"""`python -m accelsweep` is `accelsweep`. Ctrl-C ends it with one line even while modules are being imported."""
+"""`python -m accelsweep` runs `accelsweep`. Ctrl-C ends it with one line, even while modules are being imported."""
 
 from __future__ import annotations
 

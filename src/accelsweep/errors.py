@@ -1,4 +1,4 @@
-"""Errors meant for the user: each names the fault, its place and the key that fixes it, and has an exit code."""
+"""User-facing errors: each names the fault, its location and the key that fixes it, and has an exit code."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from collections.abc import Iterable
 from pathlib import Path
 
 EXIT_OK = 0
-"""Every planned run has an answer; with `--fail-if`, all was judged and no interval supports a regression."""
+"""Every planned run has an answer; with `--fail-if`, everything was judged and no interval supports a regression."""
 
 EXIT_INCOMPLETE = 1
-"""Some runs have no answer, a gate could not decide, or something failed; the message says which."""
+"""Some runs have no answer, a gate could not decide, or something failed; the message states which."""
 
 EXIT_INPUT = 2
-"""The input is wrong: the message names the fault, its place and the nearest valid word. Nothing was written."""
+"""The input is wrong: the message names the fault, its location and the closest valid word. Nothing was written."""
 
 EXIT_REGRESSION = 3
-"""`--fail-if` found a regression that the intervals support, or a feature found what its gate refuses."""
+"""`--fail-if` found a regression that the intervals support, or a feature's gate failed."""
 
 EXIT_INTERRUPTED = 130
 """Ctrl-C, SIGTERM or SIGHUP; the same command resumes."""
 
 
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})
-"""Errors of a disk that refuses reads or writes; they share one remedy."""
+"""Errors from a disk that refuses reads or writes; they have the same remedy."""
 
 
 class AccelsweepError(Exception):
@@ -42,7 +42,7 @@ class InputError(AccelsweepError):
 
 
 class DamagedFile(AccelsweepError):
-    """One of our files is truncated, altered, or of another kind or format. It is named and never used."""
+    """One of our files is truncated, altered, or of a different kind or format. It is reported and never used."""
 
     def __init__(self, path: Path, reason: str) -> None:
         """`reason` is the fault of the file at `path`."""
@@ -52,7 +52,7 @@ class DamagedFile(AccelsweepError):
 
 
 class OlderFile(InputError):
-    """One of our files was written by a version before 0.2, whose formats are unreadable. It is never set aside."""
+    """One of our files was written by a version before 0.2, in a format no longer supported. It is never set aside."""
 
     def __init__(self, path: Path, ours: str, earlier: str) -> None:
         """`earlier` is the version that wrote the file."""
@@ -66,22 +66,22 @@ class NewerFile(InputError):
     """One of our files is intact, but this version cannot read it. It is rejected and never set aside."""
 
     def __init__(self, path: Path, ours: str, later: str | None, what: str) -> None:
-        """`later` is the version that wrote the file, or None if it is not known to be later than `ours`."""
+        """`later` is the version that wrote the file, or None if that is not known to be later than `ours`."""
         writer = f"accelsweep {later}" if later else "another version of accelsweep"
         remedy = f"install accelsweep {later}" if later else "use the version that measured this sweep"
         super().__init__(f"{path}: {writer} wrote it, and this is {ours}, which does not know {what}; {remedy}")
 
 
 class Unsupported(Exception):
-    """A run is impossible here, for the reason in the message. This is an outcome, not a failure."""
+    """A run is impossible here, for the reason in the message. This counts as an outcome, not a failure."""
 
 
 class MissingDevice(Exception):
-    """A device in the plan's inventory is missing: a machine fault, so the run is retried."""
+    """A device in the plan's inventory is missing. This counts as a machine fault, so the run is retried."""
 
 
 def describe_os_error(error: OSError) -> str:
-    """Return the operating system's message, with a remedy if a disk refused or a folder is missing."""
+    """Return the operating system's message, with a remedy if the disk refused access or a folder is missing."""
     if isinstance(error, FileNotFoundError) and (deleted := _deleted_working_folder()):
         return deleted
     if isinstance(error, NotADirectoryError | FileExistsError) and error.filename:
@@ -109,11 +109,11 @@ RENAMED = {
     "memory_frontier": "largest_batch",
     "side_by_side": "independent_ranks",
 }
-"""Words that had another name in 0.1, by which messages say the present one."""
+"""Words that were renamed since 0.1, so that messages can suggest the current name."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)` for the known word closest to `word`, or "" if none is close."""
+    """Return ` (did you mean 'x'?)` for the known word closest to `word`, or "" if no word is close."""
     known = list(known)
     renamed = RENAMED.get(word)
     close = [renamed] if renamed in known else difflib.get_close_matches(word, known, n=1, cutoff=0.6)

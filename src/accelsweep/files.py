@@ -1,7 +1,7 @@
-"""Safe reads, atomic writes, exclusive creation and locks for files shared by concurrent processes that may be killed.
+"""Safe reads, atomic writes, exclusive creation and locks for files shared by processes that may be killed.
 
-Only regular files are read: a FIFO or a device in their place would block. Files are written under a temporary name,
-synced and renamed. Standard library only: runs use this in other people's environments.
+Only regular files are read: a FIFO or a device at the path would block. Files are written under a temporary name,
+synced and renamed. This module uses only the standard library, because runs use it in other people's environments.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from accelsweep.redaction import masked
 # Reading, setting aside and removing files.
 
 MAX_BYTES = 256 * 2**20
-"""Larger files are not ours, unless stated otherwise."""
+"""Larger files are not read, unless stated otherwise."""
 
 
 def open_regular(path: Path) -> BufferedReader:
     """Open the regular file at `path`, following links, for reading.
 
     Raises DamagedFile, without blocking, if `path` is a folder, FIFO or device, or a parent is not a folder.
-    Raises FileNotFoundError if nothing is there.
+    Raises FileNotFoundError if `path` does not exist.
     """
     try:
         if is_non_file(path):  # check first: opening a FIFO waits for its writer
@@ -45,7 +45,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the contents of a regular file. Raises as `open_regular` does, and DamagedFile above `max_bytes`."""
+    """Return a regular file's contents. Raises as `open_regular` does, and DamagedFile for more than `max_bytes`."""
     with open_regular(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
@@ -63,9 +63,10 @@ def sha256_file(path: Path) -> str:
 
 
 def tail_lines(log: Path | IO[bytes], count: int | None = None, max_bytes: int = 16_384) -> list[str]:
-    """Return the last `count` lines of a log (all for None) within its last `max_bytes`, with secrets masked.
+    """Return the last `count` lines (None: all) within the last `max_bytes` of a log, with secrets masked.
 
-    Empty if the log cannot be read. The first line may be cut; bytes that are not UTF-8 are replaced.
+    Returns an empty result if the log cannot be read. The first line may be incomplete; bytes that are not UTF-8 are
+    replaced.
     """
     try:
         text = tail_bytes(log, max_bytes)
@@ -103,7 +104,7 @@ def set_aside(path: Path) -> Path:
 
 
 def set_aside_non_file(path: Path) -> Path | None:
-    """Set aside a folder, device, pipe or socket in place of a file; return its new path, or None."""
+    """Set aside a folder, device, pipe or socket at the path of a file; return its new path, or None."""
     return set_aside(path) if is_non_file(path) else None
 
 
@@ -117,7 +118,7 @@ def remove(path: Path) -> None:
 
 
 def write_bytes_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write `content` to `path` atomically: a reader, even after a power loss, sees the old file or the new one.
+    """Write `content` to `path` atomically: even after a power loss, a reader sees either the old or the new file.
 
     Its permissions are `mode` minus the umask, as for any new file.
     """
@@ -131,7 +132,7 @@ def write_bytes_atomically(path: Path, content: bytes, mode: int = 0o666) -> Non
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a failed write names no file
+        if isinstance(error, OSError) and error.filename is None:  # the error of a failed write contains no file name
             error.filename = str(path)
         raise
 
@@ -143,7 +144,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _plain_number(value: Any) -> Any:
-    """Convert a scalar of numpy or torch to Python's; raise TypeError for anything else."""
+    """Convert a numpy or torch scalar to a Python one; raise TypeError for anything else."""
     if callable(item := getattr(value, "item", None)):
         return item()
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
@@ -152,7 +153,8 @@ def _plain_number(value: Any) -> Any:
 def open_temporary(path: Path, mode: int = 0o666) -> tuple[int, Path]:
     """Create a file next to `path`, to be renamed to it; return its descriptor and its temporary name.
 
-    Unlike `tempfile`, this respects the umask and the folder's default ACL: members of a group may share a folder.
+    Unlike `tempfile`, this respects the umask and the folder's default ACL, because members of a group may share the
+    folder.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -160,7 +162,7 @@ def open_temporary(path: Path, mode: int = 0o666) -> tuple[int, Path]:
 
 
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
-"""Errors of file systems without hard or symbolic links: FAT, SMB, 9p, a Mac's folders mounted in a container."""
+"""Errors raised by file systems without hard or symbolic links: FAT, SMB, 9p, a Mac's folders in a container."""
 
 _GUARD_TIMEOUT_SECONDS = 10.0
 
@@ -170,7 +172,7 @@ _GUARD_POLL_SECONDS = 0.02
 def create_exclusively(source: Path, target: Path) -> None:
     """Link the complete file `source` to `target`. Exactly one of several concurrent processes succeeds.
 
-    Without hard links on the file system, `source` is renamed. Raises FileExistsError if `target` exists.
+    If the file system has no hard links, `source` is renamed. Raises FileExistsError if `target` exists.
     """
     try:
         target.hardlink_to(source)
@@ -185,10 +187,10 @@ def create_exclusively(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _guarded(target: Path) -> Iterator[None]:
-    """Exclude all other processes, on any machine, that guard `target`. The block must take milliseconds.
+    """Exclude all other processes, on any machine, that guard `target`. The block must finish within milliseconds.
 
-    The guard is a folder, because every file system creates folders exclusively. A guard that is unchanged for seconds
-    was left by a killed process.
+    The guard is a folder, because every file system creates folders exclusively. A guard that has not changed for
+    seconds was left behind by a killed process.
     """
     guard, since, seen = target.with_name(f".{target.name}.guard"), time.monotonic(), None
     while True:
@@ -211,16 +213,16 @@ def _guarded(target: Path) -> Iterator[None]:
             guard.rmdir()
 
 
-# The user's node-local folder: locks and caches, writable by nobody else.
+# The user's node-local folder for locks and caches, writable only by the user.
 
 LEASE_FOLDER_VARIABLE = "ACCELSWEEP_LEASES"
-"""Environment variable that overrides the node-local folder."""
+"""The environment variable that overrides the node-local folder."""
 
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 
 def lease_folder() -> Path:
-    """Return the node-local folder, created if needed. Rejects one that another user could tamper with."""
+    """Return the node-local folder, creating it if needed. Rejects a folder that another user could tamper with."""
     folder = Path(os.environ.get(LEASE_FOLDER_VARIABLE) or f"/tmp/accelsweep-{os.getuid()}")  # noqa: S108 - checked below
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
@@ -232,9 +234,9 @@ def lease_folder() -> Path:
 
 
 def lock(file: int | IO[bytes] | IO[str], operation: int = fcntl.LOCK_EX) -> None:
-    """Lock a file of the node-local folder (`man 2 flock`).
+    """Lock a file in the node-local folder (`man 2 flock`).
 
-    Raises BlockingIOError for LOCK_NB if it is locked, AccelsweepError if the folder's file system has no locks.
+    With LOCK_NB, raises BlockingIOError if the file is locked. Raises AccelsweepError if the file system has no locks.
     """
     try:
         fcntl.flock(file, operation)

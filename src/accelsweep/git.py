@@ -1,4 +1,4 @@
-"""The user's git repository, read through the `git` command.
+"""Reads the user's git repository through the `git` command.
 
 The remote is never contacted or recorded: its URL may hold a token.
 """
@@ -21,17 +21,17 @@ _REPOSITORY_VARIABLES = re.compile(
     "GIT_(DIR|WORK_TREE|IMPLICIT_WORK_TREE|INDEX_FILE|COMMON_DIR|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|PREFIX"
     "|NAMESPACE|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE|NO_REPLACE_OBJECTS|EXTERNAL_DIFF|[A-Z]+_PATHSPECS)"
 )
-"""Variables set by hooks and `git rebase --exec` that would make git use another repository than a folder's own.
+"""Variables set by hooks and `git rebase --exec` that would make git use a repository other than the folder's own.
 
-GIT_CONFIG_* stay: they may declare a group's repository safe."""
+GIT_CONFIG_* are kept: they may declare a group's repository safe."""
 
 
 class GitFailed(AccelsweepError):
-    """A git command failed; the message includes git's own."""
+    """A git command failed; the message includes git's error message."""
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Return `commit` and `dirty` of the checkout around `folder`; outside of one, None and the `reason`."""
+    """Return `commit` and `dirty` for the checkout containing `folder`; outside a checkout, None and the `reason`."""
     try:
         head = _run(folder, _STATE_TIMEOUT_SECONDS, "rev-parse", "HEAD")
         status = _run(folder, _STATE_TIMEOUT_SECONDS, "status", "--porcelain", "--untracked-files=no")
@@ -46,14 +46,14 @@ def git_state(folder: Path) -> dict[str, Any]:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Return the output of git in `folder`. Raises GitFailed, or InputError if git is not installed."""
+    """Return the output of a git command run in `folder`. Raises GitFailed, or InputError if git is not installed."""
     try:
         done = _run(folder, _TIMEOUT_SECONDS, "-c", "core.quotePath=false", *arguments)
     except FileNotFoundError:
         raise InputError("git is not installed, and comparing commits needs it: install git") from None
     except subprocess.TimeoutExpired:
         timeout = f"git {arguments[0]} timed out after {_TIMEOUT_SECONDS:g} s in {folder}"
-        raise GitFailed(f"{timeout}: try it there by hand, and check the disk") from None
+        raise GitFailed(f"{timeout}: run it there manually, and check the disk") from None
     if done.returncode:
         message = " ".join(done.stderr.decode("utf-8", "replace").split())
         raise GitFailed(f"git {arguments[0]} failed in {folder}: {message.removeprefix('fatal: ') or done.returncode}")

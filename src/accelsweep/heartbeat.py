@@ -1,4 +1,4 @@
-"""A rank's heartbeat and step count, in memory-mapped files that the worker writes and the executor reads."""
+"""A rank's heartbeat and step count, in memory-mapped files written by the worker and read by the executor."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from accelsweep.errors import DamagedFile
 from accelsweep.files import read_regular
 
 PROGRESS_FILE = "progress"
-"""The file of an attempt with rank 0's number of finished steps."""
+"""The file in an attempt's folder with the number of steps that rank 0 has finished."""
 
 _NO_MAPS = frozenset({errno.ENODEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
-"""Errors of file systems without shared memory maps, such as 9p and FUSE with direct I/O."""
+"""Errors raised by file systems without shared memory maps, such as 9p and FUSE with direct I/O."""
 
 
 def shared_memory(file: int, size: int) -> mmap.mmap | bytearray:
-    """Map the first `size` bytes of an open file; fall back to private memory, which nobody sees, if the disk cannot.
+    """Map the first `size` bytes of an open file; if the disk cannot, use private memory, which no reader sees.
 
-    The alternative, a system call per step, would cost more than a heartbeat is worth.
+    The alternative, a system call per step, would cost more than the heartbeat is worth.
     """
     try:
         return mmap.mmap(file, size)
@@ -35,10 +35,12 @@ _HEARTBEAT = struct.Struct("<qq")  # process id, for debugging; steps since the 
 
 
 class Heartbeat:
-    """The writer. `step` writes to memory, without a system call; without a path, beats are discarded."""
+    """The writer. `step` writes to memory without a system call; if no path is given, heartbeats are discarded."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Create the file, paused, or take over that of an earlier phase. Raises OSError if the disk is full.
+        """Create the file in the paused state, or take over an earlier phase's file.
+
+        Raises OSError if the disk is full.
 
         On a disk without shared memory maps the rank always looks paused.
         """
@@ -53,17 +55,17 @@ class Heartbeat:
                 os.close(file)
 
     def step(self, *, pauses: bool = False) -> None:
-        """Count a finished step; `pauses` says that something other than a step follows."""
+        """Count a finished step; `pauses` states that something other than a step follows."""
         self._steps = 0 if pauses else self._steps + 1
         _HEARTBEAT.pack_into(self._memory, 0, self._process, self._steps)
 
     def pause(self) -> None:
-        """Note that something other than a step follows, which may take any time."""
+        """Record that something other than a step follows, which may take any amount of time."""
         self.step(pauses=True)
 
 
 class HeartbeatReader:
-    """The reader: it polls the file system until the file exists, and only reads memory from then on."""
+    """The reader: polls the file system until the file exists, and from then on only reads memory."""
 
     def __init__(self, path: Path) -> None:
         """`path` need not exist yet."""
@@ -72,7 +74,7 @@ class HeartbeatReader:
 
     @property
     def steps(self) -> int:
-        """The steps since the rank's last pause; 0 while it pauses, and before its first heartbeat."""
+        """The steps since the rank's last pause; 0 while it is paused and before its first heartbeat."""
         if self._memory is None:
             try:
                 with self._path.open("rb") as file:
@@ -87,10 +89,10 @@ _COUNT = struct.Struct("<q")
 
 
 class StepCount:
-    """The number of finished steps, visible to readers of the file at once, without a system call here."""
+    """The number of finished steps, visible to readers of the file immediately, without a system call."""
 
     def __init__(self, path: Path) -> None:
-        """Create the file with a count of 0, which never changes on a disk without shared memory maps."""
+        """Create the file with a count of 0, which stays 0 on a disk without shared memory maps."""
         path.write_bytes(_COUNT.pack(0))
         with path.open("r+b") as file:
             self._memory = shared_memory(file.fileno(), _COUNT.size)
@@ -101,7 +103,7 @@ class StepCount:
 
 
 def read_progress(path: Path) -> int | None:
-    """Return the number of finished steps in the file at `path`; None if there is no complete file (yet)."""
+    """Return the number of finished steps in the file at `path`; None if the file is missing or incomplete."""
     try:
         content = read_regular(path)
     except (FileNotFoundError, DamagedFile):

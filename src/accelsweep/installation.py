@@ -22,13 +22,13 @@ def shipped_root() -> Path:
 
 
 def config_folders(home: Path) -> tuple[Path, ...]:
-    """Return the config folders: the user's `conf/` in `home`, if any, then the shipped one."""
+    """Return the config folders: the user's `conf/` in `home`, if any, followed by the built-in folder."""
     user, shipped = home / "conf", shipped_root() / "conf"
     return (user, shipped) if user.is_dir() and user.resolve() != shipped.resolve() else (shipped,)
 
 
 def executor_plugin_install_command(executor: str) -> str | None:
-    """Return the command that installs Snakemake's plugin for an `executor`; None if it is there or built in."""
+    """Return the command that installs Snakemake's plugin for an `executor`; None if it is installed or built in."""
     if executor == "local" or importlib.util.find_spec(f"snakemake_executor_plugin_{executor.replace('-', '_')}"):
         return None
     plugin = f"snakemake-executor-plugin-{executor}"
@@ -37,7 +37,7 @@ def executor_plugin_install_command(executor: str) -> str | None:
 
 
 def _extra_with(distribution: str) -> str | None:
-    """Return the extra of accelsweep that installs a distribution, or None."""
+    """Return accelsweep's extra that installs a distribution, or None."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         for line in metadata.requires("accelsweep") or ():
             name, _, condition = line.partition(";")
@@ -48,5 +48,5 @@ def _extra_with(distribution: str) -> str | None:
 
 
 def in_installed(path: Path) -> bool:
-    """Return whether a path is inside a folder of installed packages."""
+    """Return whether a path is inside a folder for installed packages."""
     return not {"site-packages", "dist-packages"}.isdisjoint(path.parts)

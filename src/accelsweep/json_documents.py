@@ -1,8 +1,8 @@
 """JSON documents with a checksum, validated on read.
 
 A document on disk is `{"accelsweep": KIND, "format": N, "version": WRITER, "sha256": CHECKSUM, "body": {...}}`, where
-the checksum covers the body's canonical JSON. Truncation, flipped bits and hand edits are detected, and the file is
-named and not used. An intact file of a later version is rejected and left where it is.
+the checksum covers the body's canonical JSON. If truncation, flipped bits or manual edits are detected, the file is
+reported and not used. An intact file of a later version is rejected and left in place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from accelsweep.plain_json import canonical_json, parse_json, sha256_text
 _FIRST_READABLE = Version("0.2.0.dev0")
 
 MIN_JOB_MEM_MB = 1500
-"""A job cannot start with less: its two Snakemake processes died below 600 MB, and torch comes on top."""
+"""A job cannot start with less: its two Snakemake processes died below 600 MB, and torch needs memory as well."""
 
 
 def _enough_memory(mem_mb: int) -> int:
@@ -59,20 +59,20 @@ def first_error(error: ValidationError) -> str:
 
 
 class Frozen(BaseModel):
-    """An immutable value with declared fields only."""
+    """An immutable value that only accepts declared fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
 class Document(Frozen):
-    """An immutable value stored in its own file. Subclasses set their `kind` and the `format` they read and write."""
+    """An immutable value stored in its own file. Subclasses set the `kind` and the `format` they read and write."""
 
     kind: ClassVar[str]
     format: ClassVar[int] = 1
     mode: ClassVar[int] = 0o666
 
     def write(self, path: Path) -> None:
-        """Write the document to `path` atomically; anything there that is not a file is set aside."""
+        """Write the document to `path` atomically; anything at `path` that is not a file is set aside."""
         set_aside_non_file(path)
         write_bytes_atomically(path, self.sealed(), self.mode)
 
@@ -91,8 +91,8 @@ class Document(Frozen):
     def read(cls, path: Path) -> Self:
         """Read and validate the document at `path`.
 
-        Raises DamagedFile if it is truncated, altered or of another kind, OlderFile or NewerFile if another version
-        wrote it in a format that this one cannot read, FileNotFoundError if it is absent.
+        Raises DamagedFile if it is truncated, altered or of a different kind, OlderFile or NewerFile if a different
+        version wrote it in a format that this version cannot read, and FileNotFoundError if it does not exist.
         """
         return cls.unsealed(read_regular(path), path)
 

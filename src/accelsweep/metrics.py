@@ -15,9 +15,9 @@ from accelsweep import registry
 from accelsweep.plain_json import NO_OTHER_FIELDS
 
 
-@dataclass(frozen=True, slots=True)  # there are very many
+@dataclass(frozen=True, slots=True)  # slots: there are many instances
 class Metric:
-    """A measured number with its unit, or the reason why it is unknown. Never 0 for "unknown".
+    """A measured number with its unit, or the reason why it is unknown. An unknown value is never 0.
 
     `scope` names what the number covers (`GPU board`, `CPU package`, `process group`), and `provenance` its source
     (`counter`, `integrated`, `modelled`, `clock`, `device events`).
@@ -38,9 +38,9 @@ class Metric:
 
 
 class MetricInfo(NamedTuple):
-    """A metric's unit and a one-sentence description. The unit `per config` stands for `measure.quality_metric`.
+    """A metric's unit and one-sentence description. The unit `per config` is that of `measure.quality_metric`.
 
-    A metric with a `title` is listed in the report's table of readings of each setting.
+    A metric with a `title` is listed in the report's table of readings per setting.
     """
 
     unit: str
@@ -56,8 +56,8 @@ _CORE: dict[str, MetricInfo] = {
     "step_seconds": MetricInfo("s", "Mean step time in the window, on the slowest rank."),
     "step_seconds_p50": MetricInfo("s", "Median step time in the window, on rank 0."),
     "step_seconds_p99": MetricInfo("s", "99th percentile of the step times; withheld below 1000 steps."),
-    "samples_per_second_without_stalls": MetricInfo("1/s", "The rate without stalls; absent if there were none."),
-    "stall_seconds": MetricInfo("s", "Time that stalled steps took beyond the usual, on the worst rank; 0 if none."),
+    "samples_per_second_without_stalls": MetricInfo("1/s", "The rate excluding stalls; absent if there were none."),
+    "stall_seconds": MetricInfo("s", "Excess time of stalled steps, on the worst rank; 0 if there were none."),
     "window_seconds": MetricInfo("s", "Length of the window, on the slowest rank."),
     "window_steps": MetricInfo("steps", "Steps in the window, on one rank."),
     "window_samples": MetricInfo("samples", "Samples in the window, on all ranks."),
@@ -66,8 +66,8 @@ _CORE: dict[str, MetricInfo] = {
     "epoch_samples": MetricInfo("samples", "Samples in one pass over the training data, on all ranks."),
     "foreign_cpu_cores": MetricInfo("cores", "CPU cores kept busy by other processes during the window."),
     # cold costs
-    "load_seconds": MetricInfo("s", "Time to build module, data and device, without imports."),
-    "first_step_seconds": MetricInfo("s", "Time of the first step, compilation included; not part of the rate."),
+    "load_seconds": MetricInfo("s", "Time to build module, data and device, excluding imports."),
+    "first_step_seconds": MetricInfo("s", "Time of the first step, including compilation; not part of the rate."),
     # training
     "final_train_loss": MetricInfo("loss", "Training loss of the window's last step, on rank 0."),
     "learning_rate": MetricInfo("1", "Learning rate of the first parameter group at the end of the window."),
@@ -76,19 +76,19 @@ _CORE: dict[str, MetricInfo] = {
     # quality and time to accuracy
     "quality": MetricInfo(_PER_CONFIG, "`measure.quality_metric` in validation, after a fixed number of samples."),
     "quality_seconds": MetricInfo("s", "Time of the quality phase, or of all validations in a time to accuracy."),
-    "best_quality": MetricInfo(_PER_CONFIG, "Best value of all validations on the way to the target."),
-    "time_to_target_seconds": MetricInfo("s", "Training time until the target was reached, without validation."),
-    "time_to_target_wall_seconds": MetricInfo("s", "Time until the target was reached, validation included."),
+    "best_quality": MetricInfo(_PER_CONFIG, "Best value across all validations while training to the target."),
+    "time_to_target_seconds": MetricInfo("s", "Training time until the target was reached, excluding validation."),
+    "time_to_target_wall_seconds": MetricInfo("s", "Time until the target was reached, including validation."),
     "results_per_hour": MetricInfo("results/h", "3600 over `time_to_target_seconds`."),
     "samples_to_target": MetricInfo("samples", "Training samples until the target was reached, on all ranks."),
-    "validations": MetricInfo("validations", "Validations on the way to the target."),
+    "validations": MetricInfo("validations", "Number of validations while training to the target."),
     # inference
-    "query_seconds_p50": MetricInfo("s", "Median latency of a query, from 20 queries on.", "Median latency"),
-    "query_seconds_p90": MetricInfo("s", "90th percentile of the latencies, from 100 queries on.", "p90 latency"),
-    "query_seconds_p99": MetricInfo("s", "99th percentile of the latencies, from 1000 queries on.", "p99 latency"),
+    "query_seconds_p50": MetricInfo("s", "Median latency of a query; needs 20 queries.", "Median latency"),
+    "query_seconds_p90": MetricInfo("s", "90th percentile of the latencies; needs 100 queries.", "p90 latency"),
+    "query_seconds_p99": MetricInfo("s", "99th percentile of the latencies; needs 1000 queries.", "p99 latency"),
     # the largest batch
-    "largest_batch": MetricInfo("samples", "Largest batch per rank whose training fits into memory, found by trial."),
-    "too_large_batch": MetricInfo("samples", "Smallest batch tried that does not fit; absent if all did."),
+    "largest_batch": MetricInfo("samples", "Largest batch size per rank that fits into memory, found by trial."),
+    "too_large_batch": MetricInfo("samples", "Smallest batch size tried that does not fit; absent if all fit."),
     "bytes_per_sample": MetricInfo("B", "Memory per additional sample, from a line through the peaks of the trials."),
     "fixed_bytes": MetricInfo("B", "Memory of an empty batch: parameters, gradients and optimiser state."),
     "memory_limit_bytes": MetricInfo(
@@ -98,14 +98,14 @@ _CORE: dict[str, MetricInfo] = {
     # memory and energy
     "peak_memory_reserved_bytes": MetricInfo("B", "Peak of the memory reserved by torch on the fullest device."),
     "peak_memory_allocated_bytes": MetricInfo("B", "Peak of the memory allocated by torch on the fullest device."),
-    "device_memory_used_bytes": MetricInfo("B", "Memory in use on the fullest device, other processes included."),
+    "device_memory_used_bytes": MetricInfo("B", "Memory in use on the fullest device, including other processes."),
     "rank_parameter_bytes": MetricInfo("B", "Parameters on the fullest rank between steps; under FSDP its shard."),
     "host_pss_bytes": MetricInfo("B", "Proportional set size of all ranks when the window closed; not a peak."),
-    "energy_joules": MetricInfo("J", "Energy of the window by a counter; its scope says of which parts."),
-    "host_energy_joules": MetricInfo("J", "Energy of the CPU packages during a GPU's window, by RAPL."),
+    "energy_joules": MetricInfo("J", "Energy used in the window, from a counter; its scope states the parts."),
+    "host_energy_joules": MetricInfo("J", "Energy used by the CPU packages during a GPU's window, from RAPL."),
     # operations
     "parameters": MetricInfo("parameters", "Trainable parameters of the model."),
-    "model_flops_per_sample": MetricInfo("FLOP", "Operations per sample of a training step or an answer, counted."),
+    "model_flops_per_sample": MetricInfo("FLOP", "Operations per sample in a training step or an answer, counted."),
     "model_flops_per_second": MetricInfo("FLOP/s", "`model_flops_per_sample` times the rate."),
     "matmul_ceiling_flops_per_second": MetricInfo(
         "FLOP/s", "Fastest matrix product measured on this device, in this number format."
@@ -123,14 +123,14 @@ _CORE: dict[str, MetricInfo] = {
     "optimizer_share": MetricInfo("1", "Share of a step in the optimiser."),
     "communication_share": MetricInfo("1", "Share of a step added by the exchange of gradients."),
     "overhead_share": MetricInfo("1", "Share of a step in the loop itself, between the other parts."),
-    "device_behind_share": MetricInfo("1", "Share of steps at whose end the device was still behind the host."),
+    "device_behind_share": MetricInfo("1", "Share of steps after which the device still lagged behind the host."),
 }
-"""In the order of the documentation's table, followed by the metrics of features."""
+"""Core metrics, in the order of the documentation's table; the features' metrics follow there."""
 
 
 @cache
 def metrics() -> Mapping[str, MetricInfo]:
-    """Return all metrics by name. A feature may also replace the description of a core metric."""
+    """Return all metrics by name. A feature may also override a core metric's description."""
     merged = dict(_CORE)
     for described in registry.loaded("metrics"):
         merged |= described
@@ -138,18 +138,18 @@ def metrics() -> Mapping[str, MetricInfo]:
 
 
 def rate_unit(rate: str) -> str:
-    """Return the unit of a rate that settings are compared by; empty for an unknown one."""
+    """Return the unit of the rate by which settings are compared; empty for an unknown rate."""
     return metrics()[rate].unit if rate in metrics() else ""
 
 
 NOT_REACHED = "the run ended before this was measured"
-"""The reason of a metric of a later phase, until that phase is over."""
+"""The reason that a later phase's metric has until that phase is over."""
 
 
 def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, Metric]:
-    """Return these metrics without values, for the reason `NOT_REACHED`.
+    """Return these metrics without values, with the reason `NOT_REACHED`.
 
-    `quality` is the unit of those whose unit is per config.
+    `quality` is the unit of metrics whose unit is per config.
     """
     units = {name: (_CORE.get(name) or metrics()[name]).unit for name in names}
     return {
@@ -159,7 +159,7 @@ def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, M
 
 
 UNTIMED = frozenset({"quality", "samples_to_target"})
-"""Metrics that depend on the seed and not on time, so that other load on the machine cannot change them."""
+"""Metrics that depend on the seed and not on time, so that other load on the machine cannot affect them."""
 
 MEMORY_METRICS = (
     "peak_memory_reserved_bytes",
@@ -167,7 +167,7 @@ MEMORY_METRICS = (
     "device_memory_used_bytes",
     "host_pss_bytes",
 )
-"""Memory metrics in order of preference. A setting uses its first; a comparison the first that all settings have."""
+"""Memory metrics in order of preference. A setting uses the first it has; a comparison, the first that all have."""
 
 MLPERF_LOG_MARK = ":::MLLOG "
-"""The prefix of a line of JSON in a log written by MLPerf's code."""
+"""The prefix of a JSON line in a log written by MLPerf's code."""

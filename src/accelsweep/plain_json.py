@@ -1,4 +1,4 @@
-"""Plain JSON: canonical form, strict parsing, digests, look-up of dotted keys."""
+"""Plain JSON: canonical form, strict parsing, digests, lookup of dotted keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def canonical_json(value: Any) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Parse a JSON text strictly. Raises ValueError, also for NaN, infinities and too deep nesting."""
+    """Parse JSON text strictly. Raises ValueError, including for NaN, infinities and too deep nesting."""
     try:
         return json.loads(text, parse_constant=_reject_constant, parse_float=_finite)
     except RecursionError:

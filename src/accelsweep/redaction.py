@@ -1,7 +1,7 @@
-"""Masks secrets in text and configs, by one rule for logs, records, MLflow and reports.
+"""Masks secrets in text and configs, with the same rule for logs, records, MLflow and reports.
 
-Most secrets are in URLs: `postgresql://me:secret@host/db`, `https://host/data?token=secret`. Where the grammar of URLs
-is ambiguous, too much is masked: a password may hold any character but white space.
+Most secrets are in URLs: `postgresql://me:secret@host/db`, `https://host/data?token=secret`. If a URL is ambiguous, too
+much is masked: a password may contain any character except white space.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ MASK = "***"
 _SECRET_WORDS = frozenset(("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "PASSWD", "PASSPHRASE", "APIKEY"))
 
 _SECRET_SUFFIXES = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "APIKEY", "ACCESSKEY", "PRIVATEKEY")
-"""Endings of secret names without an underscore, such as PGPASSWORD."""
+"""Suffixes of secret names that contain no underscore, such as PGPASSWORD."""
 
 _SECRET_PARAMETERS = (
     "token", "passw", "pwd", "passphrase", "secret", "key", "sig", "credential", "auth", "odbc_connect",
 )  # fmt: skip
-"""Substrings of the names of secret URL parameters."""
+"""Substrings in the names of secret URL parameters."""
 
 _ENVIRONMENT_KEY = "env"
-"""Config key with the environment variables of a run."""
+"""The config key that holds a run's environment variables."""
 
 _CLOSING = "\"'`)]}>,.;"
 """Trailing characters that belong to the sentence or quotation around a URL."""
@@ -34,18 +34,18 @@ def masked(text: str) -> str:
     """Return `text` with user names, passwords and tokens in its URLs replaced by `***`.
 
     A URL ends at white space. If it begins with credentials, everything before its last `@` is masked, because an
-    unquoted password may hold slashes, quotes and further `@`.
+    unquoted password may contain slashes, quotes and more `@`.
     """
-    if "://" not in text and "=" not in text:  # fast path for nearly all of a plan's many texts
+    if "://" not in text and "=" not in text:  # fast path for nearly all strings in a plan
         return text
     return "".join(_mask_word(word) if "://" in word or "=" in word else word for word in re.split(r"(\s+)", text))
 
 
 def without_secrets(value: Any) -> Any:
-    """Return a config, or a part of one, with every text masked; numbers and structure stay.
+    """Return a config, or part of a config, with every string masked; numbers and structure are unchanged.
 
-    A text that starts like a URL is one URL, even with white space in it. Variables in `env` with a secret name are
-    masked entirely.
+    A string that starts like a URL is treated as one URL, even if it contains white space. Variables in `env` with a
+    secret name are masked entirely.
     """
     if isinstance(value, str):
         scheme, separator, _ = value.partition("://")
@@ -59,14 +59,14 @@ def without_secrets(value: Any) -> Any:
 
 
 def is_secret_name(variable: str) -> bool:
-    """Return whether an environment variable is secret by its name: a whole word between underscores, or its ending."""
+    """Return whether an environment variable's name marks it as secret: a word between underscores, or its suffix."""
     name = variable.upper()
     words = {word.removesuffix("S") for word in name.split("_")}
     return not _SECRET_WORDS.isdisjoint(words) or name.endswith(_SECRET_SUFFIXES)
 
 
 def credentials_of(url: str) -> str | None:
-    """Return user and password of a URL as written, or None if there are none."""
+    """Return a URL's user and password as written, or None if the URL has none."""
     _, separator, rest = url.partition("://")
     login, at, _ = rest.rpartition("@")
     if not separator or not at or (rest.startswith("[") and "]" in login):  # an IPv6 host
@@ -82,14 +82,14 @@ def _mask_item(key: Any, value: Any) -> Any:
 
 
 def _sets_secret_variable(text: str) -> bool:
-    """Return whether a text starts like an override of a secret variable: `+env.HF_TOKEN=...`."""
+    """Return whether text starts like an override of a secret variable: `+env.HF_TOKEN=...`."""
     key, equals, _ = text.lstrip("+'\"").partition("=")
     group, dot, variable = key.partition(".")
     return bool(equals and dot) and group == _ENVIRONMENT_KEY and is_secret_name(variable)
 
 
 def _mask_word(text: str) -> str:
-    """Mask an override of a secret variable, or all URLs in a text where white space does not end a URL."""
+    """Mask an override of a secret variable, or all URLs in text in which white space does not end a URL."""
     if _sets_secret_variable(text):
         return f"{text.partition('=')[0]}={MASK}"
     first, *urls = text.split("://")

@@ -1,8 +1,8 @@
-"""What optional features bring to the core: data and dotted names only.
+"""What optional features add to the core: data and dotted names only.
 
-A feature is a folder below `features/`, or a module of somebody else's package that an entry point in the group
-`accelsweep.features` names. It describes itself in one `FEATURE = Feature(...)` and imports nothing but this module to
-do so. The core imports no feature: it asks `features()`, and loads a target when it uses it.
+A feature is a folder below `features/`, or a module of a third-party package registered as an entry point in the group
+`accelsweep.features`. It describes itself in one `FEATURE = Feature(...)`, for which it imports nothing but this
+module. The core imports no feature: it calls `features()` and loads a target on first use.
 
 A target is `"module:name"`.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 ENTRY_POINTS = "accelsweep.features"
-"""The group of entry points with which other packages bring features."""
+"""The entry point group through which other packages provide features."""
 
 
 BATCH_SEARCH_KEYS = (
@@ -45,9 +45,9 @@ QUALITY_KEYS = (
 
 @dataclass(frozen=True)
 class Command:
-    """A command of the command line. `target` is a function that Typer can read; `help` is its line in `--help`.
+    """A command-line command. `target` is a function that Typer can inspect; `help` is its line in `--help`.
 
-    With `overrides` its arguments are Hydra overrides, so Hydra's own options are refused with an explanation.
+    If `overrides` is set, its arguments are Hydra overrides, so Hydra's own options are rejected with an explanation.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Command:
 
 @dataclass(frozen=True)
 class RunOption:
-    """An option of every command that measures; its value is `Request.features[name]`.
+    """An option added to every command that measures; its value is stored in `Request.features[name]`.
 
-    `target` is an `Annotated` type that Typer can read. `repeated` is a function of the value that returns the words by
-    which a later command asks for the same, None where it must not.
+    `target` is an `Annotated` type that Typer can inspect. `repeated` is a function that takes the value and returns
+    the arguments with which a later command requests the same thing, or None if a later command must not repeat it.
     """
 
     name: str
@@ -73,7 +73,7 @@ class RunOption:
 class ConfigKeys:
     """Config keys. `model` is a pydantic model with a field for each key in `group`, such as `report` or `site.slurm`.
 
-    Those of the group `""` are top-level keys of a setting, and so part of its identity where they are given.
+    Keys of the group `""` are top-level keys of a setting, and so part of its identity if they are set.
     """
 
     group: str
@@ -82,17 +82,17 @@ class ConfigKeys:
 
 @dataclass(frozen=True)
 class Task:
-    """A way to use model and data, chosen by the config key `task`, and by `when`: dotted keys with their values.
+    """A way to use model and data, selected by the config key `task` and by `when`: dotted keys with their values.
 
-    `name` is how its rates are listed: the value of `task`, or another word where `when` chooses among several.
-    `target` is a class with the interface `worker.tasks.task.Task`. `rates` are the metrics that settings may be
-    compared by, the usual one first. `unused_keys` are config keys, with all below them, that change nothing in its
-    measurement. `without_loop` says why it has no training loop (`task=NAME does not train`), None where it has one.
-    `check` is a function (config, file_of) that raises InputError for a config that does not fit; it is called for
-    every task's configs. `unsupported` is a function (config, site) that returns why a setting cannot run there, or
-    None. `version_of` is a function of the config that returns the module whose version decides its speed, or None.
-    With `model_trains` the class of the model trains by itself: it gets more arguments than its config says, and no
-    Trainer.
+    `name` is the name under which its rates are listed: the value of `task`, or a different word if `when` selects one
+    of several variants. `target` is a class with the interface `worker.tasks.task.Task`. `rates` are the metrics by
+    which settings may be compared, the default first. `unused_keys` are config keys that, with all keys below them, do
+    not affect its measurement. `without_loop` is the reason why it has no training loop (`task=NAME does not train`),
+    or None if it has one. `check` is a function (config, file_of) that raises InputError for an invalid config; it is
+    called for the configs of all tasks. `unsupported` is a function (config, site) that returns why a setting cannot
+    run on the site, or None. `version_of` is a function that takes the config and returns the module whose version
+    determines its speed, or None. If `model_trains` is set, the model's class trains by itself: it gets more arguments
+    than its config contains, and no Trainer.
     """
 
     name: str
@@ -110,11 +110,11 @@ class Task:
 
 @dataclass(frozen=True)
 class SweepFile:
-    """Files of a sweep's folder, which are exported too.
+    """Files in a sweep's folder, which are included in exports.
 
-    `pattern` is relative to the folder, where `*` stands for one name. `model` is the kind of document, None for other
-    files. `check` is a function (document, path, place in an exported sweep) that raises DamagedFile for a document in
-    the place of another one. `published` ones go to MLflow with the report.
+    `pattern` is relative to the folder; `*` matches one name. `model` is the kind of document, or None for other files.
+    `check` is a function (document, path, path in an exported sweep) that raises DamagedFile if the document belongs at
+    a different path. `published` files are uploaded to MLflow with the report.
     """
 
     pattern: str
@@ -127,8 +127,8 @@ class SweepFile:
 class Section:
     """A part of the findings. `model` is a subclass of `records.findings.Section`.
 
-    `build` is a function of an `analysis.analyse_sweep.Analysis` that returns the section, or None where the sweep has
-    nothing of the kind.
+    `build` is a function that takes an `analysis.analyse_sweep.Analysis` and returns the section, or None if the
+    section does not apply to the sweep.
     """
 
     model: str
@@ -137,9 +137,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Tables:
-    """Tables of the report. `target` is a function of the findings that returns them, none where there is nothing.
+    """Tables of the report. `target` is a function that takes the findings and returns the tables, if any.
 
-    `place` is `first` for tables above that of the settings, `results` for those right below it.
+    `place` is `first` for tables above the settings table, `results` for tables right below it.
     """
 
     target: str
@@ -150,8 +150,9 @@ class Tables:
 class Figure:
     """A figure of the report, with its title and caption.
 
-    `draw` is a function of the findings that returns a `Figure` or a `Skipped` of this name. `place` is `first` for a
-    figure right after the speed-ups, `last` for one after all others, and `table` for one above the table of its name.
+    `draw` is a function that takes the findings and returns a `Figure` or a `Skipped` with this name. `place` is
+    `first` for a figure right after the speed-ups, `last` for a figure after all others, and `table` for a figure above
+    the table of the same name.
     """
 
     name: str
@@ -163,15 +164,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A scheduler of a cluster, chosen by `site.scheduler=NAME`.
+    """A cluster scheduler, selected by `site.scheduler=NAME`.
 
-    `engine` is a class with the interface `schedulers.protocol.Engine`, made of a site. `job` is a class whose
-    `found()` returns the job that this process is in (`schedulers.select.ThisJob`), or None. `variables` of a job's
-    environment are kept in records. `options` is the model of the keys `site.NAME`, a subclass of
-    `config.site.JobOptions`, and `check` a function (options, file_of) that raises InputError for unfit ones.
-    `says_no_memory` is a function of a line of a job's log that tells whether it reports a lack of memory.
-    `draft` is a function of a site's name that returns the text of a site file, from what the commands in
-    `draft_source` list.
+    `engine` is a class with the interface `schedulers.protocol.Engine`, constructed from a site. `job` is a class whose
+    `found()` returns the job that this process runs in (`schedulers.select.ThisJob`), or None. `variables` are the
+    environment variables of a job that are recorded. `options` is the model of the keys `site.NAME`, a subclass of
+    `config.site.JobOptions`, and `check` is a function (options, file_of) that raises InputError for invalid options.
+    `says_no_memory` is a function that returns whether a line of a job's log reports a lack of memory. `draft` is a
+    function that takes a site's name and returns the text of a site file, based on the output of the commands in
+    `draft_source`.
     """
 
     name: str
@@ -188,38 +189,38 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Feature:
-    """An optional capability and its parts. Every field but the name may be left out.
+    """An optional capability and its parts. All fields except the name are optional.
 
     `name` is the name of its folder. `requires` names the features that it imports.
     `answers` are the models of what its commands print with `--json`, for the reference.
     `metrics` is a mapping of the names of metrics to `metrics.MetricInfo`.
-    `setting_doubts` is a function of a setting's runs (`analysis.run_results.SettingRuns`) that yields doubts.
-    `generated_data` are dotted names of data modules without `prepare_data`, for whose sake torch is not imported.
-    `plan_part` is a subclass of `records.plan.PlanPart`, and `plan_blocks` a function (`DesignInput`, that part,
-    existing blocks, names of finished blocks) that returns the `BlockDesign` of its sweep, both of
+    `setting_doubts` is a function that takes a setting's runs (`analysis.run_results.SettingRuns`) and yields doubts.
+    `generated_data` are dotted names of data modules without `prepare_data`, for which torch need not be imported.
+    `plan_part` is a subclass of `records.plan.PlanPart`, and `plan_blocks` is a function (`DesignInput`, the plan part,
+    existing blocks, names of finished blocks) that returns the sweep's `BlockDesign`; both types are from
     `planning.randomized_blocks`.
-    `grid_points` is a function (composer, grid, accelerator in place of `auto`, the `report` options, file_of) that
-    returns `config.grid.GridPoints` for a grid that it expands in its own way, or None.
-    `report_options` is a function (the `report` options, working directory) that returns them as the plan holds them,
-    and `merge_options` one that returns the keys of several sweeps' `report` options (a list) as one.
+    `grid_points` is a function (composer, grid, the accelerator that `auto` resolves to, the `report` options, file_of)
+    that returns `config.grid.GridPoints` for a grid that the feature expands itself, or None.
+    `report_options` is a function (the `report` options, working directory) that returns them in the plan's form, and
+    `merge_options` is a function that merges a list of several sweeps' `report` options and returns the merged keys.
     `device_kind` is a subclass of `devices.device_kind.DeviceKind`.
     `reserved_names` are names that no sweep may have.
-    `request` is a subclass of `driver.request.Extension`: what one of its commands adds to the request.
-    `run_elsewhere` is a function (home, `driver.request.Request`, options given that answer in the terminal) that runs
-    the command elsewhere, such as in the background, and returns the exit code; None where that was not asked for.
+    `request` is a subclass of `driver.request.Extension`: the part that one of its commands adds to the request.
+    `run_elsewhere` is a function (home, `driver.request.Request`, the given options that print to the terminal) that
+    runs the command elsewhere, such as in the background, and returns the exit code; None if this was not requested.
     `listener` is a function (request, folder or None) that returns a `driver.run_sweep.Listener`.
     `background_driver` is a class with the interface `driver.sweep_lock.BackgroundDriver`.
-    `before_measuring` is called with the sweep's folder by its driver, and yields warnings; `before_deleting` is called
+    `before_measuring` is called by the driver with the sweep's folder, and yields warnings; `before_deleting` is called
     before the folder is deleted.
     `before_collect` is called with the sweep's folder before its records are read. `after_blocks` is a module that the
-    workflow of a cluster's sweep runs as a program, with the sweep's folder, when all jobs have ended. `run_metrics` is
-    a function (folder, rows) that returns the collected runs with further metrics.
+    workflow of a sweep on a cluster runs as a program, with the sweep's folder, once all jobs have ended. `run_metrics`
+    is a function (folder, rows) that returns the collected runs with additional metrics.
     `recommend` is a function (`analysis.headline.Situation`, blocks that would settle open comparisons) that returns
-    the recommendation in place of the usual one, or None.
-    `last_lines` is a function of the findings that yields lines and tables for the end of `accelsweep run`.
-    `import_rows` is a function (home, file, source, device, name) that imports what others have published.
-    `open_file` is a context manager that opens a file (a Path) as the folder of a sweep, for `accelsweep.open(FILE)`.
-    `experiment_tags` is a function of the findings that returns tags (name -> text) for the experiment in MLflow.
+    a recommendation to replace the usual one, or None.
+    `last_lines` is a function that takes the findings and yields lines and tables for the end of `accelsweep run`.
+    `import_rows` is a function (home, file, source, device, name) that imports results published by others.
+    `open_file` is a context manager that opens a file (a Path) as a sweep's folder, for `accelsweep.open(FILE)`.
+    `experiment_tags` is a function that takes the findings and returns tags (name -> text) for the MLflow experiment.
     """
 
     name: str
@@ -262,7 +263,7 @@ class Feature:
 
 @cache
 def features() -> tuple[Feature, ...]:
-    """Return all features: those in `features/`, by name, the simulated device, then those of other packages."""
+    """Return all features: those in `features/` sorted by name, the simulated device, then those of other packages."""
     folder = Path(__file__).with_name("features")
     names = sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
     found = [
@@ -273,13 +274,13 @@ def features() -> tuple[Feature, ...]:
 
 
 def load(target: str) -> Any:
-    """Return what a target names. Raises ImportError or AttributeError where there is no such thing."""
+    """Load and return the object that a target names. Raises ImportError or AttributeError if it does not exist."""
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
 
 
 def loaded(field: str) -> Iterator[Any]:
-    """Yield what each feature's target in this field names, such as `recommend`."""
+    """Load and yield the target that each feature has in this field, such as `recommend`."""
     for feature in features():
         if (target := getattr(feature, field)) is not None:
             yield load(target)
@@ -304,11 +305,11 @@ def config_models(group: str) -> Iterator[Any]:
 
 
 def files() -> Iterator[SweepFile]:
-    """Yield the files that features leave in a sweep's folder."""
+    """Yield the files that features write to a sweep's folder."""
     for feature in features():
         yield from feature.files
 
 
 def schedulers() -> tuple[Scheduler, ...]:
-    """Return the schedulers that features bring."""
+    """Return the schedulers that features provide."""
     return tuple(feature.scheduler for feature in features() if feature.scheduler is not None)

@@ -1,7 +1,7 @@
-"""What a run reports: outcome, doubts, step breakdown, model traits, effective settings and fingerprint.
+"""A run's results: outcome, doubts, step breakdown, model traits, effective settings and fingerprint.
 
 These are plain frozen dataclasses because the worker creates them in other people's environments. Pydantic models in
-`records/` and in features have them as fields, and validate and serialise them there.
+`records/` and in features have them as fields, and validate and serialise them.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from accelsweep.run_environment import HardwareKind
 
 
 class Outcome(str, Enum):
-    """How a run ended. `not_run` is derived by collect and never recorded."""
+    """How a run ended. `not_run` is derived during collection and never recorded."""
 
     measured = "measured"
     """The run has its metrics."""
     out_of_memory = "out_of_memory"
-    """The device or the machine had too little memory."""
+    """The device or the machine did not have enough memory."""
     diverged = "diverged"
     """The loss became infinite or NaN."""
     unsupported = "unsupported"
-    """This config, device or model cannot do it."""
+    """The config, device or model does not support it."""
     timed_out = "timed_out"
-    """It reached `limits.run_seconds`, or finished no step within `limits.silence_seconds`."""
+    """It reached `limits.run_seconds`, or finished no step for `limits.silence_seconds`."""
     crashed = "crashed"
-    """It ended with an error, or died without one."""
+    """It ended with an error, or died without an error message."""
     not_run = "not_run"
     """It is planned and has not started."""
 
@@ -41,7 +41,7 @@ class Outcome(str, Enum):
 
     @property
     def settled(self) -> bool:
-        """Whether the outcome is an answer, so that the same command does not repeat the run."""
+        """Whether the outcome counts as an answer, so that the same command does not repeat the run."""
         return self in _SETTLED
 
 
@@ -49,14 +49,14 @@ _SETTLED = {Outcome.measured, Outcome.out_of_memory, Outcome.diverged, Outcome.u
 
 
 DISTURBING = frozenset({"busy_cpu", "clock_gap", "foreign_process", "processes_stopped", "swap", "throttled"})
-"""Doubts about a disturbed window: other work on the machine, a throttled device, or a stopped run."""
+"""Doubts about a disturbed window: other load on the machine, a throttled device, or a stopped run."""
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """A machine-found reason to distrust a number, which travels with the number everywhere.
+    """An automatically detected reason to distrust a number, reported wherever the number is.
 
-    `code` is short and stable (`throttled`, `short_window`); `remedy` says how to avoid it.
+    `code` is short and stable (`throttled`, `short_window`); `remedy` describes how to avoid the doubt.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -67,12 +67,12 @@ class Doubt:
 
     @property
     def disturbing(self) -> bool:
-        """Whether other work or the device's limits affected the measurement."""
+        """Whether other load or the device's limits affected the measurement."""
         return self.code in DISTURBING
 
 
 PARTS = ("data_wait", "host_to_device", "forward", "backward", "optimizer", "communication", "overhead")
-"""The parts of a step, in order; `overhead` is the loop's own time between them."""
+"""The parts of a step, in order; `overhead` is the time that the loop itself spends between them."""
 
 COMPUTE = ("forward", "backward", "optimizer")
 
@@ -80,10 +80,10 @@ BEHIND = 0.5
 """An asynchronous device that lags the host at the end of a smaller share of steps than this waits for the host."""
 
 SUBSTANTIAL = 0.3
-"""The verdict also names a second part that takes at least this share of the step."""
+"""The verdict also names the second-largest part if it takes at least this share of the step."""
 
 MAJORITY = 0.5
-"""The evidence says so if the bottleneck takes a smaller share of the step than this."""
+"""The evidence states explicitly if the bottleneck takes a smaller share of the step than this."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Breakdown:
     """Seconds per step and the shares of `PARTS`, averaged over `steps` steps and all ranks.
 
     `device_behind` is the share of steps at whose end the device had not finished the previous step; None if the device
-    is the host. `shares` has no `communication` if that could not be separated.
+    is the host. `shares` has no `communication` if communication could not be separated.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -105,13 +105,13 @@ class Breakdown:
 
 
 def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) -> tuple[str, str]:
-    """Return the verdict on these shares and its evidence as a sentence.
+    """Return the verdict on these shares, and the evidence for it as a sentence.
 
     The verdict is `input-bound`, `transfer-bound`, `communication-bound`, `compute-bound` or `overhead-bound`. The
     largest part of the step decides; forward, backward and optimizer together are compute. Compute on an asynchronous
-    device that waits for the host (`BEHIND`) is `overhead-bound`: its time is that of launching kernels. A second part
-    that is `SUBSTANTIAL` follows the first: `compute-bound and input-bound`. If communication could not be separated,
-    compute includes it, and the verdict on that is `compute-bound or communication-bound`.
+    device that waits for the host (`BEHIND`) counts as `overhead-bound`: the time is spent launching kernels. A second
+    part that is `SUBSTANTIAL` follows the first: `compute-bound and input-bound`. If communication could not be
+    separated, compute includes it, and the verdict on compute is `compute-bound or communication-bound`.
     """
     is_separate = "communication" in shares
     computing = "compute-bound" if is_separate else "compute-bound or communication-bound"
@@ -141,12 +141,12 @@ def _percent(share: float) -> str:
 
 @dataclass(frozen=True)
 class Traits:
-    """Counts of one forward pass, per sample unless said otherwise. An addition is an operation.
+    """Counts for one forward pass, per sample unless stated otherwise. An addition counts as one operation.
 
-    The four `flops_` are those of convolutions, of grouped and depthwise convolutions, of matrix products and of fused
-    attention. `activations` counts the elements that these four write, `others` those that all other operations write.
-    `kernels` counts operations per step, whatever the batch. `unknown` counts elements written by operations of unknown
-    cost, which `unknown_names` lists. `recurrent` says whether the model has a recurrent layer.
+    The four `flops_` fields count convolutions, grouped and depthwise convolutions, matrix products, and fused
+    attention. `activations` counts the elements written by these four, `others` the elements written by all other
+    operations. `kernels` counts operations per step, regardless of the batch size. `unknown` counts elements written by
+    operations of unknown cost, which `unknown_names` lists. `recurrent` is whether the model has a recurrent layer.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -170,17 +170,17 @@ class Traits:
 
     @property
     def unknown_share(self) -> float:
-        """The share of written elements that comes from operations of unknown cost."""
+        """The share of written elements that come from operations of unknown cost."""
         written = self.activations + self.others + self.unknown
         return self.unknown / written if written else 0.0
 
 
 @dataclass(frozen=True)
 class Effective:
-    """The effective settings, read back from Lightning and torch rather than from the config.
+    """The effective settings, read back from Lightning and torch rather than taken from the config.
 
     `global_batch_size` is the number of samples per optimiser step in the window, over all ranks. It is None if steps
-    differ in more than their short batches, or if there was none: the doubt `optimizer_batch` says which.
+    differ beyond short batches, or if there was no step: the doubt `optimizer_batch` states which.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -205,11 +205,11 @@ class Effective:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The hardware, software and sources that must be equal for an old record to be reused for a new run.
+    """The hardware, software and sources that must be identical for an existing record to be reused for a new run.
 
-    `hardware` is device model, driver and host model. `software` holds the public versions of torch and lightning,
-    `builds` their build tags. `sources` are the digests of the user's own packages. `links` maps the config keys whose
-    paths go through symbolic links to the links' targets: the same path may lead to another disk.
+    `hardware` is device model, driver and host model. `software` holds the public versions of torch and lightning, and
+    `builds` their build tags. `sources` are the digests of the user's own packages. `links` maps config keys with paths
+    that contain symbolic links to the links' targets, because the same path may lead to a different disk.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -222,16 +222,16 @@ class Fingerprint:
 
     @property
     def hardware_kind(self) -> HardwareKind:
-        """`hardware` as a value to compare and to name."""
+        """`hardware` as a value that can be compared and named."""
         return HardwareKind.of(self.hardware)
 
     def matches(self, other: Fingerprint) -> bool:
-        """Return whether two fingerprints are equal except for build tags."""
+        """Return whether two fingerprints are identical except for build tags."""
         return replace(self, builds={}) == replace(other, builds={})
 
 
 ErrorKind = Literal["none", "out_of_memory", "diverged", "user_exception", "collective", "unsupported"]
-"""The cause of a rank's end. If ranks disagree, the first in `PRECEDENCE` is the run's."""
+"""The reason why a rank ended. If ranks differ, the run gets the first in `PRECEDENCE`."""
 
 PRECEDENCE: tuple[ErrorKind, ...] = (
     "out_of_memory",
@@ -241,23 +241,24 @@ PRECEDENCE: tuple[ErrorKind, ...] = (
     "collective",
     "none",
 )
-"""Root causes first: the peers of a failing rank see only a collective error."""
+"""Root causes first: the peers of a failing rank only report a collective error."""
 
 ANY_FAILURE: frozenset[ErrorKind] = frozenset({"none", "out_of_memory", "unsupported", "user_exception", "collective"})
-"""Failures after the window that do not invalidate its rate. `none` is an end without an error: a kill or a timeout.
+"""Failures after the window that do not invalidate its rate. `none` means no error: a kill or a timeout.
 
-A loss of NaN is not among them: it is another answer to the same question.
+A NaN loss is not among them: it counts as a different answer to the same question.
 """
 
 
 @dataclass(frozen=True)
 class RankResult:
-    """The result of one rank of a run.
+    """The result of one of a run's ranks.
 
-    `metrics` and `effective` of rank 0 are the run's: values of all ranks (rate, skew, memory) were gathered before.
-    `reason` is None if and only if `outcome` is `measured`. `traceback` shows the user's code, without our own frames
-    if there are others. `window_is_valid` says that the window's results hold although something failed later, at
-    `user_location` in the user's code. `extra` is the result of what ran in place of a measurement.
+    Rank 0's `metrics` and `effective` are used for the run: values from all ranks (rate, skew, memory) have already
+    been gathered. `reason` is None if and only if `outcome` is `measured`. `traceback` shows the user's code, without
+    our own frames unless there are no others. `window_is_valid` means that the window's results are valid although
+    something failed later, at `user_location` in the user's code. `extra` is the result of a substitute for the
+    measurement.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS

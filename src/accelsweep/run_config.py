@@ -1,8 +1,8 @@
-"""The frozen config of a setting, typed: every key that accelsweep itself reads, with derived values.
+"""A setting's frozen config as typed dataclasses: every key that accelsweep itself reads, with derived values.
 
 These are plain dataclasses, because the worker reads them in other people's environments. They are the only declaration
-of the config's keys: `config.schema` derives the validating pydantic models from them. The keys of a model, a data set,
-an optimiser or the Trainer are checked where those are built.
+of the config's keys: `config.schema` derives the validating pydantic models from them. The keys of a model, data set,
+optimiser or Trainer are checked when that object is built.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accelsweep.tasks import task_of
 
 @dataclass(frozen=True)
 class Strict:
-    """A field that accepts its exact type only (a float also accepts an int), within these bounds."""
+    """A field that only accepts its exact type (a float also accepts an int), within these bounds."""
 
     ge: float | None = None
     lt: float | None = None
@@ -42,17 +42,17 @@ Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
 
 Node = dict[str, Any]
-"""A part of the config that is passed to the user's class or to the Trainer as it is."""
+"""A part of the config that is passed unchanged to the user's class or to the Trainer."""
 
 Scaling = Literal["none", "linear", "sqrt"]
 
 
 @dataclass(frozen=True)
 class LearningRate:
-    """How the learning rate follows the batch size: keys of `optimizer` that its class does not get.
+    """How the learning rate depends on the batch size: keys of `optimizer` that are not passed to its class.
 
-    `optimizer.lr` is meant for a global batch of `base_batch_size` samples, and `lr_scaling` adapts it to another. It
-    is warmed up over the first `warmup_steps` optimiser steps. None is the same as leaving the key out.
+    `optimizer.lr` applies to a global batch of `base_batch_size` samples, and `lr_scaling` adapts it to other sizes. It
+    is warmed up over the first `warmup_steps` optimiser steps. None has the same effect as omitting the key.
     """
 
     lr_scaling: Scaling | None = None
@@ -65,12 +65,12 @@ LEARNING_RATE_KEYS = tuple(key.name for key in fields(LearningRate))
 
 @dataclass(frozen=True)
 class Measure:
-    """How a run is measured. Lengths are in steps, in training samples on all devices together, and in seconds.
+    """How a run is measured. Lengths are in steps, in training samples across all devices, and in seconds.
 
     None omits a phase (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
-    `rank_memory_bytes`). `headroom` is the share of the free memory that a search for the largest batch leaves free.
-    The search ends at `max_batch`, or once the batch is known to `batch_resolution`, a share of it. All three are per
-    rank.
+    `rank_memory_bytes`). `headroom` is the share of free memory that a search for the largest batch does not use. The
+    search ends at `max_batch`, or once the batch size is known to within `batch_resolution`, a share of it. All three
+    apply per rank.
     """
 
     warmup_steps: Natural
@@ -95,7 +95,7 @@ class Measure:
 
     @property
     def better(self) -> Literal["max", "min"]:
-        """Whether a higher or a lower `quality_metric` is better, also if the config leaves it open."""
+        """Whether a higher or a lower `quality_metric` is better, with a default if the config does not say."""
         return self.quality_better or "max"
 
     @property
@@ -105,10 +105,10 @@ class Measure:
 
 
 VERSION = "version"
-"""The axis, and the config key, of a version's identity."""
+"""The axis and config key that identify a version."""
 
 TREE_VARIABLE = "ACCELSWEEP_TREE"
-"""The environment variable with the tree that a run must import its modules from (`worker.rank_setup`)."""
+"""The environment variable with the tree from which a run must import its modules (`worker.rank_setup`)."""
 
 VersionKind = Literal["commit", "files", "environment"]
 
@@ -121,7 +121,7 @@ class Identity(NamedTuple):
 
     @property
     def id(self) -> str:
-        """12 hexadecimal digits, which name the version's folder."""
+        """12 hexadecimal digits, also used as the name of the version's folder."""
         return self.digest[:12]
 
 
@@ -131,11 +131,11 @@ MODULE_DATA = "accelsweep.workloads.data_module.ModuleData"
 
 @dataclass(frozen=True, eq=False)
 class SettingConfig:
-    """The scientific config of a setting, which decides the measurement of its runs.
+    """A setting's scientific config, which determines how its runs are measured.
 
-    `raw` is the mapping as it was written, with the user's own keys, and must not be changed; configs with equal `raw`
-    are equal. `devices` are ranks per node, `batch_size` is per rank, `threads` are CPU threads per rank (None leaves
-    them to the machine), and `env` are environment variables of the run.
+    `raw` is the mapping as written, with the user's own keys, and must not be modified; configs with equal `raw` are
+    equal. `devices` is the number of ranks per node, `batch_size` is per rank, `threads` is the number of CPU threads
+    per rank (None: chosen on the machine), and `env` holds the run's environment variables.
     """
 
     raw: Mapping[str, Any]
@@ -158,22 +158,22 @@ class SettingConfig:
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> SettingConfig:
-        """Return the config that `dataclasses.asdict` wrote; it was validated before."""
+        """Return the config from the output of `dataclasses.asdict`, which has already been validated."""
         return cls(**{**written, "measure": Measure(**written["measure"])})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SettingConfig) and self.raw == other.raw
 
-    __hash__ = None  # type: ignore[assignment]  # mappings with another order of keys are equal
+    __hash__ = None  # type: ignore[assignment]  # key order does not affect equality
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of the mapping, which names the blocks that hold it."""
+        """The SHA-256 of the mapping, after which the blocks that contain it are named."""
         return sha256_text(canonical_json(self.raw))
 
     @property
     def version(self) -> Identity | None:
-        """The measured version, if the sweep compares versions; a user's own key of that name is not one."""
+        """The measured version, if the sweep compares versions; a user's own key of the same name does not count."""
         value = self.raw.get(VERSION)
         if not isinstance(value, Mapping) or len(value) != 1:
             return None
@@ -182,33 +182,33 @@ class SettingConfig:
 
     @property
     def version_id(self) -> str | None:
-        """The id of that version, which names its folder."""
+        """The ID of that version, also the name of its folder."""
         return self.version.id if self.version else None
 
     @property
     def task_name(self) -> str:
-        """The name under which its rates are listed: that of `task`, or of the variant that its keys select."""
+        """The name under which its rates are listed: that of `task`, or of the variant selected by its keys."""
         return task_of(self.task, self.raw).name
 
     @property
     def world_size(self) -> int:
-        """The ranks of a run on all nodes."""
+        """The number of a run's ranks, across all nodes."""
         return self.devices * self.num_nodes
 
     @property
     def samples_per_step(self) -> int:
-        """The samples of one batch on all ranks; an optimiser step may accumulate several."""
+        """The samples in one batch across all ranks; an optimiser step may accumulate several batches."""
         return self.batch_size * self.world_size
 
     @property
     def divided_batch_size(self) -> int | None:
-        """`data.batch_size` if it is the global batch of several ranks, for data that divides it among them."""
+        """`data.batch_size` if it is the global batch size of several ranks, for data that divides it among them."""
         batch_size = self.data.get("batch_size")
         return batch_size if self.world_size > 1 and batch_size == self.samples_per_step else None
 
     @property
     def device_model(self) -> str | None:
-        """The part after the accelerator (`cuda:a100`): a kind of node, or a part of the device's name."""
+        """The part after the accelerator (`cuda:a100`): a kind of node, or part of the device's name."""
         return str(self.raw["accelerator"]).partition(":")[2] or None
 
     @property
@@ -218,23 +218,23 @@ class SettingConfig:
 
     @property
     def learning_rate(self) -> LearningRate:
-        """Our keys of `optimizer`, defaults included."""
+        """The keys of `optimizer` that accelsweep itself uses, including defaults."""
         stated = self.optimizer or {}
         return LearningRate(**{key: stated[key] for key in LEARNING_RATE_KEYS if key in stated})
 
     @property
     def model_target(self) -> str:
-        """The dotted name of the model's class; empty if there is none."""
+        """The dotted name of the model's class; empty if the config names none."""
         return str(self.model.get("_target_") or "")
 
     @property
     def data_target(self) -> str:
-        """The dotted name of the data's class; empty if there is none."""
+        """The dotted name of the data's class; empty if the config names none."""
         return str(self.data.get("_target_") or "")
 
     @property
     def data_from_module(self) -> bool:
-        """Whether the module brings its own data, so that all of `model` decides which data that is."""
+        """Whether the module provides its own data, in which case all of `model` determines the data."""
         return self.data_target == MODULE_DATA
 
     @property
@@ -249,7 +249,7 @@ class SettingConfig:
 
     @property
     def class_column(self) -> str | None:
-        """The column with the classes (`data.target`) of tabular data."""
+        """The column that holds the classes (`data.target`) of tabular data."""
         target = self.data.get("target")
         return None if target is None else str(target)
 
@@ -258,7 +258,7 @@ _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
 
 
 class RunName(NamedTuple):
-    """The parts of a run's name: the name of its setting and the number of the repeat (from 0)."""
+    """The parts of a run's name: its setting's name and the number of the repeat (from 0)."""
 
     setting: str
     repeat: int
@@ -281,12 +281,12 @@ class Run:
 
     @classmethod
     def of(cls, setting: str, repeat: int, seed: int) -> Run:
-        """Return the run for repeat number `repeat` (from 0) of `setting`, given the seed of repeat 0."""
+        """Return the run for repeat `repeat` (from 0) of `setting`, given the seed of repeat 0."""
         return cls(name=f"{setting}-r{repeat}", setting=setting, repeat=repeat, seed=seed + repeat)
 
     @staticmethod
     def parse(name: str) -> RunName:
-        """Return the setting and the repeat of a run's name. Raises InputError for any other text."""
+        """Return the setting and the repeat given by a run's name. Raises InputError for any other text."""
         match = _RUN_NAME.fullmatch(name)
         if match is None:
             raise InputError(f"{name!r} is not the name of a run, which is SETTING-rK for repeat K")

@@ -1,7 +1,7 @@
-"""Typed views of a run's environment as its record holds it: machine, devices, checkout and kind of hardware.
+"""Typed views of the environment in a run's record: machine, devices, checkout and kind of hardware.
 
-A record keeps what was read on its machine as plain data, and is written back unchanged. In these views a missing or
-null value has the default that means "unknown", and unexpected keys are ignored.
+A record stores the values read on its machine as plain data, and is written back unchanged. In these views a missing or
+null value is replaced by the default that means "unknown", and unexpected keys are ignored.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _EMPTY: Mapping[str, Any] = {}
 
 
 class DeviceState(NamedTuple):
-    """A device at one moment, with the keys of `devices.device_kind.STATE_KEYS`.
+    """A device's state at one moment, with the keys in `devices.device_kind.STATE_KEYS`.
 
-    `throttles` are the driver's reasons for throttling at that moment. `held_back` has, for each reason, the seconds
-    it has lasted so far and the counter's own clock in seconds. `foreign_processes` are process ids.
+    `throttles` are the driver's reasons for throttling at that moment. `held_back` holds, for each reason, the seconds
+    it has lasted so far and the counter's own clock in seconds. `foreign_processes` are process IDs.
     """
 
     name: str | None = None
@@ -30,14 +30,14 @@ class DeviceState(NamedTuple):
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> DeviceState:
-        """Return the view of a state as a record or a driver gives it."""
+        """Return the view of a state from a record or a driver."""
         return cls(**_known(state, cls._fields))
 
 
 class MachineState(NamedTuple):
-    """The machine at one moment.
+    """The machine's state at one moment.
 
-    `machine` is its identity and `host` its name. `cores_usable` and `memory_bytes` are what the run may use.
+    `machine` is its identity and `host` its name. `cores_usable` and `memory_bytes` are the resources the run may use.
     `variables` are the environment variables that can change a measurement.
     """
 
@@ -54,7 +54,7 @@ class MachineState(NamedTuple):
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> MachineState:
-        """Return the view of a state as a record holds it."""
+        """Return the view of a state in a record."""
         known = _known(state, cls._fields)
         if "devices" in known:
             known["devices"] = tuple(map(DeviceState.of, known["devices"]))
@@ -62,7 +62,7 @@ class MachineState(NamedTuple):
 
 
 class Checkout(NamedTuple):
-    """The git checkout that a run was started from: its `commit`, and whether it had local changes (`dirty`)."""
+    """The git checkout from which a run was started: its `commit`, and whether it had local changes (`dirty`)."""
 
     commit: str | None = None
     dirty: bool | None = None
@@ -74,7 +74,7 @@ class Checkout(NamedTuple):
 
     @property
     def short(self) -> str | None:
-        """The first ten digits of the commit."""
+        """The commit's first ten digits."""
         return self.commit[:10] if self.commit else None
 
 
@@ -84,9 +84,9 @@ def _known(values: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunEnvironment:
-    """A record's `environment`: the state `before` and `after` the run, and as the window `opened` and `closed`.
+    """A record's `environment`: the state `before` and `after` the run, and when the window `opened` and `closed`.
 
-    At the ends of the window only devices with telemetry are read.
+    At both ends of the window only devices with telemetry are read.
     """
 
     environment: Mapping[str, Mapping[str, Any]]
@@ -113,7 +113,7 @@ class RunEnvironment:
         return opened, self.closed if "closed" in self.environment else self.after
 
     def with_machine(self, machine: str) -> dict[str, Mapping[str, Any]]:
-        """Return the environment with another identity of the machine."""
+        """Return the environment with a different machine identity."""
         return {**self.environment, "before": {**self.environment.get("before", {}), "machine": machine}}
 
     def _at(self, moment: str) -> MachineState:
@@ -124,7 +124,7 @@ class RunEnvironment:
 class HardwareKind:
     """A kind of hardware: machines that agree in all facts of a fingerprint (`host`, `device`, `driver`).
 
-    Without facts it is unknown. Kinds are hashable, compare by their facts, and sort by `key`.
+    A kind without facts is unknown. Kinds are hashable, compare by their facts, and sort by `key`.
     """
 
     facts: tuple[tuple[str, str], ...] = ()
@@ -149,7 +149,7 @@ class HardwareKind:
 
     @property
     def device(self) -> str | None:
-        """The models of the machine's devices."""
+        """The model names of the machine's devices."""
         return self.details.get("device")
 
     @property
@@ -171,13 +171,13 @@ class HardwareKind:
 
     @property
     def full_name(self) -> str:
-        """The name followed by all other facts."""
+        """The name, followed by all other facts."""
         rest = [f"{key} {value}" for key, value in self.facts if key not in ("host", "device")]
         return ", ".join([self.name, *rest])
 
 
 def hardware_names(kinds: Iterable[HardwareKind]) -> dict[HardwareKind, str]:
-    """Return a name for each known kind: the full one where several kinds share the short one."""
+    """Return a name for each known kind: the full name if several kinds share the short name."""
     known = sorted({kind for kind in kinds if kind}, key=lambda kind: kind.key)
     short = [kind.name for kind in known]
     return {kind: kind.name if short.count(kind.name) == 1 else kind.full_name for kind in known}

@@ -1,4 +1,4 @@
-"""Signals as exceptions, errors as exit codes, and the argument parser of `python -m accelsweep.MODULE`."""
+"""Turns signals into exceptions and errors into exit codes; the argument parser of `python -m accelsweep.MODULE`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def interrupt_on_termination() -> None:
 
 
 class JobCancelled(KeyboardInterrupt):
-    """The driver's job was cancelled: like Ctrl-C, but the cluster kills the driver within seconds."""
+    """The driver's job was cancelled. Works like Ctrl-C, but the cluster kills the driver within seconds."""
 
 
 class DriverEvicted(BaseException):
     """The driver is about to lose its cluster job. It leaves the sweep's jobs running and releases its locks.
 
-    With `resubmit` the job's time is up and the driver resubmits itself; otherwise the job was preempted or lost its
-    node, and the cluster decides.
+    If `resubmit` is set, the job's time is up and the driver resubmits itself; otherwise the job was preempted or lost
+    its node, and the cluster decides whether to requeue it.
     """
 
     def __init__(self, *, resubmit: bool) -> None:
@@ -41,7 +41,7 @@ class DriverEvicted(BaseException):
 def raise_on_eviction(cancelled: Callable[[], bool]) -> None:
     """Raise DriverEvicted, once, on SIGUSR1 (the job's time is nearly up) and SIGTERM. Main thread only.
 
-    SIGTERM raises JobCancelled if the job was `cancelled`, which the signal itself does not say.
+    SIGTERM raises JobCancelled if the job was `cancelled`, which cannot be inferred from the signal itself.
     """
 
     def evict(number: int, frame: FrameType | None) -> None:
@@ -67,10 +67,10 @@ def parser_for(module: str, description: str | None) -> argparse.ArgumentParser:
 
 
 def exit_code_of(work: Callable[[], int | None], report: Callable[[str], None] | None = None) -> int:
-    """Call `work` and return its exit code, 0 for None.
+    """Call `work` and return its exit code, or 0 if it returns None.
 
-    An error meant for the user, or one of the operating system, becomes one line and an exit code. `report` gets the
-    line; by default it goes to stderr.
+    A user-facing error, or an error from the operating system, becomes one line and an exit code. The line is passed to
+    `report`; by default it is written to stderr.
     """
     try:
         return work() or EXIT_OK
@@ -85,7 +85,7 @@ def exit_code_of(work: Callable[[], int | None], report: Callable[[str], None] |
 
 
 def user_message(error: AccelsweepError | OSError) -> tuple[str, int]:
-    """Return the message of an error, with secrets masked, and its exit code."""
+    """Return an error's message, with secrets masked, and its exit code."""
     if isinstance(error, AccelsweepError):
         return masked(str(error)), error.exit_code
     return masked(describe_os_error(error)), EXIT_INCOMPLETE

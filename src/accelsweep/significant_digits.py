@@ -1,7 +1,7 @@
-"""Formats numbers, durations and untrusted text, by one rule for every sentence, table and chart.
+"""Formats numbers, durations and untrusted text, with the same rules for every sentence, table and chart.
 
-A value is shown to the digit that its interval supports. Intervals are rounded outwards, so that a printed interval is
-never narrower than the one that decided the verdict.
+A value is shown to the precision that its interval supports. Intervals are rounded outwards, so that a printed interval
+is never narrower than the interval that determined the verdict.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ WIDE_RATIO = 2.0
 """An interval whose ends differ by this factor or more is shown with two digits per end."""
 
 UNINFORMATIVE_RATIO = 20.0
-"""An interval whose ends differ by more than this factor says nothing worth printing."""
+"""An interval whose ends differ by more than this factor is too wide to be worth printing."""
 
 UNKNOWN = "not known yet"
-"""Shown instead of a value with an uninformative interval; the files keep its ends."""
+"""Shown instead of a value with an uninformative interval; the interval's ends are still written to files."""
 
 _ANY_FLOAT = Context(prec=400)
-"""More digits than the largest float has: Decimal rejects numbers beyond its precision."""
+"""More digits than the largest float has, because Decimal rejects numbers beyond its precision."""
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Return `value` with this many significant digits, never rounding before the point: `0.0042`, `1.50`, `18,020`."""
+    """Return `value` with this many significant digits, never rounding the integer part: `0.0042`, `1.50`, `18,020`."""
     if value == 0:
         return "0"
     return fixed(value, min(max(0, digits - 1 - _magnitude(value)), 12), ROUND_HALF_EVEN)
 
 
 def interval_digits(value: float, low: float, high: float, extra: int = 0) -> tuple[str, str, str]:
-    """Return value, low and high with equally many decimals: (`2.1`, `2.0`, `2.2`). The ends are rounded outwards.
+    """Return value, low and high with the same number of decimals: (`2.1`, `2.0`, `2.2`). Ends are rounded outwards.
 
     Ends that differ by a factor of `WIDE_RATIO` or more get two digits each, so that a small lower end does not become
-    0. `extra` decimals are added to those that the interval supports.
+    0. `extra` decimals are added to the number that the interval supports.
     """
     roundings = (ROUND_HALF_EVEN, ROUND_FLOOR, ROUND_CEILING)
     if low > 0 and high / low >= WIDE_RATIO:
@@ -60,7 +60,7 @@ def is_uninformative(low: float, high: float) -> bool:
 def ratio_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
     """Return value, low and high of a ratio, with up to four more digits if an end would otherwise round to 1.
 
-    The end decides the verdict: 1.03 must not be read as 1.0.
+    The end determines the verdict: 1.03 must not appear as 1.0.
     """
     for extra in range(5):
         middle, left, right = interval_digits(value, low, high, extra)
@@ -100,7 +100,7 @@ def count_of(number: int, noun: str) -> str:
 
 
 def percent_of(share: float, total: str) -> str:
-    """Return a share in integer percent: `12 % of the machine`, `less than 1 % of the machine`."""
+    """Return a share as an integer percentage: `12 % of the machine`, `less than 1 % of the machine`."""
     return f"{round(100 * share) or 'less than 1'} % of the {total}"
 
 
@@ -128,17 +128,17 @@ def approximate_duration(seconds: float) -> str:
 
 
 def parse_duration(text: str, units: Mapping[str, float]) -> float | None:
-    """Parse a duration like `90m`; None if invalid. `units` maps `m` to its size and "" to that of a bare number."""
+    """Parse a duration like `90m`; None if invalid. `units` maps a suffix to its size, with "" for a bare number."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]?)", text.strip())
     return float(match[1]) * units[match[2]] if match is not None and match[2] in units else None
 
 
-# Configs, labels and reasons come from others, and terminals obey control characters.
+# Configs, labels and reasons are untrusted, and terminals interpret control characters.
 
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters except tab and newline, bidirectional marks, and surrogates."""
 
 
 def escaped(text: str) -> str:
-    """Return `text` with control characters and unprintable characters as Python escapes."""
+    """Return `text` with control and unprintable characters replaced by Python escapes."""
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -1,6 +1,6 @@
-"""Checks the config of a `_target_` against the arguments that it takes.
+"""Checks the config of a `_target_` against the arguments that the target takes.
 
-The plan reads these in the source of a class without importing it; a run inspects the class itself.
+Planning reads the arguments from a class's source without importing it; a run inspects the class itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ OUR_PACKAGE = "accelsweep."
 
 
 class Arguments(NamedTuple):
-    """What a target takes: all names in order, those without a default, and whether it accepts any other name."""
+    """A target's arguments: all names in order, the required ones, and whether it accepts any other name."""
 
     target: str
     names: tuple[str, ...]
@@ -23,9 +23,9 @@ class Arguments(NamedTuple):
 
 
 def refuse_arguments(given: Mapping[str, Any], key: str, takes: Arguments, within: str | None = None) -> None:
-    """Raise InputError for a key of `given` that the target does not take, and for a missing argument.
+    """Raise InputError if `given` has a key that the target does not take, or lacks a required argument.
 
-    `key` is that of `given` itself. `within` is the target that receives this object, None for the outermost.
+    `key` is the key of `given` itself. `within` is the target that receives this object, None for the outermost.
     """
     names = [str(name) for name in given if not str(name).startswith("_")]
     unknown = [name for name in names if name not in takes.names]
@@ -37,7 +37,7 @@ def refuse_arguments(given: Mapping[str, Any], key: str, takes: Arguments, withi
     missing = [name for name in takes.required if name not in names]
     if not missing or given.get("_partial_") or "_args_" in given:
         return
-    remedy = f"give it, +{key}.{missing[0]}=VALUE"
+    remedy = f"set +{key}.{missing[0]}=VALUE"
     if within is not None:
-        remedy = f"if {within} gives it itself, add {key}._partial_=true (`_partial_: true` in a file); else {remedy}"
+        remedy = f"if {within} passes it itself, add {key}._partial_=true (`_partial_: true` in a file); else {remedy}"
     raise InputError(f"{key}: {takes.target} needs {missing[0]}: {remedy}")

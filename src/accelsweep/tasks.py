@@ -1,4 +1,4 @@
-"""The tasks that a config can name, including those of features, and the rates that settings are compared by."""
+"""The tasks that a config can name, including those of features, and the rates by which settings are compared."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ _CORE = (
 )
 
 SIZE_METRICS = frozenset({"largest_batch"})
-"""Rates that are sizes instead: more of them is larger, not faster."""
+"""Rates that are in fact sizes: a higher value is larger, not faster."""
 
 METRIC_TITLES = {"largest_batch": "largest batch"}
-"""Metric -> its name in headings, if that is not "rate"."""
+"""Metric -> its name in headings, if different from "rate"."""
 
 
 def tasks() -> tuple[Task, ...]:
-    """Return all tasks: the core's, then those of features."""
+    """Return all tasks: the core's, then those provided by features."""
     return (*_CORE, *(task for feature in registry.features() for task in feature.tasks))
 
 
 def task_of(name: str, config: Mapping[str, Any]) -> Task:
-    """Return the task `name` for a config: preferably one whose `when` matches its values, else one without `when`.
+    """Return the task `name` for a config: a task whose `when` matches the config, otherwise a task without `when`.
 
-    Raises KeyError if there is no such task.
+    Raises KeyError if the task does not exist.
     """
     named = [task for task in tasks() if task.task == name]
     matching = (task for task in named if task.when and all(look_up(config, key) == value for key, value in task.when))
@@ -67,17 +67,17 @@ def task_of(name: str, config: Mapping[str, Any]) -> Task:
 
 
 def rates_by_task() -> dict[str, tuple[str, ...]]:
-    """Return the rates of each task by its name. Without `analysis.rate`, settings are compared by the first."""
+    """Return each task's rates by task name. If `analysis.rate` is not set, settings are compared by the first rate."""
     return {task.name: task.rates for task in reversed(tasks())}
 
 
 def unused_keys(task: Task) -> tuple[str, ...]:
-    """Return the keys that change nothing in a task's measurement: its own list, and other features' top-level keys."""
+    """Return the keys that do not affect a task's measurement: its own list, and other features' top-level keys."""
     others = (feature for feature in registry.features() if task not in feature.tasks)
     models = (registry.load(keys.model) for other in others for keys in other.config_keys if keys.group == "")
     return (*task.unused_keys, *(name for model in models for name in model.model_fields))
 
 
 def compared_rate(rate: str | None, task_names: Iterable[str]) -> str:
-    """Return the metric that settings are compared by: `analysis.rate` if set, else that of the first task."""
+    """Return the metric by which settings are compared: `analysis.rate` if set, otherwise the first task's rate."""
     return rate or rates_by_task().get(next(iter(task_names), ""), ("samples_per_second",))[0]

@@ -1,6 +1,6 @@
 """Temporary folders that are removed even if their process is killed.
 
-A process locks its folders; the lock ends with the process, so that a later one can remove what is unlocked.
+A process locks its folders. The locks end with the process, so that a later process can remove unlocked folders.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SETTLED_SECONDS = 60.0
-"""A younger folder may belong to a process that has not locked it yet."""
+"""A folder younger than this may belong to a process that has not locked it yet."""
 
 _PURPOSES = ("compile", "debugging", "opened")
 
@@ -31,7 +31,7 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 
 def remove_abandoned_folders(purposes: tuple[str, ...] = _PURPOSES) -> None:
-    """Remove this user's temporary folders that no live process has locked."""
+    """Remove this user's temporary folders, except those locked by a live process."""
     base = Path(tempfile.gettempdir())
     for purpose in purposes:
         for folder in base.glob(f"accelsweep-{purpose}-*"):
@@ -44,10 +44,10 @@ def remove_abandoned_folders(purposes: tuple[str, ...] = _PURPOSES) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path, *, required: bool = True) -> Iterator[None]:
-    """Lock a folder until the block or this process ends; raise BlockingIOError if another process has locked it.
+    """Lock a folder until the block or this process ends; raise BlockingIOError if another process holds the lock.
 
     Raises OSError on a disk that cannot lock folders, such as NFS. If the lock is not `required`, the block runs
-    without one, and the folder is never removed after a kill.
+    without a lock instead, and the folder is not removed if the process is killed.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

@@ -1,6 +1,6 @@
-"""Arguments of Lightning's Trainer: those that a run decides itself, and what the installed Lightning knows.
+"""Arguments of Lightning's Trainer: those that a run sets itself, and those that the installed Lightning has.
 
-The plan and the runs both refuse the former. Lightning is read as source code, without importing it.
+Both planning and runs reject the former. Lightning's source code is read without importing it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RESERVED_ARGUMENTS = {
     "enable_progress_bar": "accelsweep: progress is shown by the sweep",
     "enable_model_summary": "accelsweep",
 }
-"""Trainer arguments that `trainer` must not hold -> where each is decided instead."""
+"""Trainer arguments not allowed in `trainer` -> where each is set instead."""
 
 DEFAULTS: Mapping[str, Any] = {
     "strategy": "auto",
@@ -42,26 +42,27 @@ DEFAULTS: Mapping[str, Any] = {
     "deterministic": False,
     "benchmark": None,
 }
-"""Trainer arguments that `trainer` may hold, with their defaults."""
+"""Trainer arguments allowed in `trainer`, with their defaults."""
 
 _FIXED_BEHAVIOUR: dict[str, tuple[Any, ...]] = {
     "strategy": (DEFAULTS["strategy"], "ddp"),
     "accumulate_grad_batches": (DEFAULTS["accumulate_grad_batches"],),
     "use_distributed_sampler": (DEFAULTS["use_distributed_sampler"],),
 }
-"""Arguments whose behaviour is fixed without a Trainer, with the values that describe it."""
+"""Arguments whose behaviour is fixed if there is no Trainer, with the values that describe it."""
 
 LENGTH_ARGUMENTS = ("max_epochs", "max_steps")
-"""Arguments that tell schedules how long training is; a run ends by `measure` all the same."""
+"""Arguments that inform schedules of the training's length; `measure` alone determines when a run ends."""
 
 FSDP = ("fsdp", "fsdp_cpu_offload")
 """The values of `trainer.strategy` for Fully Sharded Data Parallel."""
 
 
 def requested_length(trainer: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Return the epochs and the optimizer steps that schedules are made for; None if `trainer` does not say.
+    """Return the epochs and the optimizer steps for which schedules are designed; None if `trainer` does not set them.
 
-    They end no run, which takes as many steps as `measure` says. Raises InputError for anything but a positive integer.
+    They do not end a run, which takes the number of steps set by `measure`. Raises InputError for anything but a
+    positive integer.
     """
     lengths = []
     for name in LENGTH_ARGUMENTS:
@@ -76,12 +77,12 @@ def requested_length(trainer: Mapping[str, Any]) -> tuple[int | None, int | None
 
 
 def reserved_message(name: str) -> str:
-    """Return the message that refuses `trainer.NAME`, one of `RESERVED_ARGUMENTS`."""
+    """Return the message that rejects `trainer.NAME`, one of `RESERVED_ARGUMENTS`."""
     return f"trainer.{name} has no effect here and is refused; it is decided by {RESERVED_ARGUMENTS[name]}"
 
 
 def ineffective_arguments(trainer: Mapping[str, Any], what: str) -> str | None:
-    """Return a message that refuses arguments without effect in `what` (`loop=raw`), which has no Trainer; or None."""
+    """Return a message that rejects arguments without effect in `what` (`loop=raw`), which has no Trainer; or None."""
     refused = [f"trainer.{name}={value}" for name, value in sorted(trainer.items()) if not _is_harmless(name, value)]
     if not refused:
         return None
@@ -96,7 +97,7 @@ def _is_harmless(name: str, value: Any) -> bool:
 
 
 def trainer_argument_hint(key: str, value: str = "VALUE") -> str | None:
-    """Return a sentence that says where the Trainer's argument `key` is set; None if it is no such argument."""
+    """Return a sentence stating where the Trainer's argument `key` is set; None if the Trainer has no such argument."""
     if key in RESERVED_ARGUMENTS:
         return f"Lightning's Trainer does not get {key} here: it is decided by {RESERVED_ARGUMENTS[key]}"
     if key in trainer_arguments():
@@ -106,7 +107,7 @@ def trainer_argument_hint(key: str, value: str = "VALUE") -> str | None:
 
 @cache
 def trainer_arguments() -> frozenset[str]:
-    """Return the arguments of the installed Lightning's Trainer; empty without Lightning."""
+    """Return the installed Lightning's Trainer arguments; empty if Lightning is not installed."""
     for source in _lightning_sources("trainer/trainer.py"):
         for node in ast.parse(source.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and node.name == "Trainer":
@@ -119,9 +120,9 @@ def trainer_arguments() -> frozenset[str]:
 
 @cache
 def strategy_names() -> frozenset[str]:
-    """Return the names of the installed Lightning's strategies; empty without Lightning.
+    """Return the names of the installed Lightning's strategies; empty if Lightning is not installed.
 
-    They are the strings that a strategy's module registers, or sets as `strategy_name`.
+    The names are the strings that a strategy's module registers, or sets as `strategy_name`.
     """
     names = set()
     for source in _lightning_sources("strategies/*.py"):

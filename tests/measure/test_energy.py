@@ -49,7 +49,7 @@ def test_a_machine_whose_only_counter_is_the_platforms_has_no_energy_of_packages
     folder, zone = powercap
     for name in ("intel-rapl:0", "intel-rapl:1"):
         zone(name, 0, called="psys")
-    assert PackageEnergy(folder).reason == "unavailable: the operating system shows no RAPL counters of CPU packages"
+    assert PackageEnergy(folder).reason == "unavailable: the operating system reports no RAPL counters of CPU packages"
 
 
 def test_a_counter_that_wrapped_around_is_unwrapped(powercap):

@@ -148,7 +148,7 @@ def takes(tmp_path):
     [
         ("takes.Plain model.net=1 model.name=a model.vv=1,2", "model.vv: takes.Plain has no such argument; it"),
         ("takes.Plain model.net=1 model.name=a model.widht=2", r"model.widht: .*\(did you mean 'width'\?\)"),
-        ("takes.Plain model.name=a", r"model: takes.Plain needs net: give it, \+model.net=VALUE"),
+        ("takes.Plain model.name=a", r"model: takes.Plain needs net: set \+model.net=VALUE"),
         ("takes.Plain model.net=1", "takes.Plain needs name"),
         ("takes.Same model.net=1 model.name=a model.vv=1", "model.vv: takes.Same has no such argument"),
         ("takes.Other", "takes.Other needs net"),
@@ -188,7 +188,7 @@ def test_arguments_that_a_class_takes_or_may_take_are_accepted(given, takes):
 @pytest.mark.parametrize("inner", ["torch.optim.Adam", "takes.made", "torch.optim.lr_scheduler.StepLR"])
 def test_partial_is_suggested_for_a_nested_class_that_its_owner_completes(inner, takes, last_line):
     own = ["model._target_=takes.AnyName", "model.net=1", f"+model.inner._target_={inner}"]
-    with pytest.raises(InputError, match=r"model.inner: .*if takes.AnyName gives it itself, add ") as caught:
+    with pytest.raises(InputError, match=r"model.inner: .*if takes.AnyName passes it itself, add ") as caught:
         plan(takes, *own)
     assert "model.inner._partial_=true (`_partial_: true` in a file)" in str(caught.value)
     last_line("nested `_target_` without `_partial_`", str(caught.value))

@@ -586,7 +586,7 @@ def test_both_loops_train_to_the_same_quality(run):
 
 
 def test_missing_quality_has_a_reason(run):
-    assert "not asked for" in run().metrics["quality"].reason
+    assert "not requested" in run().metrics["quality"].reason
     measure = {**MEASURE, "quality_samples": 80, "quality_metric": "val_f1"}
     assert "it logs: val_accuracy" in run(measure=measure).metrics["quality"].reason
 

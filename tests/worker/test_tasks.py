@@ -56,7 +56,7 @@ def test_an_endless_stream_needs_validate_every_samples(run, loop):
     measure = {**AIM, "target": 0.5, "validate_every_samples": None}
     result = run(task="time_to_accuracy", loop=loop, measure=measure)
     assert "measure.validate_every_samples" in result.reason
-    assert result.metrics["epoch_samples"].reason.startswith("no pass ended, and the loader does not tell")
+    assert result.metrics["epoch_samples"].reason.startswith("no pass ended, and the loader does not report")
 
 
 @BOTH_LOOPS

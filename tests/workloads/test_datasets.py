@@ -65,7 +65,7 @@ def test_mnist_has_the_images_and_classes_of_its_files(mnist):
 def test_a_damaged_mnist_file_is_named(mnist):
     raw = mnist[0] / "MNIST" / "raw"
     (raw / "train-labels-idx1-ubyte").write_bytes(b"<html>")
-    with pytest.raises(InputError, match="train-labels-idx1-ubyte is no idx file of bytes in 1 dimensions"):
+    with pytest.raises(InputError, match="train-labels-idx1-ubyte is not an idx file of bytes in 1 dimensions"):
         Mnist(root=str(mnist[0]), **OPTIONS).read()
     write_idx(raw / "train-labels-idx1-ubyte", np.zeros(19, dtype=np.uint8))
     with pytest.raises(InputError, match="there are 20 images and 19 classes"):
@@ -76,7 +76,7 @@ def test_a_damaged_mnist_file_is_named(mnist):
 def test_a_damaged_gzip_file_is_named(mnist, damage):
     path = mnist[0] / "MNIST" / "raw" / "t10k-images-idx3-ubyte.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(InputError, match=r"t10k-images-idx3-ubyte\.gz is no idx file"):
+    with pytest.raises(InputError, match=r"t10k-images-idx3-ubyte\.gz is not an idx file"):
         Mnist(root=str(mnist[0]), **OPTIONS).read()
 
 
@@ -143,7 +143,7 @@ def test_the_binary_version_of_cifar10_holds_the_same(tmp_path, cifar):
     for binary, pickled in zip(Cifar10(root=str(tmp_path), **OPTIONS).read(), from_pickles, strict=True):
         assert all(map(torch.equal, binary.tensors, pickled.tensors))
     (folder / "test_batch.bin").write_bytes(b"123")
-    with pytest.raises(InputError, match=r"test_batch\.bin is no binary batch"):
+    with pytest.raises(InputError, match=r"test_batch\.bin is not a binary batch"):
         Cifar10(root=str(tmp_path), **OPTIONS).read()
 
 
@@ -156,7 +156,9 @@ def test_a_pickle_that_would_run_code_is_refused_without_running_it(tmp_path, ci
         return pickle.dumps({"data": Evil(), "labels": classes.tolist()})
 
     write_cifar(tmp_path / "cifar-10-batches-py", *cifar, encode)
-    with pytest.raises(InputError, match=r"data_batch_1 is no Python batch of CIFAR-10: it holds 2 labels and 0 bytes"):
+    with pytest.raises(
+        InputError, match=r"data_batch_1 is not a Python batch of CIFAR-10: it has 2 labels and 0 bytes"
+    ):
         Cifar10(root=str(tmp_path), **OPTIONS).read()
     assert not (tmp_path / "owned").exists()
 
@@ -164,7 +166,7 @@ def test_a_pickle_that_would_run_code_is_refused_without_running_it(tmp_path, ci
 @pytest.mark.parametrize("content", [b"", b"\x80\x02}.", b"not a pickle", pickle.dumps({"data": 3, "labels": [1]})])
 def test_a_damaged_pickle_is_named(tmp_path, cifar, content):
     write_cifar(tmp_path / "cifar-10-batches-py", *cifar, lambda *_: content)
-    with pytest.raises(InputError, match="data_batch_1 is no Python batch of CIFAR-10"):
+    with pytest.raises(InputError, match="data_batch_1 is not a Python batch of CIFAR-10"):
         Cifar10(root=str(tmp_path), **OPTIONS).read()
 
 

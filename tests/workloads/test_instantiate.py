@@ -192,7 +192,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest():
 
 @pytest.mark.parametrize("name", ["Sized", "SizedByName"])
 def test_a_missing_argument_is_asked_for(name):
-    with pytest.raises(InputError, match=rf"{name} needs width: give it, \+model.width=VALUE"):
+    with pytest.raises(InputError, match=rf"{name} needs width: set \+model.width=VALUE"):
         build_module(config(name))
 
 

@@ -130,7 +130,7 @@ def test_unusable_columns_are_refused_with_what_to_change(tmp_path):
     load = {"data_files": str(tmp_path / "scores.csv")}
     with pytest.raises(InputError, match=r"no column 'txt' \(did you mean 'text'\?\); it has text, score"):
         hugging_face(tmp_path, "csv", load, inputs="txt", target="score").setup("fit")
-    with pytest.raises(InputError, match="which is no class: use integers or strings"):
+    with pytest.raises(InputError, match="which is not a class: use integers or strings"):
         hugging_face(tmp_path, "csv", load, inputs="text", target="score").setup("fit")
 
 
@@ -163,7 +163,7 @@ def test_integers_are_their_own_class_indices_with_their_gaps(tmp_path, labels):
 @pytest.mark.parametrize(
     ("labels", "why"),
     [
-        ([-1, 1], r"data\.target=label holds -1, which is no class: integers count from 0; renumber the column"),
+        ([-1, 1], r"data\.target=label holds -1, which is not a class: integers count from 0; renumber the column"),
         (["good", None], r"data\.target=label: some rows have no class; name a split or a file without them"),
     ],
 )

@@ -1,6 +1,7 @@
-"""What a measurement takes as arguments: a clock, a device to synchronise, marks between steps.
+"""Interfaces that a measurement takes as arguments: a clock, a device to synchronise, and marks between steps.
 
-Passing them in lets tests check every rule of the measurement window exactly, with a simulated clock. No torch here.
+Passing them in lets tests check every rule of the measurement window exactly, using a simulated clock. Does not use
+torch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import pairwise
 from typing import Protocol
 
 Clock = Callable[[], float]
-"""Monotonic seconds since an arbitrary moment."""
+"""Monotonic seconds since an arbitrary point in time."""
 
 
 def monotonic() -> float:
@@ -27,9 +28,9 @@ def all_clocks() -> dict[str, float]:
 
 
 def clock_gap(passed: Mapping[str, float]) -> float:
-    """Return the seconds that the monotonic clock missed: suspend, a paused VM, or the wall clock set forward.
+    """Return the seconds that the monotonic clock missed: suspension, a paused VM, or the wall clock set forward.
 
-    `passed` holds the seconds that passed on each clock of `all_clocks`. A wall clock set back is no gap.
+    `passed` holds the seconds that passed on each clock of `all_clocks`. A wall clock set back does not count as a gap.
     """
     return max(passed["wall"], passed.get("boot_time", 0.0), passed["monotonic"]) - passed["monotonic"]
 
@@ -44,11 +45,11 @@ class Marks(Protocol):
         """Return how many marks the device has passed by now. Does not block."""
 
     def seconds(self) -> list[float]:
-        """Return the seconds between neighbouring marks. The device must have been synchronised."""
+        """Return the seconds between consecutive marks. The device must have been synchronised."""
 
 
 class TimedDevice(Protocol):
-    """A device as the measurement window uses it. An `asynchronous` device runs behind the host."""
+    """A device as used by the measurement window. An `asynchronous` device may lag behind the host."""
 
     asynchronous: bool
 
@@ -72,9 +73,9 @@ class ClockMarks:
         self._times.append(self._clock())
 
     def reached(self) -> int:
-        """Return how many marks there are: the host is never behind itself."""
+        """Return the number of marks: the host never lags behind itself."""
         return len(self._times)
 
     def seconds(self) -> list[float]:
-        """Return the seconds between neighbouring marks."""
+        """Return the seconds between consecutive marks."""
         return [later - earlier for earlier, later in pairwise(self._times)]

@@ -1,6 +1,7 @@
 """The processor: its name, cores and memory, the facts of its host, and torch on it.
 
-The name is part of every record's fingerprint: naming the same processor differently would measure all sweeps again.
+The name is part of every record's fingerprint: a different name for the same processor would cause all sweeps to be
+measured again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MACHINE_ID = Path("/etc/machine-id")
 
 
 class CpuDevice:
-    """The host: every operation is complete when its call returns."""
+    """The host, on which every operation is complete when its call returns."""
 
     asynchronous = False
 
@@ -48,9 +49,9 @@ class CpuDevice:
 
 
 class CpuKind(DeviceKind):
-    """The processor: one model whose cores are counted, and every run may use all of them.
+    """The processor: one model, counted in cores, all of which every run may use.
 
-    It is in every fingerprint as the host, and its state is read with the host's.
+    It is part of every fingerprint as the host, and its state is read along with the host's.
     """
 
     accelerator = "cpu"
@@ -70,14 +71,14 @@ class CpuKind(DeviceKind):
         return super().unsupported_precision(precision)
 
     def unavailable_reason(self) -> None:
-        """Return None: there always is a processor."""
+        """Return None: there is always a processor."""
 
     def is_initialised(self) -> bool:
         """Return False: a processor has no context that a fork would break."""
         return False
 
     def select_device(self, local_rank: int) -> torch.device:
-        """Return the processor, which all ranks share."""
+        """Return the processor, shared by all ranks."""
         import torch
 
         del local_rank
@@ -94,13 +95,13 @@ class CpuKind(DeviceKind):
         return cpu_model()
 
     def telemetry_identity(self, device: torch.device) -> None:
-        """Return None: the processor's state is read with its host's."""
+        """Return None: the processor's state is read along with the host's."""
 
     def allocated_bytes(self, device: torch.device) -> None:
         """Return None: the memory of the host is measured per process."""
 
     def memory(self, device: torch.device) -> DeviceMemory:
-        """Return reasons only."""
+        """Return only the reasons for missing values."""
         del device
         reason = "a CPU has no device allocator; see host_pss_bytes"
         return DeviceMemory(None, None, None, dict.fromkeys(("allocated", "reserved", "device"), reason))
@@ -109,9 +110,11 @@ class CpuKind(DeviceKind):
         """Do nothing: there is no cache."""
 
     def cap_memory(self, device: torch.device, headroom: float, configured: int | None, host: FreeMemory) -> MemoryCap:
-        """Cap the data of this process; `host` already includes `configured`. The peak is growth of the resident set.
+        """Cap the data of this process; `host` already includes `configured`.
 
-        Raises Unsupported where the memory of a process cannot be capped.
+        The peak is the resident set's growth.
+
+        Raises Unsupported if the memory of a process cannot be capped.
         """
         import torch
 
@@ -130,14 +133,14 @@ KIND = CpuKind()
 
 @functools.cache
 def cpu_model() -> str:
-    """Return the processor's name as the system reports it."""
+    """Return the processor's name as reported by the system."""
     if sys.platform == "darwin":
         return _sysctl("machdep.cpu.brand_string") or platform.processor()
     return model_in_cpuinfo(CPUINFO)
 
 
 def model_in_cpuinfo(cpuinfo: Path) -> str:
-    """Return the processor's name in Linux's `cpuinfo`; on ARM that may be the board's, or missing."""
+    """Return the processor's name in Linux's `cpuinfo`; on ARM it may be missing or the name of the board."""
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:
@@ -150,7 +153,7 @@ def model_in_cpuinfo(cpuinfo: Path) -> str:
 
 
 def _sysctl(name: str) -> str:
-    """Return this value of macOS; empty where it has none."""
+    """Return the value of this macOS sysctl; empty if it is not set."""
     command = ["/usr/sbin/sysctl", "-n", name]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -162,10 +165,10 @@ def memory_bytes() -> int:
 
 
 def machine_identity() -> str | None:
-    """Return 16 hexadecimal digits that identify this machine; None where the system has no identity.
+    """Return 16 hexadecimal digits that identify this machine; None if the system has no identifier.
 
-    The system's own identity is confidential (`man machine-id`), so only a keyed hash of it is published. Container
-    images leave it empty, or all containers of an image share it.
+    The system's own identifier is confidential (`man machine-id`), so only a keyed hash of it is published. In
+    containers it may be empty, or shared by all containers of an image.
     """
     try:
         identity = MACHINE_ID.read_text().strip() if sys.platform != "darwin" else _sysctl("kern.uuid")
@@ -175,7 +178,7 @@ def machine_identity() -> str | None:
 
 
 def host_facts() -> dict[str, Any]:
-    """Return the facts of this host that do not change during a run; memory in bytes, None for what is unknown."""
+    """Return the facts about this host that do not change during a run; memory in bytes, None for unknown values."""
     return {
         "host": socket.gethostname(),
         "machine": machine_identity(),

@@ -2,7 +2,7 @@
 
 CUDA_VISIBLE_DEVICES is read as CUDA reads it (AMD's GPUs are in `rocm.py`):
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables
-A board in MIG mode is used by its slices. A process sees one slice, and no whole board beside it:
+A board in MIG mode is used through its slices. A process sees a single slice and no whole boards:
 https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html#device-enumeration
 """
 
@@ -36,19 +36,19 @@ THROTTLES = {
 """NVML's clock event bits that mean "slower than it could": nvmlClocksEventReasons in nvml.h."""
 
 VIOLATIONS = {"power cap": 0, "heat": 1, "board limit": 3, "reliability": 5}
-"""NVML's counters of the time that a device was held back, by reason: nvmlPerfPolicyType_t in nvml.h.
+"""NVML's counters of the time a device was throttled, by reason: nvmlPerfPolicyType_t in nvml.h.
 
 They are cumulative, so the difference of two readings misses nothing in between.
 """
 
 
 class NvmlUnavailable(TelemetryUnavailable):
-    """NVML has no answer; the message is the reason to report."""
+    """NVML cannot answer a query; the message is the reason to report."""
 
 
 @contextmanager
 def nvml() -> Iterator[Any]:
-    """Yield pynvml, initialised. Raises NvmlUnavailable where there is no driver or no pynvml."""
+    """Yield pynvml, initialised. Raises NvmlUnavailable if the driver or pynvml is missing."""
     try:
         import pynvml
     except ImportError as error:
@@ -61,7 +61,7 @@ def nvml() -> Iterator[Any]:
 
 
 def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
-    """Return NVML's answer; raise NvmlUnavailable with its error message where it has none."""
+    """Return NVML's answer; if NVML fails, raise NvmlUnavailable with its error message."""
     import pynvml
 
     try:
@@ -82,7 +82,7 @@ def _text(value: str | bytes) -> str:
 
 
 def handle_of(library: Any, uuid: str) -> Any:
-    """Return NVML's handle of the device with CUDA's `uuid` (device numbers differ between CUDA and NVML).
+    """Return NVML's handle for the device with the CUDA `uuid` (device numbers differ between CUDA and NVML).
 
     torch strips the prefix, which distinguishes boards (`GPU-`) from slices (`MIG-`). Raises NvmlUnavailable.
     """
@@ -103,7 +103,7 @@ class NvmlTelemetry:
             return _state(library, handle_of(library, identity))
 
     def joules(self, identity: str) -> float:
-        """Return NVML's total energy counter, which is in millijoules. Raises NvmlUnavailable."""
+        """Return the energy from NVML's total-energy counter, which counts millijoules. Raises NvmlUnavailable."""
         with nvml() as library:
             return float(_ask(library.nvmlDeviceGetTotalEnergyConsumption, handle_of(library, identity))) / 1e3
 
@@ -132,7 +132,7 @@ def _state(library: Any, handle: Any) -> dict[str, Any]:
 
 
 def _violation(library: Any, handle: Any, policy: int) -> list[float] | None:
-    """Return the seconds that the device was held back, and the counter's own clock in seconds; None if unknown.
+    """Return the seconds for which the device was throttled, and the counter's own clock in seconds; None if unknown.
 
     nvml.h: `violationTime` is in nanoseconds, `referenceTime` in microseconds.
     """
@@ -142,14 +142,14 @@ def _violation(library: Any, handle: Any, policy: int) -> list[float] | None:
 
 @dataclass(frozen=True)
 class Board:
-    """A board in NVML's order. `slices` is None where it is not in MIG mode and is used whole."""
+    """A board, in NVML's order. `slices` is None if the board is not in MIG mode and is used as a whole."""
 
     whole: Gpu
     slices: tuple[Gpu, ...] | None = None
 
     @property
     def first(self) -> Gpu | None:
-        """The device that the board's index and UUID select; None for a board in MIG mode without a slice."""
+        """The device selected by the board's index and UUID; None for a board in MIG mode without slices."""
         return self.whole if self.slices is None else next(iter(self.slices), None)
 
 
@@ -174,15 +174,15 @@ class CudaKind(DeviceKind):
         return visible_gpus(os.environ.get(CUDA_VARIABLE), boards())
 
     def inventory(self) -> tuple[Device, ...]:
-        """Return the visible devices by model and memory; none where torch is a build for CPUs only."""
+        """Return the visible devices by model and memory; none if torch is a CPU-only build."""
         return () if cpu_only_torch() else super().inventory()
 
     def visibility_variables(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the variable that shows a process these devices and no others of this kind."""
+        """Return the environment variable that restricts a process to these devices of this kind."""
         return {CUDA_VARIABLE: ",".join(names)}
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the models of all boards of the machine as `device`, and the `driver`; empty where there are none."""
+        """Return the models of the machine's boards as `device`, and the `driver`; empty if there are no boards."""
         models = sorted({board.whole.model for board in boards()})
         try:
             with nvml() as library:
@@ -192,10 +192,10 @@ class CudaKind(DeviceKind):
         return {"device": ", ".join(models), "driver": driver} if models else {}
 
     def unsupported_precision(self, precision: str) -> None:
-        """Return None: which formats a device supports depends on its model, and shows when it runs."""
+        """Return None: which formats a device supports depends on its model and is only found at run time."""
 
     def unavailable_reason(self) -> str | None:
-        """Return why torch finds no device: its build, or something that nvidia-smi may name."""
+        """Return why torch finds no device: its build, or a problem that nvidia-smi may identify."""
         import torch
 
         if torch.cuda.is_available():
@@ -209,7 +209,7 @@ KIND = None if torch_is_built_for_rocm() else CudaKind()
 
 
 def cpu_only_torch() -> bool:
-    """Return whether the installed torch is a build that cannot use CUDA, by the tag of its version."""
+    """Return whether the installed torch is a build without CUDA, based on its version's tag."""
     try:
         return metadata.version("torch").endswith("+cpu")
     except metadata.PackageNotFoundError:
@@ -217,7 +217,7 @@ def cpu_only_torch() -> bool:
 
 
 def visible_gpus(variable: str | None, machine: Sequence[Board]) -> tuple[Gpu, ...]:
-    """Return the devices that CUDA_VISIBLE_DEVICES leaves. As in CUDA, the first unknown name ends the list.
+    """Return the devices that CUDA_VISIBLE_DEVICES makes visible. As in CUDA, the first unknown name ends the list.
 
     `variable` is its value, None if unset. Names are indices, or prefixes of UUIDs of boards and slices.
     """
@@ -236,7 +236,7 @@ def visible_gpus(variable: str | None, machine: Sequence[Board]) -> tuple[Gpu, .
 
 
 def _named(name: str, machine: Sequence[Board]) -> Gpu | None:
-    """Return the one device with this `name`, under that name if it is a whole board; None if there is none."""
+    """Return the only device matching `name`, named `name` if it is a whole board; None if no single device matches."""
     if name.isdigit():
         matches = [board.first for board in machine[int(name) : int(name) + 1]]
     elif name.startswith("MIG-"):
@@ -250,7 +250,7 @@ def _named(name: str, machine: Sequence[Board]) -> Gpu | None:
 
 
 def boards() -> tuple[Board, ...]:
-    """Return the machine's boards in NVML's order, whatever CUDA_VISIBLE_DEVICES says; none without a driver."""
+    """Return the machine's boards in NVML's order, regardless of CUDA_VISIBLE_DEVICES; none without a driver."""
     try:
         with nvml() as library:
             return tuple(_board(library, index) for index in range(_ask(library.nvmlDeviceGetCount)))
@@ -264,7 +264,7 @@ def _board(library: Any, index: int) -> Board:
 
 
 def _gpu(library: Any, handle: Any, name: str | None = None) -> Gpu:
-    """Return a board, or a slice, whose name is its UUID."""
+    """Return a board, or a slice named by its UUID."""
     uuid, model = _text(_ask(library.nvmlDeviceGetUUID, handle)), _text(_ask(library.nvmlDeviceGetName, handle))
     memory = _or_none(library.nvmlDeviceGetMemoryInfo, handle)  # None for boards that share the host's memory
     return Gpu(name or uuid, uuid, model, None if memory is None else int(memory.total))

@@ -1,12 +1,13 @@
-"""Peaks, memory, bandwidths and power of boards, from their makers' datasheets: `boards.csv`, one row and source each.
+"""Boards' peaks, memory, bandwidths and power from vendors' datasheets: `boards.csv`, with one row and source each.
 
-* A peak is the dense matrix-product rate of a format at boost clock, in TFLOP/s, without sparsity. 16 and 8 bits are
-  accumulated in 32 bits, as in torch, so a GeForce has half of what its box says.
+* A peak is the dense matrix-product rate of a format at boost clock, in TFLOP/s, without sparsity. 16-bit and 8-bit
+  products are accumulated in 32 bits, as in torch, so a GeForce has half of its advertised peak.
 * Bandwidths are in 1e9 bytes per second; links (NVLink, Infinity Fabric) and PCIe count both directions.
-* Memory is in GiB, of which the driver and error correction keep some. Power is the board's limit in watts.
-* An empty field is not stated, or not under a name that identifies the board. Nothing is guessed.
+* Memory is in GiB, some of which is reserved by the driver and error correction. Power is the board's limit in watts.
+* An empty field means that the vendor does not state the figure, or not for a name that identifies the board. Nothing
+  is guessed.
 
-Processors have no row: their makers publish no such figures.
+Processors have no row, because their vendors do not publish such figures.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ TABLE = Path(__file__).parent / "boards.csv"
 _FIGURES = frozenset({*DATASHEET_FORMATS, "memory_gb", "bandwidth_gb", "power_w", "link_gb", "pcie_gb"})
 
 _IGNORED_WORDS = frozenset({"NVIDIA", "TESLA", "AMD", "INTEL", "R", "GPU"})
-"""Words that some versions of a driver put into a board's name and others do not."""
+"""Words that only some driver versions include in a board's name."""
 
 
 @dataclass(frozen=True)
 class Datasheet:
-    """One device as torch lists it. A board of several dies is several devices, each with its share of all figures.
+    """One device as listed by torch.
 
-    `flops_per_second` maps formats to operations per second, without the formats that the maker does not state; other
-    unstated figures are None. `reported` holds the names that drivers give the device.
+    A board with several dies counts as several devices, each with its share of all figures.
+
+    `flops_per_second` maps formats to operations per second, omitting formats for which the vendor states no figure;
+    other unstated figures are None. `reported` holds the names that drivers report for the device.
     """
 
     key: str
@@ -86,16 +89,16 @@ def _datasheet(row: Mapping[str, str]) -> Datasheet:
 
 
 def datasheet(key: str) -> Datasheet:
-    """Return the board with this key; raise InputError with the nearest key if there is none."""
+    """Return the board with this key; if the key is unknown, raise InputError with the nearest key."""
     if key not in datasheets():
         raise InputError(f"no board {key!r}{nearest(key.lower(), datasheets())}; there are: {', '.join(datasheets())}")
     return datasheets()[key]
 
 
 def datasheet_of(device_name: str) -> Datasheet | None:
-    """Return the board that the driver names `device_name`, or None.
+    """Return the board that the driver reports as `device_name`, or None.
 
-    All words must match: similar models, boards with other clocks and MIG slices have additional words.
+    All words must match: similar models, boards with different clocks, and MIG slices have additional words.
     """
     return _datasheets_by_words().get(_words(device_name))
 
@@ -110,7 +113,7 @@ def _words(device_name: str) -> frozenset[str]:
 
 
 def datasheet_flops_per_second(device_name: str, number_format: str) -> float | None:
-    """Return the dense peak in one of `DATASHEET_FORMATS` of the device with this driver name; None where unknown."""
+    """Return the dense peak, in one of `DATASHEET_FORMATS`, of the device that the driver reports; None if unknown."""
     sheet = datasheet_of(device_name)
     return None if sheet is None else sheet.flops_per_second.get(number_format)
 

@@ -1,11 +1,11 @@
-"""A kind of device: what it is called, what this machine has of it, and how torch drives it.
+"""A kind of device: its names, this machine's devices of that kind, and how torch drives them.
 
-Each kind is a subclass of `DeviceKind` in a file of its own. The defaults are right for a kind that is never detected
-(a site declares it) and whose torch module has the interface of `torch.cuda`: streams, events and a caching allocator.
-`torch.accelerator` offers the same for one kind per process, but it asks for an allocator that a device written in
-Python does not have, so everything here goes through `torch.get_device_module`.
+Each kind is a subclass of `DeviceKind` in its own file. The defaults suit a kind that is declared by a site instead of
+detected, and that has a torch module with the interface of `torch.cuda`: streams, events and a caching allocator.
+`torch.accelerator` provides the same for one kind per process, but requires an allocator, which a device written in
+Python does not have, so all calls go through `torch.get_device_module`.
 
-Torch is imported inside functions only: planning and leasing use the rest.
+Torch is only imported inside functions, because planning and leasing use this module without it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Device:
-    """Devices of one model that a site offers on one node. `count` is cores for `cpu`, devices otherwise."""
+    """Devices of one model that a site offers on one node.
+
+    `count` is in cores for `cpu`, else in devices.
+    """
 
     accelerator: str
     model: str
@@ -39,15 +42,15 @@ class Device:
     memory_bytes: int | None = None
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "coerce_numbers_to_str": True}
-    """For models with such a field; pydantic is not needed here."""
+    """Lets pydantic models have a field of this type; pydantic is not needed here."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device that is leased by itself.
+    """One device that can be leased individually.
 
-    `name` is what the kind's visibility variable takes, `identity` is the same in every process of this machine.
-    `memory_bytes` is None where unknown.
+    `name` is its name in the kind's visibility variable; `identity` is the same in every process on this machine.
+    `memory_bytes` is None if unknown.
     """
 
     name: str
@@ -65,14 +68,14 @@ class MonitoredDevice(NamedTuple):
 
 
 class TelemetryUnavailable(Exception):
-    """A driver has no answer; the message is the reason to report."""
+    """A driver cannot answer a query; the message is the reason to report."""
 
 
 class Telemetry(Protocol):
     """State and energy of a device, read from its driver outside of torch. `identity` is that of `Gpu`."""
 
     def state(self, identity: str) -> dict[str, Any]:
-        """Return the values of `STATE_KEYS`, None where unknown. Raises TelemetryUnavailable."""
+        """Return the values of `STATE_KEYS`, each None if unknown. Raises TelemetryUnavailable."""
 
     def joules(self, identity: str) -> float:
         """Return the device's energy counter; only differences are meaningful. Raises TelemetryUnavailable."""
@@ -92,17 +95,17 @@ STATE_KEYS = (
     "held_back",
     "foreign_processes",
 )
-"""The keys of a state. `throttles` are the driver's names of what slows the device down at this moment.
+"""The keys of a state. `throttles` are the driver's reasons for throttling the device at this moment.
 
-`held_back` has for each such reason the seconds that it has lasted, and the counter's own clock in seconds.
-`foreign_processes` are the ids of processes outside of our process group that compute on the device.
+`held_back` holds, for each reason, the seconds it has lasted so far and the counter's own clock in seconds.
+`foreign_processes` are the IDs of processes outside our process group that compute on the device.
 """
 
 
 def foreign_processes(pids: Iterable[int] | None) -> list[int] | None:
-    """Return the processes that are outside of our process group; None where they are unknown.
+    """Return the processes outside our process group; None if unknown.
 
-    In a container a driver reports process ids of the host, which do not exist here.
+    In a container a driver reports the host's process IDs, which do not exist here.
     """
     pids = None if pids is None else list(pids)
     if pids is None or not all(map(pid_exists, pids)):
@@ -118,7 +121,7 @@ def _process_group(pid: int) -> int | None:
 
 
 class DeviceMemory(NamedTuple):
-    """Bytes: peaks of this process's allocator, usage of the whole device, and `reasons` for missing values."""
+    """In bytes: peaks of this process's allocator and usage of the whole device; `reasons` explain missing values."""
 
     allocated: int | None
     reserved: int | None
@@ -128,9 +131,9 @@ class DeviceMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryCap:
-    """A cap on the memory of this process in bytes, the limit behind it, and the peak since the cap was set.
+    """A cap on this process's memory in bytes, the limit it derives from, and the peak since it was set.
 
-    `peak` returns bytes, or None where nothing records a peak.
+    `peak` returns bytes, or None if no peak is recorded.
     """
 
     bytes: int
@@ -161,17 +164,17 @@ class EventMarks:
         return self._reached
 
     def seconds(self) -> list[float]:
-        """Return the seconds between neighbouring events, which report milliseconds."""
+        """Return the seconds between consecutive events, which themselves report milliseconds."""
         return [earlier.elapsed_time(later) / 1000.0 for earlier, later in pairwise(self._events)]
 
 
 class StreamDevice:
-    """One device of a module with streams and events, such as `torch.cuda`."""
+    """One device of a torch module with streams and events, such as `torch.cuda`."""
 
     asynchronous = True
 
     def __init__(self, module: Any, device: torch.device) -> None:
-        """`module` is torch's module of the kind."""
+        """`module` is torch's module for the kind."""
         self._module, self._device = module, device
 
     def synchronise(self) -> None:
@@ -185,47 +188,47 @@ class StreamDevice:
 
 
 class DeviceKind:
-    """One kind of device. All answers are computed anew; devices that this process may not use are left out."""
+    """One kind of device. Nothing is cached; devices that this process may not use are omitted."""
 
     accelerator: str
-    """The value of the config key, which is torch's device type."""
+    """The value of the config key `accelerator`, which is torch's device type."""
     aliases: tuple[str, ...] = ()
-    """What other tools call it; used in suggestions."""
+    """Its names in other tools, used in suggestions."""
     unit: str = "device"
-    """What one rank runs on, in labels."""
+    """The noun for the device of one rank, used in labels."""
     units: str = "devices"
-    """Its plural."""
+    """The plural of that noun."""
     site_units: str = "devices"
-    """What a site has a number of."""
+    """The noun for the units that a site's inventory counts."""
 
     own_memory: bool = False
     """Whether its memory is separate from the host's."""
     scheduled_as_gpu: bool = False
-    """Whether clusters hand it out as a GPU."""
+    """Whether clusters allocate it as a GPU."""
     auto_priority: int | None = None
-    """Position in which `accelerator: auto` tries this kind, lowest first; None: never."""
+    """Position at which `accelerator: auto` tries this kind, lowest first; None if it never does."""
     max_per_machine: int | None = None
-    """The most of them that a machine can have; None: any number."""
+    """The maximum number of these devices in a machine; None for no maximum."""
     environment_prefixes: tuple[str, ...] = ()
-    """Prefixes of the environment variables that its driver reads. Records keep their values."""
+    """Prefixes of the environment variables that its driver reads. Their values are recorded."""
     telemetry: Telemetry | None = None
-    """Reads state and energy; None where nothing does."""
+    """Reads state and energy; None if the kind has no telemetry."""
 
     distributed_backend: str = "gloo"
-    """Backend of torch.distributed between its ranks."""
+    """The torch.distributed backend for its ranks."""
     uses_pinned_memory: bool = True
-    """Whether copies from pinned host memory differ from others."""
+    """Whether copies from pinned host memory behave differently from other copies."""
     supports_tf32: bool = False
-    """Whether float32 matrix products can be computed in tf32."""
+    """Whether float32 matrix products can be computed in TF32."""
     known_to_lightning: bool = False
     """Whether Lightning has an accelerator of this name."""
     profiler_activity_name: str | None = None
-    """Member of torch's ProfilerActivity that records its kernels; None where none does."""
+    """The member of torch's ProfilerActivity that records its kernels; None if there is no such member."""
 
-    # What this machine has. None of this imports torch or touches a device.
+    # This machine's devices. None of these methods imports torch or touches a device.
 
     def gpus(self) -> tuple[Gpu, ...] | None:
-        """Return the visible devices; None for a kind whose devices are not leased one by one."""
+        """Return the visible devices; None for a kind whose devices are not leased individually."""
         return None
 
     def inventory(self) -> tuple[Device, ...]:
@@ -234,12 +237,12 @@ class DeviceKind:
         return tuple(Device(self.accelerator, model, count, memory) for (model, memory), count in counts.items())
 
     def monitored(self) -> tuple[MonitoredDevice, ...]:
-        """Return the visible devices whose state `telemetry` reads."""
+        """Return the visible devices whose state `telemetry` can read."""
         gpus = () if self.telemetry is None else self.gpus() or ()
         return tuple(MonitoredDevice(self.accelerator, gpu.identity, gpu.model) for gpu in gpus)
 
     def visibility_variables(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Return the environment variables that show a process the devices with these names and no others."""
+        """Return the environment variables that restrict a process to the devices with these names."""
         del names
         return {}
 
@@ -248,57 +251,57 @@ class DeviceKind:
         return {}
 
     def unsupported_precision(self, precision: str) -> str | None:
-        """Return why no device of this kind supports `precision`; None where no reason is known."""
+        """Return why no device of this kind supports `precision`; None if no reason is known."""
         if precision.startswith("transformer-engine"):
             return f"{precision} needs cuda: NVIDIA's Transformer Engine has no {self.accelerator} backend"
         return None
 
-    # How torch drives it. All but `is_initialised` may create a context on the device, so only a rank calls them.
+    # How torch drives it. All except `is_initialised` may create a context on the device, so only ranks call them.
 
     @property
     def module(self) -> Any:
-        """Torch's module of this kind."""
+        """Torch's module for this kind."""
         import torch
 
         return torch.get_device_module(self.accelerator)
 
     @property
     def profiler_activity(self) -> ProfilerActivity | None:
-        """The activity by which torch's profiler records its kernels; None where it records none."""
+        """The activity with which torch's profiler records its kernels; None if the profiler cannot record them."""
         from torch.profiler import ProfilerActivity
 
         name = self.profiler_activity_name
         return None if name is None else getattr(ProfilerActivity, name)
 
     def unavailable_reason(self) -> str | None:
-        """Return why torch finds no such device here; None where it finds one."""
+        """Return why torch finds no device of this kind here; None if it finds one."""
         return None if self.module.is_available() else f"finds no {self.accelerator.upper()} device here"
 
     def is_initialised(self) -> bool:
-        """Return whether this process has used such a device, and so must not be forked. Touches no device."""
+        """Return whether this process has used a device of this kind and must not be forked. Touches no device."""
         return bool(self.module.is_initialized())
 
     def select_device(self, local_rank: int) -> torch.device:
-        """Make the device of this rank of the node current, and return it."""
+        """Make the device of the rank with this number on the node current, and return it."""
         import torch
 
         self.module.set_device(local_rank)
         return torch.device(self.accelerator, local_rank)
 
     def timed_device(self, device: torch.device) -> TimedDevice:
-        """Return `device` as the measurement window uses it."""
+        """Return `device` as used by the measurement window."""
         return StreamDevice(self.module, device)
 
     def model_name(self, device: torch.device) -> str:
-        """Return the model as its driver names it."""
+        """Return the model name reported by its driver."""
         return str(self.module.get_device_name(device))
 
     def telemetry_identity(self, device: torch.device) -> str | None:
-        """Return the identity by which `telemetry` knows the device; None where no driver is asked about it."""
+        """Return the identity under which `telemetry` finds the device; None if no driver is queried for it."""
         return str(self.module.get_device_properties(device).uuid)
 
     def allocated_bytes(self, device: torch.device) -> int | None:
-        """Return what the allocator has handed out, without synchronising; None where there is none."""
+        """Return the bytes that the allocator has allocated, without synchronising; None if there is no allocator."""
         return int(self.module.memory_allocated(device))
 
     def memory(self, device: torch.device) -> DeviceMemory:
@@ -308,14 +311,14 @@ class DeviceKind:
         return DeviceMemory(*peaks, total - free, {})
 
     def empty_cache(self, device: torch.device) -> None:
-        """Return the allocator's cached blocks to the device."""
+        """Release the allocator's cached blocks to the device."""
         del device
         self.module.empty_cache()
 
     def cap_memory(self, device: torch.device, headroom: float, configured: int | None, host: FreeMemory) -> MemoryCap:
-        """Cap the memory of this process at what is free now, less the share `headroom`.
+        """Cap this process's memory at what is currently free, less the share `headroom`.
 
-        `configured` is `measure.rank_memory_bytes`; `host` is what a rank may take of the host's memory.
+        `configured` is `measure.rank_memory_bytes`; `host` is the amount of host memory that a rank may use.
         """
         del host
         free, total = self.module.mem_get_info(device)
@@ -327,9 +330,9 @@ class DeviceKind:
 
 
 def torch_is_built_for_rocm() -> bool:
-    """Return whether the installed torch is a build for AMD's GPUs, read from its `version.py` without importing it.
+    """Return whether the installed torch was built for AMD's GPUs, by reading its `version.py` without importing it.
 
-    A build's version may lack the tag `+rocm`: AMD's container images have none.
+    A build's version may lack the tag `+rocm`, as in AMD's container images.
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:

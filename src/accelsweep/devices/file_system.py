@@ -1,6 +1,6 @@
-"""What the file system of a folder supports, found by trying: it may be FAT, SMB, NFS, 9p or a share of a Mac.
+"""Detects by trial what a folder's file system supports: it may be FAT, SMB, NFS, 9p or a folder shared from a Mac.
 
-The mount table does not tell: it depends on the server and on mount options.
+The mount table is not sufficient: support depends on the server and on mount options.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class Capability(Enum):
-    """What most file systems support and some do not; the value is what users read."""
+    """Capabilities that most file systems have and some lack; the value is the name shown to users."""
 
     hard_links = "hard links"
     symbolic_links = "symbolic links"
@@ -28,9 +28,9 @@ class Capability(Enum):
 
 
 def missing_capabilities(folder: Path, *capabilities: Capability) -> list[Capability]:
-    """Return which of the `capabilities`, by default of all, the file system of `folder` lacks.
+    """Return which of the `capabilities` (by default all) the file system of `folder` lacks.
 
-    Creates a hidden temporary folder there. Raises OSError where `folder` is not writable.
+    Creates a hidden temporary folder there. Raises OSError if `folder` is not writable.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix=".disk.", ignore_cleanup_errors=True) as probe:
         file = Path(probe, "file")
@@ -39,7 +39,7 @@ def missing_capabilities(folder: Path, *capabilities: Capability) -> list[Capabi
 
 
 def free_inodes(folder: Path) -> int | None:
-    """Return how many more files the user can create on the disk of `folder`; None where there is no limit."""
+    """Return how many more files the user can create on the disk of `folder`; None if there is no limit."""
     status = os.statvfs(folder)
     return status.f_favail if status.f_files else None
 

@@ -1,6 +1,6 @@
-"""Memory, processors and processes of this host: read by psutil where it is installed, else from Linux's /proc.
+"""Memory, processors and processes of this host: read with psutil if it is installed, otherwise from Linux's /proc.
 
-The worker runs in other people's environments, which need not have psutil. Elsewhere than on Linux they must.
+The worker runs in other people's environments, which need psutil only on systems other than Linux.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROC = Path("/proc")
 
 
 class Swap(NamedTuple):
-    """Bytes in swap now, and bytes swapped in and out since the machine started."""
+    """Bytes currently in swap, and bytes swapped in and out since the machine started."""
 
     used: int
     swapped_in: int
@@ -30,7 +30,7 @@ class Swap(NamedTuple):
 
 
 class ProcessorTimes(NamedTuple):
-    """Seconds since the machine started that the processors were busy: all together, and each core by its number."""
+    """Seconds for which the processors have been busy since the machine started: in total and by core number."""
 
     busy: float
     by_core: dict[int, float]
@@ -42,7 +42,7 @@ def memory_total() -> int:
 
 
 def memory_available() -> int:
-    """Return the bytes that processes can still get without swapping."""
+    """Return the bytes that processes can still allocate without swapping."""
     return int(_psutil.virtual_memory().available) if _psutil else _meminfo()["MemAvailable"]
 
 
@@ -52,7 +52,7 @@ def _meminfo() -> dict[str, int]:
 
 
 def swap() -> Swap:
-    """Return the machine's use of swap."""
+    """Return the machine's swap usage."""
     if _psutil:
         found = _psutil.swap_memory()
         return Swap(found.used, found.sin, found.sout)
@@ -63,7 +63,7 @@ def swap() -> Swap:
 
 
 def physical_cores() -> int | None:
-    """Return the cores without simultaneous multithreading; None where they cannot be told."""
+    """Return the number of physical cores; None if unknown."""
     if _psutil:
         cores: int | None = _psutil.cpu_count(logical=False)
         return cores
@@ -72,7 +72,7 @@ def physical_cores() -> int | None:
 
 
 def cpu_mhz() -> float | None:
-    """Return the processors' present clock; None where it is unknown."""
+    """Return the processors' current clock rate; None if unknown."""
     with suppress(AttributeError, OSError, NotImplementedError):
         if (frequency := _psutil.cpu_freq()) is not None:
             return float(round(frequency.current, 1))
@@ -80,7 +80,7 @@ def cpu_mhz() -> float | None:
 
 
 def cpu_celsius() -> float | None:
-    """Return the temperature of the hottest processor sensor; None where it is unknown."""
+    """Return the temperature of the hottest processor sensor; None if unknown."""
     with suppress(AttributeError, OSError):
         sensors = _psutil.sensors_temperatures()
         found = [
@@ -91,7 +91,7 @@ def cpu_celsius() -> float | None:
 
 
 def processor_times() -> ProcessorTimes:
-    """Return how long the processors were busy. Linux leaves switched-off cores out."""
+    """Return how long the processors have been busy. Linux omits cores that are offline."""
     if sys.platform == "linux":
         with suppress(OSError):
             return _times_in_proc()
@@ -105,7 +105,7 @@ def _times_in_proc() -> ProcessorTimes:
         if line.startswith("cpu"):
             name, *ticks = line.split()
             times = [int(value) for value in ticks]  # user nice system idle iowait irq softirq steal guest guest_nice
-            busy[name] = (sum(times[:8]) - times[3] - times[4]) / tick  # a guest's time is in user and nice, too
+            busy[name] = (sum(times[:8]) - times[3] - times[4]) / tick  # guest time is included in user and nice
     return ProcessorTimes(busy["cpu"], {int(name[3:]): seconds for name, seconds in busy.items() if name != "cpu"})
 
 
@@ -139,7 +139,7 @@ def processor_seconds() -> float:
 
 
 def _process_stats() -> Iterator[tuple[int, list[str]]]:
-    """Yield the id and the fields of /proc/PID/stat from the state on, for all processes (proc_pid_stat(5))."""
+    """Yield each process's ID and its fields in /proc/PID/stat from the state onwards (proc_pid_stat(5))."""
     for path in PROC.iterdir():
         if path.name.isdigit():
             with suppress(OSError):
@@ -147,7 +147,7 @@ def _process_stats() -> Iterator[tuple[int, list[str]]]:
 
 
 def proportional_set_size() -> int:
-    """Return the PSS of this process in bytes. Raises OSError where the system shows none."""
+    """Return the PSS of this process in bytes. Raises OSError if the system does not report it."""
     for line in (PROC / "self" / "smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -155,7 +155,7 @@ def proportional_set_size() -> int:
 
 
 def private_bytes() -> int:
-    """Return the resident memory of this process, without what it shares with others where the system tells (Linux)."""
+    """Return this process's resident memory, excluding shared memory if the system reports it (Linux)."""
     if _psutil:
         held = _psutil.Process().memory_info()
         return int(held.rss - getattr(held, "shared", 0))
@@ -164,7 +164,7 @@ def private_bytes() -> int:
 
 
 def pid_exists(pid: int) -> bool:
-    """Return whether a process has this id."""
+    """Return whether a process with this ID exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

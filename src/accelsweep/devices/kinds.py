@@ -1,8 +1,7 @@
-"""The kinds of device that a config can name, and questions that concern several of them.
+"""The kinds of device that a config can name, and queries across several kinds.
 
-Every module of this package with a `KIND` adds a kind, and features may bring others. `KIND` is
-None where the installed torch is a build for another maker's devices of the same name: both NVIDIA's and AMD's GPUs
-are `cuda`.
+Every module of this package that defines `KIND` adds a kind, and features may add others. `KIND` is None if the
+installed torch was built for another vendor's devices of the same name: both NVIDIA's and AMD's GPUs are `cuda`.
 """
 
 from __future__ import annotations
@@ -44,20 +43,20 @@ AUTO_ACCELERATORS: tuple[str, ...] = tuple(
     for kind in sorted(KINDS.values(), key=lambda kind: kind.auto_priority or 0)
     if kind.auto_priority is not None
 )
-"""What `accelerator: auto` looks for, in this order, before the CPU."""
+"""The accelerators that `accelerator: auto` tries, in this order, before the CPU."""
 
 _UNKNOWN_KIND = DeviceKind()
 
 
 def kind_of(accelerator: str) -> DeviceKind:
-    """Return the kind that configs and torch call `accelerator`. Raises ValueError with the known ones."""
+    """Return the kind that configs and torch call `accelerator`. Raises ValueError listing the known kinds."""
     if accelerator not in KINDS:
         raise ValueError(f"no kind of device is called {accelerator!r}; known are {', '.join(KINDS)}")
     return KINDS[accelerator]
 
 
 def kind_or_unknown(accelerator: object) -> DeviceKind:
-    """Return the kind, or one with neutral nouns for any other value, as in a table whose kinds differ."""
+    """Return the kind, or a kind with neutral nouns for any other value, as needed for a table of different kinds."""
     return KINDS.get(str(accelerator), _UNKNOWN_KIND)
 
 
@@ -75,7 +74,7 @@ def inventory() -> tuple[Device, ...]:
 
 
 def visibility_variables(accelerator: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the environment variables that show a run the devices `names` of its kind and none of any other kind."""
+    """Return the environment variables that restrict a run to the devices `names` and hide all other kinds."""
     variables: dict[str, str] = {}
     for kind in KINDS.values():
         variables |= kind.visibility_variables(names if kind.accelerator == accelerator else ())
@@ -88,7 +87,7 @@ def environment_prefixes() -> tuple[str, ...]:
 
 
 def hardware_fingerprint(accelerator: str | None) -> dict[str, str]:
-    """Return the devices of this kind as a fingerprint states them; of all kinds for None."""
+    """Return the fingerprint of the devices of this kind, or of all kinds for None."""
     kinds = KINDS.values() if accelerator is None else (kind_of(accelerator),)
     return {name: value for kind in kinds for name, value in kind.fingerprint().items()}
 
@@ -99,7 +98,7 @@ def monitored_devices() -> tuple[MonitoredDevice, ...]:
 
 
 def telemetry_of(accelerator: str) -> Telemetry:
-    """Return the telemetry of this kind. Raises TelemetryUnavailable where there is none."""
+    """Return the telemetry of this kind. Raises TelemetryUnavailable if the kind has no telemetry."""
     telemetry = kind_of(accelerator).telemetry
     if telemetry is None:
         raise TelemetryUnavailable(f"no state is read of a {accelerator} device")
@@ -107,10 +106,10 @@ def telemetry_of(accelerator: str) -> Telemetry:
 
 
 def timed_device(device: torch.device) -> TimedDevice:
-    """Return `device` as the measurement window uses it. Raises ValueError for a type that is no known kind."""
+    """Return `device` as used by the measurement window. Raises ValueError if its type is not a known kind."""
     return kind_of(device.type).timed_device(device)
 
 
 def device_name(device: torch.device) -> str:
-    """Return the model of `device` as its driver names it; the processor's name for a CPU."""
+    """Return the model name of `device` reported by its driver; the processor's name for a CPU."""
     return kind_of(device.type).model_name(device)

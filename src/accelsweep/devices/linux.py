@@ -1,6 +1,7 @@
 """Linux interfaces: control groups, process death and orphan handling, OOM kills, resource limits, CPU affinity.
 
-macOS has few of them; there a function does nothing or returns its neutral value, and its docstring states the cost.
+macOS has few of them: a function without an equivalent does nothing or returns a neutral value, and its docstring
+states the consequence.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 """Mount point of the hierarchies."""
 
 CGROUP_MEMBERSHIP = Path("/proc/self/cgroup")
-"""Lists the groups of this process."""
+"""The file that lists the groups of this process."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class ControlGroup:
     def folders(self, mount: Path) -> Iterator[Path]:
         """Yield the folder of the group, then those of its ancestors up to the `mount` of its hierarchy.
 
-        In a container the path may be the host's; then only the mount itself exists. A path with `..` lies outside the
-        mount.
+        In a container the path may be the host's, in which case only the mount itself exists. A path with `..` is
+        outside the mount.
         """
         inner = PurePosixPath("/") if ".." in self.path.parts else self.path
         for part in (inner, *inner.parents):
@@ -44,7 +45,7 @@ class ControlGroup:
 
 
 def control_groups() -> list[ControlGroup]:
-    """Return the groups of this process; an empty list where the system has none."""
+    """Return the groups of this process; an empty list if the system has no control groups."""
     try:
         rows = [line.split(":", 2) for line in CGROUP_MEMBERSHIP.read_text().splitlines()]
     except OSError:
@@ -57,7 +58,7 @@ def control_groups() -> list[ControlGroup]:
 
 
 def cgroup_folders(controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's groups that `controller` governs, innermost first."""
+    """Yield the folders of this process's groups that use `controller`, innermost first."""
     for group in control_groups():
         if not group.controllers:
             yield from group.folders(CGROUP_ROOT)
@@ -67,7 +68,7 @@ def cgroup_folders(controller: str) -> Iterator[Path]:
 
 
 def cpu_quota() -> float | None:
-    """Return the CPU quota of this process in cores; None if unlimited. The tightest of nested groups counts."""
+    """Return the CPU quota of this process in cores; None if unlimited. The tightest limit of nested groups applies."""
     return min((quota for folder in cgroup_folders("cpu") if (quota := _quota(folder)) is not None), default=None)
 
 
@@ -89,20 +90,20 @@ _MEMORY_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Limit, usage, and the part of the usage that Linux reclaims by itself: version 2, version 1."""
+"""Limit, usage, and the part of the usage that Linux can reclaim: for version 2 and version 1."""
 
 _UNLIMITED = 2**60
-"""Version 1 states "no limit" as a number of this size."""
+"""Version 1 expresses "no limit" as a number of this magnitude."""
 
 
 def cgroup_memory_limit() -> int | None:
-    """Return the memory limit of this process's groups in bytes; None if unlimited. The tightest counts."""
+    """Return the memory limit of this process's groups in bytes; None if unlimited. The tightest limit applies."""
     files = (folder / limit for folder in cgroup_folders("memory") for limit, _, _ in _MEMORY_FILES)
     return min((limit for file in files if (limit := _limit(file)) is not None), default=None)
 
 
 def cgroup_free_memory() -> int | None:
-    """Return the bytes that this process's groups may still take; None if unlimited. The tightest counts."""
+    """Return the bytes that this process's groups may still use; None if unlimited. The tightest limit applies."""
     return min((free for folder in cgroup_folders("memory") if (free := _free(folder)) is not None), default=None)
 
 
@@ -134,9 +135,9 @@ _OOM_SCORE_ADJ_MAX = 1000
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Get signal `number` when `parent`, which forked this process, dies; exit now if it is dead already.
+    """Send this process signal `number` when `parent`, which forked it, dies; exit now if it is already dead.
 
-    Elsewhere than on Linux a run outlives a killed executor and holds its lease until it ends.
+    On systems other than Linux a run outlives a killed executor and holds its lease until it ends.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
@@ -145,7 +146,7 @@ def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> Non
 
 
 def adopt_orphans() -> None:
-    """Become the subreaper of all descendants, so that processes that a run leaves behind can be found and ended."""
+    """Become the subreaper of all descendants, so that processes left behind by a run can be found and killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
@@ -157,7 +158,7 @@ def volunteer_for_oom_kill() -> None:
 
 
 def handles_signal(pid: int, number: signal.Signals) -> bool | None:
-    """Return whether process `pid` has a handler for signal `number`; None where that cannot be read."""
+    """Return whether process `pid` has a handler for signal `number`; None if unknown."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("SigCgt:"):
@@ -168,7 +169,8 @@ def handles_signal(pid: int, number: signal.Signals) -> bool | None:
 def oom_kills() -> int:
     """Return the number of OOM kills on this host plus those in our innermost control group.
 
-    Only an increase is meaningful. 0 where nothing can be read: a killed run is then `crashed` by SIGKILL.
+    Only an increase is meaningful. Returns 0 if no counter can be read: a killed run is then recorded as `crashed` by
+    SIGKILL.
     """
     names = ("memory.events", "memory.oom_control")
     files = (folder / name for folder in cgroup_folders("memory") for name in names)
@@ -184,7 +186,7 @@ def _oom_kill_count(counter: Path) -> int:
 
 
 def thread_names() -> list[str]:
-    """Return the names of this process's threads; an empty list where they cannot be read."""
+    """Return the names of this process's threads; an empty list if they cannot be read."""
     with contextlib.suppress(OSError):
         return sorted((task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir())
     return []
@@ -199,7 +201,8 @@ _MINIMUM_LIMITS = (
 )
 """Limit, minimum, unit of the shell's `ulimit`, description, option of `ulimit`.
 
-Torch reserves some GiB of addresses. V8, which draws the report's figures, reserves 64 GiB for each of its two heaps.
+Torch reserves several GiB of address space. V8, which renders the report's figures, reserves 64 GiB for each of its two
+heaps.
 """
 
 
@@ -223,9 +226,9 @@ def insufficient_limits() -> Iterator[str]:
 
 
 def allowed_cores() -> set[int]:
-    """Return the logical cores in this process's CPU affinity; all cores where the system has no affinity.
+    """Return the logical cores in this process's CPU affinity; all cores if the system does not support affinity.
 
-    Other processes may share them: `usable_cores` returns how much of their time we may use.
+    Other processes may share them: `usable_cores` returns how much of their time is available to us.
     """
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
@@ -233,6 +236,6 @@ def allowed_cores() -> set[int]:
 
 
 def usable_cores() -> int:
-    """Return how many cores' worth of time affinity and CPU quota grant, rounded down, at least 1."""
+    """Return the number of cores allowed by affinity and CPU quota, rounded down, at least 1."""
     allowed, quota = len(allowed_cores()), cpu_quota()
     return allowed if quota is None else max(1, min(allowed, int(quota)))

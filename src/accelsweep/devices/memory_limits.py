@@ -1,4 +1,4 @@
-"""How much more memory a rank may take on this host, which limit says so, and how to enforce and observe it.
+"""How much more memory a rank may use on this host, which limit applies, and how to enforce and observe it.
 
 The memory of the machine and of its control groups is shared by all ranks of the host. Address space and data segment
 (RLIMIT_AS, RLIMIT_DATA; `man setrlimit`) are limits of each process.
@@ -20,7 +20,7 @@ from accelsweep.devices.linux import cgroup_free_memory
 MemoryLimit = Literal[
     "device memory", "machine memory", "control group", "RLIMIT_AS", "RLIMIT_DATA", "measure.rank_memory_bytes"
 ]
-"""What can end a search for the largest batch. All but the last are detected; the last is a config key."""
+"""The limits that can end a search for the largest batch. All except the last, a config key, are detected."""
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -31,24 +31,24 @@ _MMAP_THRESHOLD_BYTES = 128 * 1024  # glibc's initial value; setting it explicit
 
 
 class FreeMemory(NamedTuple):
-    """Bytes that a rank may still take, and the tightest limit."""
+    """The bytes that a rank may still use, and the limit that applies."""
 
     bytes: int
     limit: MemoryLimit
 
     def capped(self, configured: int | None) -> FreeMemory:
-        """Return the tighter of this and `configured` bytes, the value of `measure.rank_memory_bytes`."""
+        """Return the tighter of this limit and `configured` bytes, the value of `measure.rank_memory_bytes`."""
         if configured is None or configured >= self.bytes:
             return self
         return FreeMemory(configured, "measure.rank_memory_bytes")
 
     def without_headroom(self, headroom: float) -> int:
-        """Return the bytes that are left when the share `headroom` stays free."""
+        """Return the bytes that remain if the share `headroom` is kept free."""
         return int(self.bytes * (1 - headroom))
 
 
 def free_memory() -> FreeMemory:
-    """Return what all processes of this host together may still take: from the machine and from their control group."""
+    """Return what all processes on this host may still use together, limited by the machine and the control group."""
     machine, group = memory_available(), cgroup_free_memory()
     if group is not None and group < machine:
         return FreeMemory(group, "control group")
@@ -56,7 +56,7 @@ def free_memory() -> FreeMemory:
 
 
 def free_memory_per_rank(ranks: int, configured: int | None = None) -> FreeMemory:
-    """Return what each of `ranks` processes on this host may take; `configured` is `measure.rank_memory_bytes`."""
+    """Return what each of `ranks` processes on this host may use; `configured` is `measure.rank_memory_bytes`."""
     shared = free_memory()
     limits = [FreeMemory(shared.bytes // ranks, shared.limit), *_process_limits()]
     return min(limits, key=lambda free: free.bytes).capped(configured)
@@ -85,9 +85,9 @@ def process_bytes(field: str) -> int:
 
 
 def limit_data_growth(size: int) -> None:
-    """Let this process and its children each allocate at most `size` more bytes of data. Linux only.
+    """Limit this process and its children to `size` more bytes of data each. Linux only.
 
-    RLIMIT_DATA counts private writable memory, touched or not. An existing tighter limit stays.
+    RLIMIT_DATA counts private writable memory, touched or not. A tighter existing limit is kept.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     existing = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
@@ -97,15 +97,15 @@ def limit_data_growth(size: int) -> None:
 def return_freed_blocks() -> None:
     """Make glibc return every larger block to the operating system as soon as it is freed.
 
-    By default glibc learns to keep blocks of up to 32 MiB (`man mallopt`, M_MMAP_THRESHOLD). Fragmentation then differs
-    from run to run, and so would the largest batch.
+    By default glibc adapts to keep blocks of up to 32 MiB (`man mallopt`, M_MMAP_THRESHOLD). Fragmentation, and
+    therefore the largest batch, would then differ from run to run.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
 
 
 def reset_peak_rss() -> int:
-    """Reset the peak of this process's resident set (VmHWM) and return the current size in bytes. Linux only."""
+    """Reset the peak of this process's resident set (VmHWM) and return its current size in bytes. Linux only."""
     with contextlib.suppress(OSError):
         _CLEAR_REFS.write_text(_RESET_PEAK_RSS)
     return process_bytes("VmRSS")

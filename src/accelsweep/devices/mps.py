@@ -1,4 +1,4 @@
-"""The GPU of an Apple-silicon Mac: there is one, and it shares the host's memory. Its allocator keeps no peak."""
+"""The GPU of an Apple-silicon Mac: one per machine, sharing the host's memory. Its allocator records no peak."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class MpsDevice(StreamDevice):
 
 
 class MpsKind(DeviceKind):
-    """Apple's GPU, which cannot be hidden and needs no name. macOS reports its state to root only.
+    """Apple's GPU, which cannot be hidden and needs no name. macOS reports its state only to root.
 
-    The host's name in the fingerprint identifies it too.
+    In the fingerprint it is identified by the host's name.
     """
 
     accelerator = "mps"
@@ -35,7 +35,7 @@ class MpsKind(DeviceKind):
     known_to_lightning = True
 
     def inventory(self) -> tuple[Device, ...]:
-        """Return the GPU; nothing on any other machine."""
+        """Return the GPU; no devices on other machines."""
         if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
             return ()
         return (Device("mps", _model(), 1, memory_bytes()),)
@@ -57,7 +57,7 @@ class MpsKind(DeviceKind):
         return False
 
     def select_device(self, local_rank: int) -> torch.device:
-        """Return the only one."""
+        """Return the only device."""
         import torch
 
         del local_rank
@@ -76,19 +76,19 @@ class MpsKind(DeviceKind):
         """Return None: there is no telemetry."""
 
     def allocated_bytes(self, device: torch.device) -> int:
-        """Return what torch's allocator has handed out."""
+        """Return the bytes allocated by torch's allocator."""
         del device
         return int(self.module.current_allocated_memory())
 
     def memory(self, device: torch.device) -> DeviceMemory:
-        """Return what Metal has handed out to this process."""
+        """Return the bytes that Metal has allocated to this process."""
         del device
         driver = self.module.driver_allocated_memory()
         reasons = {"allocated": "the MPS allocator keeps no peak", "device": "this process only"}
         return DeviceMemory(None, driver, driver, reasons)
 
     def cap_memory(self, device: torch.device, headroom: float, configured: int | None, host: FreeMemory) -> MemoryCap:
-        """Cap the allocator within the recommended working set. Never run on hardware (docs/devices.md)."""
+        """Cap the allocator within the recommended working set. Untested on hardware (docs/devices.md)."""
         del device, host
         total = int(self.module.recommended_max_memory())
         available = FreeMemory(total, "device memory").capped(configured)

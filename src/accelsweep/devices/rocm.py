@@ -1,8 +1,8 @@
-"""AMD's GPUs, which a ROCm build of torch, and so every config, calls `cuda`.
+"""AMD's GPUs, which a ROCm build of torch, and therefore every config, calls `cuda`.
 
 HIP_VISIBLE_DEVICES hides them: https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html. It takes indices and
-has precedence over CUDA_VISIBLE_DEVICES, which HIP reads as well. ROCR_VISIBLE_DEVICES filters before both: indices
-count what it leaves, and where it is set, nothing is leased by name here.
+has precedence over CUDA_VISIBLE_DEVICES, which HIP reads as well. ROCR_VISIBLE_DEVICES is applied before both: indices
+count the devices that remain, and if it is set, no device is leased by name.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     import torch
 
 VISIBILITY_VARIABLES = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""In the order of their precedence."""
+"""In order of precedence."""
 
 VIOLATIONS = {"power cap": "acc_ppt_pwr", "heat": "acc_socket_thrm", "memory's heat": "acc_hbm_thrm"}
-"""Fields of amdsmi_violation_status_t: how many of `acc_counter` samples exceeded a limit. Their ratio counts."""
+"""Fields of amdsmi_violation_status_t: how many of `acc_counter` samples exceeded a limit. Only the ratio is used."""
 
 
 class AmdSmiUnavailable(TelemetryUnavailable):
-    """AMD SMI has no answer; the message is the reason to report."""
+    """AMD SMI cannot answer a query; the message is the reason to report."""
 
 
 @contextmanager
 def amdsmi() -> Iterator[Any]:
-    """Yield AMD's management library, initialised. Raises AmdSmiUnavailable without the library or its driver."""
+    """Yield AMD's management library, initialised. Raises AmdSmiUnavailable if the library or its driver is missing."""
     try:
         library = importlib.import_module("amdsmi")
     except (ImportError, OSError, KeyError) as error:
@@ -50,7 +50,7 @@ def amdsmi() -> Iterator[Any]:
 
 
 def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
-    """Return AMD SMI's answer; raise AmdSmiUnavailable with its error message where it has none."""
+    """Return AMD SMI's answer; if it fails, raise AmdSmiUnavailable with its error message."""
     try:
         answer = question(*arguments)
     except Exception as error:  # noqa: BLE001 - its errors have no base class before ROCm 6
@@ -72,12 +72,12 @@ def _fields(question: Callable[..., Any], *arguments: Any) -> Mapping[str, Any]:
 
 
 def _number(fields: Mapping[str, Any], *keys: str) -> float | None:
-    """Return the first value of the keys that is a number: unknown values are `N/A`."""
+    """Return the first value of these keys that is a number; unknown values are `N/A`."""
     return next((fields[key] for key in keys if isinstance(fields.get(key), int | float)), None)
 
 
 def _pci_address(library: Any, handle: Any) -> str:
-    """Return the PCI address, such as `0000:0c:00.0`: the only identity that torch and AMD SMI share."""
+    """Return the PCI address, such as `0000:0c:00.0`: the only identifier common to torch and AMD SMI."""
     return str(_ask(library.amdsmi_get_gpu_device_bdf, handle)).lower()
 
 
@@ -90,7 +90,10 @@ class AmdSmiTelemetry:
             return _state(library, _handle_of(library, identity))
 
     def joules(self, identity: str) -> float:
-        """Return the energy accumulator, whose resolution is in microjoules. Raises AmdSmiUnavailable."""
+        """Return the energy from the accumulator, whose resolution is given in microjoules.
+
+        Raises AmdSmiUnavailable.
+        """
         with amdsmi() as library:
             energy = _ask(library.amdsmi_get_energy_count, _handle_of(library, identity))
         ticks = energy["energy_accumulator"] if "energy_accumulator" in energy else energy["power"]  # before ROCm 6.2
@@ -137,7 +140,7 @@ def _violation(violations: Mapping[str, Any], key: str) -> list[float] | None:
 
 
 class RocmKind(DeviceKind):
-    """AMD's GPUs. Each is leased by its index, and a run sees only its own. NCCL's name stands for RCCL."""
+    """AMD's GPUs. Each is leased by its index, and a run sees only the GPUs it has leased. `nccl` here means RCCL."""
 
     accelerator = "cuda"
     aliases = ("gpu", "rocm", "hip")
@@ -152,7 +155,10 @@ class RocmKind(DeviceKind):
     profiler_activity_name = "CUDA"
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Return the devices that HIP shows to this process. As in CUDA, the first unknown index ends the list."""
+        """Return the devices that HIP makes visible to this process.
+
+        As in CUDA, the first unknown index ends the list.
+        """
         machine = machine_gpus()
         variable = next((os.environ[name] for name in VISIBILITY_VARIABLES if name in os.environ), None)
         if variable is None:
@@ -165,11 +171,11 @@ class RocmKind(DeviceKind):
         return tuple(gpus)
 
     def visibility_variables(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the variables that show a process these devices and no others of this kind."""
+        """Return the environment variables that restrict a process to these devices of this kind."""
         return dict.fromkeys(VISIBILITY_VARIABLES, ",".join(names))
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the models of all devices of the machine as `device`, and the `driver`; empty where there are none."""
+        """Return the models of the machine's devices as `device`, and the `driver`; empty if there are no devices."""
         models = sorted({gpu.model for gpu in machine_gpus()})
         try:
             with amdsmi() as library:
@@ -194,7 +200,7 @@ class RocmKind(DeviceKind):
         return f"finds no AMD GPU here: it was built for ROCm {torch.version.hip}; amd-smi may say more"
 
     def telemetry_identity(self, device: torch.device) -> str:
-        """Return the PCI address as AMD SMI writes it, which does not know HIP's UUIDs."""
+        """Return the PCI address in AMD SMI's notation; AMD SMI does not support HIP's UUIDs."""
         properties = self.module.get_device_properties(device)
         return f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
 

@@ -1,4 +1,4 @@
-"""Intel's discrete GPUs as Linux lists them, with the driver `i915` or `xe`. Never run on hardware (docs/devices.md).
+"""Intel's discrete GPUs as listed by Linux, with the driver `i915` or `xe`. Untested on hardware (docs/devices.md).
 
 ZE_AFFINITY_MASK hides them. With ZE_ENABLE_PCI_ID_DEVICE_ORDER they are numbered by PCI address:
 https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#environment-variables
@@ -33,11 +33,11 @@ MODELS = {
     "0x56a1": "Intel Arc A750",
     "0xe20b": "Intel Arc B580",
 }
-"""Models by PCI device id, from pci.ids. Any other device is named by its id."""
+"""Models by PCI device ID, from pci.ids. Any other device is named after its ID."""
 
 
 class XpuKind(DeviceKind):
-    """Intel's GPUs. Each is leased by its index, and a run sees only its own. There is no telemetry."""
+    """Intel's GPUs. Each is leased by its index, and a run sees only the GPUs it has leased. There is no telemetry."""
 
     accelerator = "xpu"
     unit, units, site_units = "Intel GPU", "Intel GPUs", "XPU devices"
@@ -49,7 +49,7 @@ class XpuKind(DeviceKind):
     profiler_activity_name = "XPU"
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Return the devices that ZE_AFFINITY_MASK leaves; a mask of sub-devices (`0.1`) shows their device."""
+        """Return the devices that ZE_AFFINITY_MASK makes visible; a sub-device (`0.1`) selects its device."""
         machine, mask = machine_gpus(), os.environ.get(AFFINITY_VARIABLE)
         if mask is None:
             return machine
@@ -57,16 +57,16 @@ class XpuKind(DeviceKind):
         return tuple(gpu for gpu in machine if gpu.name in names)
 
     def visibility_variables(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the variables that show a process these devices; none where there is no such device to hide."""
+        """Return the environment variables that restrict a process to these devices; none without Intel GPUs."""
         return {AFFINITY_VARIABLE: ",".join(names), ORDER_VARIABLE: "1"} if names or machine_gpus() else {}
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the models of all devices of the machine as `intel_device`; empty where there are none."""
+        """Return the models of all devices in the machine as `intel_device`; empty if there are no devices."""
         models = sorted({gpu.model for gpu in machine_gpus()})
         return {"intel_device": ", ".join(models)} if models else {}
 
     def unavailable_reason(self) -> str | None:
-        """Return why torch finds no device: its build, or something that xpu-smi may name."""
+        """Return why torch finds no device: its build, or a problem that xpu-smi may identify."""
         import torch
 
         if torch.xpu.is_available():
@@ -83,7 +83,7 @@ KIND = XpuKind()
 
 
 def machine_gpus() -> tuple[Gpu, ...]:
-    """Return the machine's discrete Intel GPUs in the order of their PCI addresses."""
+    """Return the machine's discrete Intel GPUs, sorted by PCI address."""
     cards = (card for card in DRM.glob("card*") if "-" not in card.name)
     gpus = sorted(
         ((card / "device").resolve().name, _model(card), memory)

@@ -1,1 +1,1 @@
-"""Reading clocks, memory, energy and device state. Uses torch, not Lightning."""
+"""Reads clocks, memory, energy and device state. Uses torch, not Lightning."""

@@ -1,7 +1,7 @@
-"""Find the number of samples in a batch from its structure: what was processed counts, not what was requested.
+"""Finds the number of samples in a batch from its structure, to count the samples processed, not those requested.
 
-A batch may be columns (inputs, targets), which share their first dimension, or a list of samples. If both are possible,
-its loader has to state the batch size.
+A batch may consist of columns (inputs, targets), which share their first dimension, or be a list of samples. If both
+are possible, its loader must state the batch size.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Path = tuple[Any, ...]
 
 
 def possible_sizes(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
-    """Return each number of samples that `batch` may hold, with the paths to the parts that show it.
+    """Return each number of samples that `batch` may hold, with the paths to the parts that have this length.
 
-    A tensor (samples, ...) shows its first dimension, and columns show what they have in common. A list of similar
-    parts may also be a list of samples; with `lone`, so may a list of one part. Empty if nothing shows it, or if
-    columns disagree.
+    A tensor (samples, ...) has the length of its first dimension, and columns have the length they share. A list of
+    similar parts may also be a list of samples; if `lone` is set, so may a list with one part. Returns an empty result
+    if no part has a length, or if columns differ in length.
     """
     shape = _shape(batch)
     if shape is not None:
@@ -35,7 +35,7 @@ def possible_sizes(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]
     sizes = {count: tuple((key, *path) for path in first[count]) for count in common}
     is_list = _is_plain(batch) and len({_kind(part) for part in columns.values()}) == 1
     if is_list and (len(columns) > 1 or lone):
-        # unless the parts are tensors, one that happens to be as long as the list is only a sample's dimension
+        # unless the parts are tensors, a part that happens to be as long as the list is only a sample's dimension
         are_tensors = all(_shape(part) is not None for part in columns.values())
         sizes[len(columns)] = ((), *(sizes.get(len(columns), ()) if are_tensors else ()))
     return sizes
@@ -57,7 +57,7 @@ def length_at(batch: Any, path: Path) -> int:
 def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
     """Return the shape of the tensor at `path`, or the length of the list there.
 
-    For a tensor of samples of different sizes it is their number alone. Raises LookupError if there is no such part.
+    For a tensor of samples with different sizes it is only their number. Raises LookupError if there is no such part.
     """
     for key in path:
         columns = _columns(batch)
@@ -79,9 +79,9 @@ def declared_batch_size(loader: Any) -> int | None:
 
 
 def sizes_in_a_pass(loader: Any, size: int) -> set[int] | None:
-    """Return the sizes of batches in one pass: `size`, and the remainder in the last one; None if unknown.
+    """Return the batch sizes in one pass: `size`, and the remainder in the last batch; None if unknown.
 
-    That is known only for torch's own BatchSampler, over a sampler with a length.
+    They are only known for torch's own BatchSampler over a sampler with a length.
     """
     from torch.utils.data import BatchSampler
 
@@ -107,14 +107,14 @@ def _columns(batch: Any) -> dict[Any, Any]:
 
 
 def is_packed(batch: Any) -> bool:
-    """Return whether `batch` is torch's `PackedSequence`: a tuple, but not of columns."""
+    """Return whether `batch` is torch's `PackedSequence`, a tuple that does not consist of columns."""
     return isinstance(batch, tuple) and getattr(batch, "_fields", ())[:2] == ("data", "batch_sizes")
 
 
 def _shape(part: Any) -> tuple[Any, ...] | None:
     """Return the shape of a tensor, array or packed sequence, samples first; None for anything else.
 
-    Other dimensions are None if each sample has a size of its own.
+    Other dimensions are None if samples differ in size.
     """
     if is_packed(part):
         sizes = part.batch_sizes  # the first time step includes all samples
@@ -138,7 +138,7 @@ def _is_plain(batch: Any) -> bool:
 
 
 def _kind(part: Any) -> tuple[Any, ...]:
-    """Return what samples of one dataset have in common: type, dtype, number of dimensions, keys, kinds of parts."""
+    """Return the properties common to a dataset's samples: type, dtype, number of dimensions, keys, kinds of parts."""
     shape = _shape(part)
     if shape is not None:
         return (type(part), str(getattr(part, "dtype", None)), len(shape))

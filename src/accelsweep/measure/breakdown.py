@@ -1,13 +1,13 @@
-"""The probe pass: where the time of a step goes. It is a training of its own after the window, which it cannot disturb.
+"""The probe pass: how a step's time is spent. It trains separately after the window, so that it cannot disturb it.
 
-A loop reports when it enters and leaves a phase. Each time a mark is queued on the device (a CPU reads the clock), so
-that the intervals between marks cover all of the time. An interval belongs to the innermost open phase, or to
-`overhead`. On an asynchronous device the marks follow the device's own timeline, so that waiting for data counts only
+A loop reports when it enters and leaves a phase. Each time, a mark is queued on the device (on a CPU the clock is
+read), so that the intervals between marks cover the entire time. An interval belongs to the innermost open phase, or to
+`overhead`. On an asynchronous device the marks follow the device's own timeline, so that waiting for data only counts
 while the device is idle.
 
-The exchange of gradients overlaps with the backward pass, so its cost cannot be timed directly. Instead, a second half
-of the pass trains without it (`DistributedDataParallel.no_sync`). The time saved is communication, including the wait
-for the slowest rank.
+The exchange of gradients overlaps with the backward pass, so its cost cannot be timed directly. Instead, the second
+half of the pass trains without the exchange (`DistributedDataParallel.no_sync`). The time saved counts as
+communication, including the wait for the slowest rank.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from accelsweep.metrics import Metric
 from accelsweep.results import PARTS, Breakdown, bottleneck
 
 SETTLING_STEPS = 3
-"""Steps before each half that do not count, for first calls and allocations."""
+"""The number of uncounted steps before each half, for first calls and allocations."""
 
 MIN_PROBED_STEPS = 3
 """The minimum number of steps, even if they take longer than `measure.min_seconds`."""
 
 UNSEEN_REASONS = {
-    "backward": "no backward pass of torch.autograd was seen in these steps: if there was any, it is in forward_share",
+    "backward": "no backward pass of torch.autograd was detected in these steps: any time it took is in forward_share",
     "optimizer": "no optimiser of torch.optim stepped in these steps: if another did, it is in the other shares",
 }
-"""Parts of every training step that may go unnoticed, and the reason they have no share then."""
+"""Parts of every training step that may go undetected, and the reason why they then have no share."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class PassHalf:
-    """Seconds per step by phase, and the share of steps at whose end the device was still behind the host.
+    """Seconds per step by phase, and the share of steps after which the device still lagged behind the host.
 
-    `stalls` and `total_seconds` are those of all steps together.
+    `stalls` and `total_seconds` cover all steps together.
     """
 
     seconds: dict[str, float]
@@ -53,10 +53,10 @@ class PassHalf:
 
 
 class PhaseTimer:
-    """Divides the time into intervals, each with the phase it belongs to."""
+    """Divides the time into intervals, each assigned to a phase."""
 
     def __init__(self, device: TimedDevice, clock: Clock = monotonic) -> None:
-        """Nothing is timed before `begin`."""
+        """Timing only starts with `begin`."""
         self._device, self._clock = device, clock
         self._open: list[str] = []
         self._marks: Marks | None = None
@@ -82,7 +82,7 @@ class PhaseTimer:
             self.leave()
 
     def enter(self, phase: str) -> None:
-        """Open a phase, possibly inside another one."""
+        """Open a phase, possibly inside another phase."""
         self._mark()
         self._open.append(phase)
 
@@ -105,7 +105,7 @@ class PhaseTimer:
         return timed
 
     def fetching(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield `batches`; fetching each of them is `data_wait`."""
+        """Yield `batches`; fetching each batch counts as `data_wait`."""
         end: Any = object()
         fetch = self.around("data_wait", functools.partial(next, iter(batches), end))
         while (batch := fetch()) is not end:
@@ -138,7 +138,7 @@ class PhaseTimer:
         step_seconds = [sum(intervals[begin:end]) for begin, end in pairwise([0, *self._step_ends])]
         stalls = self._cpu.summarise(find_stalls(step_seconds, sum(step_seconds)))
         self._marks = None
-        later = self._behind[1:]  # at the end of the first step there is no previous one to be behind with
+        later = self._behind[1:]  # at the end of the first step there is no previous step to lag behind with
         behind = sum(later) / len(later) if later and self._device.asynchronous else None
         return PassHalf(seconds, behind, stalls, sum(step_seconds))
 
@@ -149,7 +149,7 @@ class PhaseTimer:
 
 
 class ProbePass:
-    """A listener for some steps under a `PhaseTimer`, then as many without gradient exchange."""
+    """A listener for a number of steps under a `PhaseTimer`, then the same number without gradient exchange."""
 
     def __init__(self, timer: PhaseTimer, steps: int, disable_gradient_sync: Callable[[], bool] | None = None) -> None:
         """`disable_gradient_sync` is the loop's method; None for a single rank."""
@@ -161,7 +161,7 @@ class ProbePass:
         """Do nothing: the first steps do not count."""
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """Count the step; True once both halves are over."""
+        """Count the step; return True once both halves are over."""
         del samples, loss
         self._timer.step_done()
         self._done += 1
@@ -175,13 +175,13 @@ class ProbePass:
 
 
 def probe_steps(requested: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
-    """Return the steps of a pass: at most `requested`, as many as fit into `seconds`, and whole optimiser steps."""
+    """Return the number of steps in a pass: at most `requested`, fitting into `seconds`, and whole optimiser steps."""
     fitting = max(MIN_PROBED_STEPS, int(seconds / step_seconds))
     return -(-min(requested, fitting) // multiple_of) * multiple_of
 
 
 def seconds_by_part(halves: list[PassHalf]) -> dict[str, float]:
-    """Return one rank's seconds per step by part; the second half, if any, had no gradient exchange."""
+    """Return one rank's seconds per step by part. The second half, if any, ran without gradient exchange."""
     seconds = dict(halves[0].seconds)
     if len(halves) == 2:
         for phase in ("forward", "backward"):
@@ -192,7 +192,7 @@ def seconds_by_part(halves: list[PassHalf]) -> dict[str, float]:
 
 
 def idle_reason(ranks: list[list[PassHalf]]) -> str | None:
-    """Return why a pass with a stall in which all processes were idle is withheld; None if there was none."""
+    """Return why a pass is withheld: a stall in which all processes were idle. None if there was no such stall."""
     for halves in zip(*ranks, strict=True):
         if all_idle([half.stalls for half in halves]):
             seconds = max(half.stalls.seconds for half in halves)
@@ -202,7 +202,7 @@ def idle_reason(ranks: list[list[PassHalf]]) -> str | None:
 
 
 def breakdown_of(ranks: list[list[PassHalf]], steps: int) -> Breakdown:
-    """Return the breakdown as the mean over all ranks, each given by its halves."""
+    """Return the breakdown as the mean over all ranks, given each rank's halves."""
     seconds = dict.fromkeys(PARTS, 0.0)
     for halves in ranks:
         for part, spent in seconds_by_part(halves).items():
@@ -228,7 +228,10 @@ def breakdown_of(ranks: list[list[PassHalf]], steps: int) -> Breakdown:
 
 
 def breakdown_metrics(breakdown: Breakdown | str) -> dict[str, Metric]:
-    """Return `PART_share` for every part, and `device_behind_share`. Given text, it is the reason for having none."""
+    """Return `PART_share` for every part, and `device_behind_share`.
+
+    Text instead of a breakdown is the reason why it is missing.
+    """
     scope = "probe pass, mean of all ranks"
     if isinstance(breakdown, str):
         return {name: Metric(value=None, unit="1", reason=breakdown) for name in SHARES}
@@ -250,14 +253,14 @@ def breakdown_metrics(breakdown: Breakdown | str) -> dict[str, Metric]:
 _NAMES = {part: f"{part}_share" for part in PARTS}
 
 SHARES = (*_NAMES.values(), "device_behind_share")
-"""The names of the metrics of a breakdown."""
+"""The names of a breakdown's metrics."""
 
 
 @contextmanager
 def time_manual_optimization(timer: PhaseTimer) -> Iterator[None]:
     """Time backward passes and optimiser steps inside a forward phase (manual optimisation).
 
-    A closure called by an optimiser is forward again, and so is the rest of `training_step`.
+    A closure called by an optimiser counts as forward again, as does the rest of `training_step`.
     """
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook

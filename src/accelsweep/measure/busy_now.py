@@ -1,4 +1,4 @@
-"""Find other load on this machine before anything is measured. Runs check for it again by themselves."""
+"""Finds other load on this machine before anything is measured. Runs check for it again themselves."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SAMPLE_SECONDS = 0.5
 _MAX_NAMES = 3
 
 _MIN_CORES = 0.05
-"""Processes that use less than this share of one core are not named."""
+"""Processes that use less than this share of a core are not listed."""
 
 
 def busy_now(seconds: float = SAMPLE_SECONDS) -> list[str]:
-    """Sample for `seconds`; return a sentence about the CPU and about each GPU that other processes keep busy."""
+    """Sample for `seconds`; return one sentence for the CPU and for each GPU if other processes keep it busy."""
     return [*_processor(seconds), *_gpus()]
 
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """Counters in seconds: the clock, the busy time of our cores, and the CPU time of each process."""
+    """Counters in seconds: the clock, our cores' busy time, and each process's CPU time."""
 
     at: float
     busy: float

@@ -1,9 +1,10 @@
 """Energy over the window, from hardware counters only: no power model.
 
 NVML's total-energy counter covers a GPU's whole board, in millijoules. It is updated about every 100 ms, so windows
-should last seconds. RAPL's counters (`/sys/class/powercap`, https://docs.kernel.org/power/powercap/powercap.html) cover
-a CPU package, in microjoules, and wrap around at `max_energy_range_uj`. The two scopes are separate metrics and never
-added up. The zone `psys` covers the whole platform, packages included, and is ignored.
+should last several seconds. RAPL's counters (`/sys/class/powercap`,
+https://docs.kernel.org/power/powercap/powercap.html) cover a CPU package, in microjoules, and wrap around at
+`max_energy_range_uj`. The two scopes are separate metrics and never added together. The zone `psys` covers the whole
+platform, packages included, and is ignored.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ PACKAGE = "CPU packages of all nodes"
 POWERCAP = Path("/sys/class/powercap")
 
 SHORTEST_SECONDS = 1.0
-"""Ten updates of NVML's counter: in a shorter window its resolution alone is an error of more than 10 %."""
+"""Ten updates of NVML's counter: in a shorter window its resolution alone causes an error of more than 10 %."""
 
 
 class GpuEnergy:
-    """Joules of one GPU board between `start` and `stop`; None with a `reason` if unknown."""
+    """Joules used by one GPU board between `start` and `stop`; None with a `reason` if unknown."""
 
     def __init__(self, identity: str, accelerator: str) -> None:
         """`identity` is the device's name in its driver's telemetry."""
@@ -57,7 +58,7 @@ class GpuEnergy:
 
 
 class PackageEnergy:
-    """Joules of this host's CPU packages between `start` and `stop`, for one rank per host only."""
+    """Joules used by this host's CPU packages between `start` and `stop`. Used by only one rank per host."""
 
     def __init__(self, powercap: Path = POWERCAP) -> None:
         """`powercap` is Linux's directory of energy counters."""
@@ -65,7 +66,7 @@ class PackageEnergy:
         self._before: dict[Path, int] | None = None
         self.joules: float | None = None
         self.reason: str | None = (
-            None if self._zones else "unavailable: the operating system shows no RAPL counters of CPU packages"
+            None if self._zones else "unavailable: the operating system reports no RAPL counters of CPU packages"
         )
 
     def start(self) -> None:
@@ -73,7 +74,7 @@ class PackageEnergy:
         self._before = self._microjoules()
 
     def stop(self) -> None:
-        """Read the counters after the window; one that went backwards has wrapped around once."""
+        """Read the counters after the window; a counter that decreased has wrapped around once."""
         after = self._microjoules()
         if self._before is None or after is None:
             return
@@ -92,7 +93,7 @@ class PackageEnergy:
 
 
 def _is_package(zone: Path) -> bool:
-    """Return whether a zone is a CPU package, neither a subzone (with a second colon) nor the platform (`psys`)."""
+    """Return whether a zone is a CPU package: not a subzone (with a second colon), and not the platform (`psys`)."""
     if zone.name.count(":") != 1:
         return False
     try:
@@ -102,7 +103,7 @@ def _is_package(zone: Path) -> bool:
 
 
 def total_joules(readings: list[tuple[float | None, str | None]], scope: str) -> Metric:
-    """Return the total of all ranks, or the first reason why one of them has none."""
+    """Return the total of all ranks, or the first reason why a rank has no value."""
     reasons = [reason for joules, reason in readings if joules is None]
     if not readings or reasons:
         reason = reasons[0] if reasons else "unavailable: no counter was read"
@@ -112,7 +113,7 @@ def total_joules(readings: list[tuple[float | None, str | None]], scope: str) ->
 
 
 def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds: float) -> dict[str, Metric]:
-    """Return `energy_joules` of the accelerator itself and `host_energy_joules` of the CPU packages.
+    """Return `energy_joules` for the accelerator itself and `host_energy_joules` for the CPU packages.
 
     Each rank's dictionary may hold `gpu` (ranks on a device with telemetry) and `package` (one rank per host), both as
     `[joules, reason]`. A GPU's energy is withheld for a window shorter than `SHORTEST_SECONDS`.
@@ -135,7 +136,7 @@ class EnergyMeter:
     """Measures the energy of this machine's devices inside a `with` block; `result` is in joules."""
 
     def __init__(self, accelerator: str, boards: Sequence[str], clock: Clock = monotonic) -> None:
-        """`boards` are device names in the driver's telemetry; for a CPU there are none, and its packages are read."""
+        """`boards` are device names in the driver's telemetry; for a CPU it is empty, and the CPU packages are read."""
         self._accelerator, self._clock, self._began = accelerator, clock, 0.0
         self._boards = [GpuEnergy(board, accelerator) for board in boards]
         self._package = PackageEnergy()
@@ -152,7 +153,7 @@ class EnergyMeter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Read the counters again."""
+        """Read the counters again and set `result`."""
         seconds = self._clock() - self._began
         for probe in self._probes:
             probe.stop()

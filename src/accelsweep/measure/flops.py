@@ -1,10 +1,11 @@
-"""Count the operations of a step, measure the fastest matrix product of the device, and relate the two (MFU).
+"""Counts a step's operations, measures the device's fastest matrix product, and relates the two (MFU).
 
-Operations are counted on the meta device, where nothing is computed. Those with a formula in torch count (matrix
-products, convolutions, attention), forward and backward; element-wise work does not. A multiplication and an addition
-are two operations. On the meta device `nn.LSTM` and the like consist of matrix products, while on a CPU the layer would
-be one operation without a formula. Attention is two products, and the recomputation of activation checkpointing is
-excluded: these are the model's operations, not the hardware's (A. Chowdhery et al., "PaLM", 2022, appendix B).
+Operations are counted on the meta device, where nothing is computed. Operations with a formula in torch (matrix
+products, convolutions, attention) are counted, forward and backward; element-wise operations are not. A multiplication
+and an addition count as two operations. On the meta device `nn.LSTM` and similar layers consist of matrix products,
+while on a CPU such a layer would be one operation without a formula. Attention counts as two products, and
+recomputation for activation checkpointing is excluded: these are the model's operations, not the hardware's (A.
+Chowdhery et al., "PaLM", 2022, appendix B).
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from accelsweep.results import Traits
 
 
 class NotCounted(Exception):
-    """The operations could not be counted; the message says why."""
+    """The operations could not be counted; the message states why."""
 
 
 def training_flops(step: Callable[[], Any]) -> int:
-    """Return the operations of `step()`, which returns a loss on the meta device, and of its backward pass.
+    """Return the operations in `step()`, which returns a loss on the meta device, and in its backward pass.
 
-    Raises NotCounted if there is no loss, or one without gradient, and any error of `step` itself.
+    Raises NotCounted if there is no loss, or if the loss has no gradient, and any error from `step` itself.
     """
     counter = _FlopsCounter()
     with uncompiled(), counter:
@@ -53,7 +54,7 @@ def training_flops(step: Callable[[], Any]) -> int:
 
 
 def forward_flops(step: Callable[[], Any]) -> int:
-    """Return the operations of `step()` on the meta device, without gradients. Errors of `step` pass through."""
+    """Return the operations in `step()` on the meta device, without gradients. Errors from `step` propagate."""
     counter = _FlopsCounter()
     with torch.no_grad(), uncompiled(), counter:
         step()
@@ -80,7 +81,7 @@ class _OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _FlopsCounter(_OperationMode):
-    """Adds up the operations. In the backward pass only recomputation runs with gradients enabled."""
+    """Adds up the operations. In the backward pass, only recomputation runs with gradients enabled."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -101,10 +102,10 @@ def uncompiled() -> AbstractContextManager[Any]:
 MIN_SIZE, MAX_SIZE = 256, 8192
 
 TRIES = 4
-"""Products of one size: the first is cold, and any may be slowed down by other processes."""
+"""The number of products per size: the first is cold, and any may be slowed down by other processes."""
 
 BUDGET_SECONDS = 0.25
-"""No product starts later, nor a size whose first product would end later."""
+"""No product starts after this time, and no size whose first product would end after it."""
 
 CEILING_DTYPES = {
     "32": torch.float32,
@@ -112,12 +113,12 @@ CEILING_DTYPES = {
     "bf16": torch.bfloat16,
     "16": torch.float16,
 }
-"""The part of Lightning's precision before the dash -> type of the products."""
+"""The part of Lightning's precision before the dash -> dtype of the products."""
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The fastest product of two square matrices, with `size` rows."""
+    """The fastest product of two square matrices with `size` rows."""
 
     flops_per_second: float
     size: int
@@ -137,7 +138,7 @@ def number_format(precision: str, device_type: str) -> str | None:
 def matmul_ceiling(
     product: Callable[[int], Callable[[], object]], device: TimedDevice, clock: Clock = monotonic
 ) -> Ceiling:
-    """Return the highest rate over growing sizes; `product(size)` returns a function that multiplies once."""
+    """Return the highest rate over increasing sizes; `product(size)` returns a function that multiplies once."""
     began = clock()
     size, ceiling = MIN_SIZE, Ceiling(0.0, MIN_SIZE)
     while True:
@@ -161,13 +162,13 @@ def _seconds(multiply: Callable[[], object], device: TimedDevice, clock: Clock) 
 
 
 def torch_format(format_name: str) -> torch.dtype:
-    """Return torch's type for a format of `number_format`; tf32 is a way to multiply float32."""
+    """Return the torch dtype for a format from `number_format`; tf32 is a way to multiply float32."""
     dtype: torch.dtype = torch.float32 if format_name == "tf32" else getattr(torch, format_name)
     return dtype
 
 
 def torch_matmul(device: torch.device, format_name: str) -> Callable[[int], Callable[[], object]]:
-    """Return the `product` for `matmul_ceiling` with torch on `device`."""
+    """Return the `product` for `matmul_ceiling`, using torch on `device`."""
     dtype = torch_format(format_name)
 
     def product(size: int) -> Callable[[], object]:
@@ -181,7 +182,7 @@ def torch_matmul(device: torch.device, format_name: str) -> Callable[[int], Call
 def cached_ceiling(path: Path | None, key: str, measure: Callable[[], Ceiling]) -> Ceiling:
     """Return the ceiling cached in the file `path` under `key`, or measure and cache it.
 
-    A damaged file is replaced. Runs of a block follow one another, so there is only one writer.
+    A damaged file is replaced. A block's runs are executed one after another, so there is only one writer.
     """
     cache: dict[str, dict[str, float]] = {}
     if path is not None and path.exists():
@@ -220,11 +221,11 @@ _COUNTED_BY_ELEMENTS = frozenset(
     native_channel_shuffle unfold _pdist_forward _cdist_forward rms_norm _fused_rms_norm grid_sampler_2d
     """.split()  # noqa: SIM905  a list would take a page
 )
-"""Operations that cost as much as the elements they write, in addition to those that torch tags as pointwise."""
+"""Operations whose cost is the number of elements they write, in addition to those that torch tags as pointwise."""
 
 
 def forward_traits(step: Callable[[], Any], model: torch.nn.Module, samples: int) -> Traits:
-    """Return the traits of `step()`, a forward pass of `model` over `samples` samples. Its errors pass through."""
+    """Return the traits of `step()`, a forward pass of `model` over `samples` samples. Errors from `step` propagate."""
     counter = _TraitsCounter()
     with torch.no_grad(), uncompiled(), _Attention(counter), counter:
         step()
@@ -244,7 +245,7 @@ def forward_traits(step: Callable[[], Any], model: torch.nn.Module, samples: int
 
 
 class _TraitsCounter(_OperationMode):
-    """Adds up the operations, elements and kernels of a batch."""
+    """Adds up the operations, elements and kernels in a batch."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -280,7 +281,7 @@ def elements(result: Any) -> float:
 
 
 class _Attention(TorchFunctionMode):
-    """Counts a call of torch's fused attention as one kernel, however the meta device computes it."""
+    """Counts a call to torch's fused attention as one kernel, regardless of how the meta device computes it."""
 
     def __init__(self, counter: _TraitsCounter) -> None:
         super().__init__()
@@ -307,9 +308,9 @@ def utilisation_metrics(
     format_name: str | None,
     what: str = "training step, recomputation excluded",
 ) -> dict[str, Metric]:
-    """Return model FLOPs, the measured ceiling, and MFU against that and against the maker's datasheet.
+    """Return model FLOPs, the measured ceiling, and MFU relative to the ceiling and to the vendor's datasheet.
 
-    Text in place of `flops_per_sample` or `ceiling` is the reason why it is missing. `what` describes the work counted
+    Text instead of `flops_per_sample` or `ceiling` is the reason why it is missing. `what` describes the work counted
     per sample.
     """
     datasheet = None if format_name is None else datasheet_flops_per_second(device_names[0], format_name)
@@ -339,8 +340,6 @@ def _share(achieved: float | str, peak: float | str, devices: int, scope: str) -
         reason = achieved if isinstance(achieved, str) else peak
         return Metric(value=None, unit="1", reason=str(reason), scope=scope)
     if achieved > peak * devices:
-        reason = (
-            "withheld: the model did more operations per second than this peak, so the peak was taken while disturbed"
-        )
+        reason = "withheld: the model exceeded this peak, which must have been measured under other load"
         return Metric(value=None, unit="1", reason=reason, scope=scope)
     return Metric(value=achieved / (peak * devices), unit="1", scope=scope, provenance="counted and measured")

@@ -1,4 +1,4 @@
-"""Read the state of the machine: devices and host around a run, CPU use during the window, and its fingerprint.
+"""Reads the machine's state: devices and host around a run, CPU usage during the window, and the fingerprint.
 
 States are JSON dictionaries. A value that cannot be read is null; a device without telemetry has a `reason`.
 """
@@ -27,7 +27,7 @@ from accelsweep.results import Fingerprint
 
 
 def device_state(identity: str, accelerator: str) -> dict[str, Any]:
-    """Return the device's clocks, temperature, power, throttle reasons and processes; or the `reason` if unavailable.
+    """Return the device's clocks, temperature, power, throttle reasons and processes, or the `reason` if unavailable.
 
     `identity` is the device's name in its driver's telemetry.
     """
@@ -38,9 +38,9 @@ def device_state(identity: str, accelerator: str) -> dict[str, Any]:
 
 
 class DeviceWatch:
-    """The state of a device as the window opens and closes, when it is under load, unlike before and after the run.
+    """A device's state when the window opens and closes: under load, unlike before and after the run.
 
-    The driver is only queried outside of the timed steps: a polling thread would compete with the loop for the
+    The driver is only queried outside the timed steps, because a polling thread would compete with the loop for the
     interpreter. The driver's own counters (`held_back`) cover the time in between.
     """
 
@@ -50,11 +50,11 @@ class DeviceWatch:
         self.states: dict[str, dict[str, Any]] = {}
 
     def start(self) -> None:
-        """Read the state as the window opens."""
+        """Read the state when the window opens."""
         self.states["opened"] = {"devices": [device_state(self._identity, self._accelerator)]}
 
     def stop(self) -> None:
-        """Read the state as the window closes."""
+        """Read the state when the window closes."""
         self.states["closed"] = {"devices": [device_state(self._identity, self._accelerator)]}
 
 
@@ -64,7 +64,7 @@ def environment(identities: tuple[str, ...], accelerator: str) -> dict[str, Any]
 
 
 def host_state() -> dict[str, Any]:
-    """Return the current state of the host alone."""
+    """Return the current state of the host only."""
     swap = host.swap()
     return {
         **host_facts(),
@@ -106,16 +106,16 @@ _PREFIXES = (
     *(name for scheduler in registry.schedulers() for name in scheduler.variables),
     *environment_prefixes(),
 )
-"""Prefixes of environment variables that can change a measurement. Others are not recorded: they may hold secrets.
+"""Prefixes of environment variables that can affect a measurement. Others are not recorded: they may hold secrets.
 
-Neither are those of these whose name suggests a secret, such as TORCH_HUB_TOKEN.
+Matching variables whose name suggests a secret, such as TORCH_HUB_TOKEN, are not recorded either.
 """
 
 
 def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
-    """Return the frequency governor of the cores we may use (`performance`, ...), or None.
+    """Return the frequency governor of the cores available to us (`performance`, ...), or None.
 
-    Different ones are joined by commas. `cpus` is the kernel's directory of cores.
+    Different governors are joined by commas. `cpus` is the kernel's directory of cores.
     """
     names = set()
     for core in allowed_cores():
@@ -125,14 +125,14 @@ def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
 
 
 class CpuUse:
-    """CPU seconds between `start` and `stop`, of this rank (with its loader workers) and of all processes on its cores.
+    """CPU seconds between `start` and `stop` for this rank (with its loader workers) and all processes on its cores.
 
-    Its cores are those it may run on: load on the other cores of a shared machine takes no CPU time from it. Swap, page
-    faults and the time that the machine slept are read, too.
+    Its cores are those on which it may run: load on a shared machine's other cores takes no CPU time from it. Swap,
+    page faults and the time for which the machine slept are also read.
     """
 
     def __init__(self, clock: Clock = monotonic) -> None:
-        """`clock` gives the length of the interval."""
+        """`clock` measures the length of the interval."""
         self._clock = clock
         self._before: dict[str, float] = {}
         self._cores: set[int] = set()
@@ -166,7 +166,7 @@ class CpuUse:
 def busy_seconds(times: ProcessorTimes, allowed: set[int]) -> float:
     """Return the busy seconds of the `allowed` cores, or of all cores if `times` lacks some of them.
 
-    Containers may renumber the cores they show; then all of those shown are ours.
+    Containers may renumber the cores they show; in that case all cores shown are ours.
     """
     if allowed < times.by_core.keys():
         return sum(times.by_core[core] for core in allowed)
@@ -174,10 +174,10 @@ def busy_seconds(times: ProcessorTimes, allowed: set[int]) -> float:
 
 
 def foreign_cores(readings: list[dict[str, Any]]) -> float | None:
-    """Return how many cores other processes kept busy during the window, on average; None if unknown.
+    """Return the average number of cores that other processes kept busy during the window; None if unknown.
 
-    `readings` are those of all ranks of one host. It is unknown if the counters of our cores show less than our own
-    use, as in some containers.
+    `readings` are those of all ranks on one host. The number is unknown if the counters of our cores show less than our
+    own usage, as in some containers.
     """
     if not readings or any(not reading for reading in readings):
         return None
@@ -190,7 +190,7 @@ def foreign_cores(readings: list[dict[str, Any]]) -> float | None:
 
 
 PACKAGES = ("torch", "lightning")
-"""Packages whose version, without its local part, is in the fingerprint."""
+"""Packages whose version, without its local part, is included in the fingerprint."""
 
 
 def fingerprint(
@@ -198,9 +198,9 @@ def fingerprint(
 ) -> Fingerprint:
     """Return this machine's fingerprint for runs on `accelerator`; needs neither torch nor CUDA.
 
-    For `cpu` the machine's GPUs are left out, so that a node with and without an allocated GPU is the same hardware;
-    None includes all devices. `sources` are the digests of the user's packages. `software` has the package versions of
-    the environment that runs use, if it is not this one.
+    For `cpu` the machine's GPUs are omitted, so that a node counts as the same hardware with and without an allocated
+    GPU; None includes all devices. `sources` are the digests of the user's packages. `software` holds the package
+    versions of the environment that runs use, if different from this environment.
     """
     versions = {package: (software or {}).get(package) or metadata.version(package) for package in PACKAGES}
     split = {package: version.partition("+") for package, version in versions.items()}

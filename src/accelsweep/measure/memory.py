@@ -1,9 +1,9 @@
-"""Memory of a run in four numbers, in bytes, and memory that grows with every step.
+"""A run's memory in four numbers, in bytes, and the detection of memory that grows with every step.
 
-Two are peaks of torch's allocator: memory allocated and memory reserved. The third is the use of the whole device,
-including other processes and the driver's context. The fourth is the host's proportional set size (PSS) of the ranks,
-without loader workers, when the window closes; it is not a peak. PSS counts pages shared with a forked parent by their
-share, while `ru_maxrss` would start at the parent's.
+Two are peaks of torch's allocator: memory allocated and memory reserved. The third is the whole device's memory usage,
+including other processes and the driver's context. The fourth is the ranks' proportional set size (PSS) on the host,
+without loader workers, when the window closes; it is not a peak. PSS counts pages shared with a forked parent
+proportionally, while `ru_maxrss` would start at the parent's value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accelsweep.significant_digits import count_of
 
 @dataclass(frozen=True)
 class RankMemory:
-    """One rank's memory; None for a missing number, with its reason in `reasons`."""
+    """One rank's memory; a missing number is None, with its reason in `reasons`."""
 
     allocated: int | None
     reserved: int | None
@@ -30,20 +30,20 @@ class RankMemory:
 
 
 def rank_memory(device: Any) -> RankMemory:
-    """Read the memory of this rank; `device` is a torch.device. Peaks are since the process started."""
+    """Read the memory of this rank; `device` is a torch.device. Peaks count from the start of the process."""
     from accelsweep.devices.kinds import kind_of
 
     pss, reasons = None, {}
     try:
         pss = host.proportional_set_size()
     except OSError as error:
-        reasons["pss"] = f"the system shows no proportional set size ({type(error).__name__})"
+        reasons["pss"] = f"the system reports no proportional set size ({type(error).__name__})"
     memory = kind_of(device.type).memory(device)
     return RankMemory(memory.allocated, memory.reserved, memory.device, pss, reasons | memory.reasons)
 
 
 def memory_metrics(ranks: list[RankMemory]) -> dict[str, Metric]:
-    """Return the numbers of the fullest device, and the sum of all ranks' host memory."""
+    """Return the numbers for the fullest device, and the sum of all ranks' host memory."""
     scope = "one device, the fullest"
     return {
         "peak_memory_reserved_bytes": _fullest(ranks, "reserved", scope),
@@ -70,9 +70,9 @@ def _host(ranks: list[RankMemory]) -> Metric:
 
 
 def parameter_bytes(module: Any) -> int:
-    """Return the bytes of a torch module's parameters on this rank, between steps.
+    """Return the bytes that a torch module's parameters occupy on this rank between steps.
 
-    Of a sharded parameter only the local shard counts. Shared storage counts once.
+    For a sharded parameter only the local shard counts. Shared storage counts once.
     """
     storages = [
         (parameter.to_local() if hasattr(parameter, "to_local") else parameter).untyped_storage()
@@ -88,10 +88,10 @@ def shard_metric(ranks: list[int]) -> dict[str, Metric]:
 
 
 WINDOW_PARTS = 6
-"""Parts of the window between which memory is sampled. A window of fewer optimiser steps is not judged."""
+"""Parts of the window between which memory is sampled. A window with fewer optimiser steps is not judged."""
 
 MIN_RELATIVE_RATE = 0.5
-"""In each part memory must grow at least at this share of the average rate."""
+"""Memory must grow in each part at this share of the average rate or faster."""
 
 MIN_BYTES = 16 * 2**20
 
@@ -99,16 +99,16 @@ MIN_GROWTH_SHARE = 0.01
 """The minimum growth, in bytes and as a share of the memory when the window opened."""
 
 OWN_BYTES_PER_STEP = 4096
-"""Growth per step that may be our own: times, losses and device events of each step."""
+"""Growth per step that may be caused by us: each step's times, losses and device events."""
 
 MemorySample = tuple[int, int]
-"""Steps since the window opened, and bytes."""
+"""The number of steps since the window opened, and the bytes."""
 
 
 def part_ends(steps: int, multiple_of: int) -> list[int]:
-    """Return the steps after which a part of the window ends, except for the last.
+    """Return the steps after which each part of the window ends, except the last part.
 
-    Parts are whole optimiser steps of `multiple_of` batches, because gradients come and go within one.
+    Parts are whole optimiser steps of `multiple_of` batches, because gradients are allocated and freed within a step.
     """
     updates = steps // multiple_of
     if updates < WINDOW_PARTS:
@@ -117,7 +117,7 @@ def part_ends(steps: int, multiple_of: int) -> list[int]:
 
 
 def growth(samples: Sequence[MemorySample]) -> int | None:
-    """Return by how many bytes memory grew from first to last sample; None if not throughout, or too little."""
+    """Return the bytes by which memory grew from first to last sample; None if not throughout, or by too little."""
     if len(samples) <= WINDOW_PARTS:
         return None
     (begin, before), (end, after) = samples[0], samples[-1]
@@ -132,7 +132,7 @@ class MemoryWatch:
     """Samples a rank's memory during the window."""
 
     def __init__(self, readers: Mapping[str, Callable[[], int]]) -> None:
-        """`readers` maps the name of each kind of memory to a function that reads it, in bytes."""
+        """`readers` maps the name of each kind of memory to a function that reads it in bytes."""
         self._readers = readers
         self._samples: dict[str, list[MemorySample]] = {name: [] for name in readers}
 
@@ -151,7 +151,7 @@ def memory_readers(device: Any) -> dict[str, Callable[[], int]]:
     """Return functions that read the private memory of a rank on `device`, a torch.device.
 
     On the host, file pages and shared memory grow as data is read, so they are excluded if the system reports them
-    (Linux). On the device it is the memory allocated by torch, which can be read without waiting for the device.
+    (Linux). On the device, private memory is that allocated by torch, which can be read without waiting for the device.
     """
     from accelsweep.devices.kinds import kind_of
 

@@ -1,7 +1,8 @@
-"""Check a compute node from within a job: `python -m accelsweep.measure.node_check [--gpu]`.
+"""Checks a compute node from within a job: `python -m accelsweep.measure.node_check [--gpu]`.
 
-The login node says little about where runs will be: the packages installed there, the devices that torch can use, and
-the folders that can be written. With `--gpu` the job has a GPU, which torch must see. The last line printed is JSON.
+The login node reveals little about the nodes on which runs will execute: the installed packages, the devices that torch
+can use, and the folders that can be written. `--gpu` means that the job has a GPU, which torch must find. The last line
+printed is JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Finding = dict[str, Any]
 
 
 def findings(*, holds_gpu: bool = False) -> Iterator[Finding]:
-    """Yield checks of this node, as the arguments of a `CheckResult`; `holds_gpu` if the job has a GPU."""
+    """Yield checks of this node as arguments for `CheckResult`; `holds_gpu` is whether the job has a GPU."""
     node = socket.gethostname()
     yield _finding(True, f"Python on {node}", f"{sys.version.split()[0]}, accelsweep {__version__}")
     yield _torch(node, holds_gpu=holds_gpu)
@@ -69,7 +70,7 @@ def _finding(ok: bool | None, what: str, found: str, remedy: str | None = None) 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the checks as JSON, in the last line of the job's log; return the exit code."""
+    """Print the checks as JSON on the last line of the job's log; return the exit code."""
     parser = parser_for("measure.node_check", "Check the compute node of this job.")
     parser.add_argument("--gpu", action="store_true", help="the job has a GPU")
     holds_gpu = parser.parse_args(arguments).gpu

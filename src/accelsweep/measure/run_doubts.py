@@ -1,6 +1,6 @@
-"""Doubts that a run has about itself, with their thresholds and remedies.
+"""Doubts that a run raises about itself, with their thresholds and remedies.
 
-A doubt that always fires is worthless: an idle, healthy machine stays below the thresholds.
+A doubt that is always raised is worthless: an idle, healthy machine stays below the thresholds.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MIN_LEVEL_BINS = 5
 """A level must last at least this many bins."""
 
 CRITICAL_T = 5.0
-"""Exceeded by chance in fewer than one of a thousand steady windows (simulated in the tests with 30 normal bins)."""
+"""Exceeded by chance in fewer than one in a thousand steady windows (simulated in the tests with 30 normal bins)."""
 
 MIN_SHIFT = 0.05
-"""The smallest relative change of level that is worth a doubt."""
+"""The smallest relative change in level that raises a doubt."""
 
 
 @dataclass(frozen=True)
 class LevelShift:
-    """A change of the step time, in seconds, at a share of the window."""
+    """A change in step time, in seconds, at a share of the window."""
 
     at: float
     before_seconds: float
@@ -40,7 +40,7 @@ class LevelShift:
 
 
 def level_shift(step_seconds: Sequence[float]) -> LevelShift | None:
-    """Return the level shift in a window's step times; None if they are steady, or fewer than two per bin.
+    """Return the level shift in a window's step times; None if they are steady, or there are fewer than two per bin.
 
     The split of the bins' medians with the largest t statistic is tested.
     """
@@ -68,31 +68,31 @@ def _t(levels: Sequence[float], split: int) -> float:
 
 
 SHORT = 0.8
-"""A window below this share of the requested seconds is short (warm-up only estimates the step time)."""
+"""A window below this share of the requested seconds counts as short (warm-up only estimates the step time)."""
 
 SATURATED = 0.85
 
 FOREIGN = 0.05
-"""Shares of the cores we may run on: foreign load is a doubt above FOREIGN, if all load together exceeds SATURATED.
+"""Shares of the available cores: foreign load above FOREIGN raises a doubt if the total load exceeds SATURATED.
 
-While some of these cores are idle, other processes take no time from us. A quota does not change that.
+While some of these cores are idle, other processes take no time from us. A quota does not change this.
 """
 
 SWAPPED_BYTES = 16 * 2**20
 
 FAULTS_PER_SECOND = 10.0
-"""Major page faults of a rank: each takes a seek on a hard disk, so this many take a tenth of the time."""
+"""A rank's major page faults: each requires a seek on a hard disk, so this many take a tenth of the time."""
 
 DRIFT_CELSIUS = 15
 
 HELD_BACK_SHARE = 0.01
-"""A device throttled for a larger share of the window, for heat or at its power limit, is a doubt."""
+"""A device throttled for a larger share of the window, because of heat or its power limit, raises a doubt."""
 
 CLOCK_GAP_SECONDS = 1.0
-"""More than the drift of clocks that are slewed to the right time, by one part in ten thousand."""
+"""More than the drift of clocks that are slewed to the correct time, by one part in ten thousand."""
 
 POWER_CAPS = ("SwPowerCap", "power cap")
-"""Throttle reasons of a device at its power limit, where many boards always work under load, at a steady rate."""
+"""Throttle reasons of a device at its power limit, at which many boards always run under load, at a steady rate."""
 
 
 def short_window(seconds: float, min_seconds: float) -> Doubt | None:
@@ -101,7 +101,7 @@ def short_window(seconds: float, min_seconds: float) -> Doubt | None:
         return None
     return Doubt(
         code="short_window",
-        message=f"the window lasted {seconds:.2f} s, and {min_seconds:g} s were asked for",
+        message=f"the window lasted {seconds:.2f} s, and {min_seconds:g} s were requested",
         remedy="raise measure.max_steps or measure.warmup_steps",
     )
 
@@ -122,9 +122,9 @@ def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
 
 
 def stalled(ranks: Sequence[RankStalls], total_seconds: float, without: str, what: str) -> Doubt | None:
-    """Doubt `what`, which lasted `total_seconds`, for its stalls; `without` states the result without them.
+    """Doubt `what`, which lasted `total_seconds`, because of its stalls; `without` states the result without them.
 
-    If all processes were idle, the cause is outside of the run.
+    If all processes were idle, the cause is outside the run.
     """
     seconds, count = max(rank.seconds for rank in ranks), max(rank.count for rank in ranks)
     if not count:
@@ -152,7 +152,7 @@ def stalled(ranks: Sequence[RankStalls], total_seconds: float, without: str, wha
 
 
 def clock_gap(seconds: float, what: str = "the window") -> Doubt | None:
-    """Doubt `what` if `seconds` passed on the wall clock that its duration does not include."""
+    """Doubt `what` if `seconds` passed on the wall clock that are not included in its duration."""
     if seconds < CLOCK_GAP_SECONDS:
         return None
     return Doubt(
@@ -200,7 +200,7 @@ def page_faults(faults: float, seconds: float) -> Doubt | None:
 
 
 def memory_grows(growth: tuple[str, int, int] | None) -> Doubt | None:
-    """Doubt a window in which a rank's memory grew throughout, given its name, bytes and steps."""
+    """Doubt a window in which a rank's memory grew throughout, given the memory's name, bytes and steps."""
     if growth is None:
         return None
     place, grown, steps = growth
@@ -226,10 +226,10 @@ def epoch_boundary(count: int) -> Doubt | None:
 
 
 def optimizer_batch(counts: Sequence[Counter[int]], accumulate: int, usual: int | None, samples: int) -> Doubt | None:
-    """Doubt a window whose optimiser steps held another number of batches than the config accumulates.
+    """Doubt a window whose optimiser steps held a different number of batches than the config accumulates.
 
-    `counts` has, for each optimiser, how many steps held how many batches; `usual` is the number in nearly all of them,
-    if there is one. A batch has `samples` samples on all ranks together.
+    `counts` holds, for each optimiser, how many steps held how many batches; `usual` is the number in nearly all steps,
+    if there is one. A batch has `samples` samples across all ranks.
     """
     if usual == accumulate:
         return None
@@ -270,7 +270,7 @@ def device_doubts(before: MachineState, after: MachineState) -> list[Doubt]:
 
 
 def governor(name: str | None) -> Doubt | None:
-    """Doubt CPU clocks that follow the load; `name` is the frequency governor, or None."""
+    """Doubt CPU clock rates that depend on the load; `name` is the frequency governor, or None."""
     if name in (None, "performance"):
         return None
     return Doubt(
@@ -295,13 +295,13 @@ def _throttled(before: DeviceState, after: DeviceState) -> Iterator[Doubt]:
     if capped:
         yield Doubt(
             code="power_capped",
-            message=f"{after.name} worked at its power limit: {', '.join(capped)}",
-            remedy="none if it always works at this limit; else raise the limit, or lock lower clocks for all runs",
+            message=f"{after.name} ran at its power limit: {', '.join(capped)}",
+            remedy="none if it always runs at this limit; else raise the limit, or lock lower clocks for all runs",
         )
 
 
 def _held_back(before: DeviceState, after: DeviceState) -> Iterator[tuple[str, float]]:
-    """Yield each reason that throttled the device between the two states, with its share of the time."""
+    """Yield each reason for which the device was throttled between the two states, with its share of the time."""
     for reason, end in after.held_back.items():
         start = before.held_back.get(reason)
         if start is None or end is None or end[1] <= start[1]:
@@ -329,5 +329,5 @@ def _foreign_processes(before: DeviceState, after: DeviceState) -> Doubt | None:
     return Doubt(
         code="foreign_process",
         message=f"other processes compute on {after.name}: {', '.join(map(str, others))}",
-        remedy="stop them, or take a device of your own",
+        remedy="stop them, or use a device of your own",
     )

@@ -1,10 +1,11 @@
-"""Find stalls: steps that took far longer than usual, and whether our processes were working meanwhile.
+"""Finds stalls: steps that took far longer than usual, and whether our processes were working during them.
 
 A stopped process (SIGSTOP, `scontrol suspend`, a paused container), a hung file system or a long garbage collection
-falls into one step. It changes the rate of the whole window but hardly shows in medians. A stall is a doubt; if every
-rank was idle, its cause is outside of the run.
+affects one step. It changes the whole window's rate but hardly affects medians. A stall raises a doubt; if every rank
+was idle, the cause is outside the run.
 
-A sleeping machine is different: the clock of durations stops as well, so no step shows it. `run_doubts.clock_gap` does.
+A sleeping machine is different: the clock that measures durations also stops, so no step takes longer. It is detected
+by `run_doubts.clock_gap`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from accelsweep.devices.host import children
 LARGE_SHARE = 0.1
 LONG_SECONDS = 1.0
 SMALL_SHARE = 0.02
-"""A stall takes at least LARGE_SHARE of the total, or LONG_SECONDS if these are at least SMALL_SHARE of it."""
+"""A stall takes at least LARGE_SHARE of the total, or LONG_SECONDS if that is at least SMALL_SHARE of the total."""
 HICCUP_SECONDS = 0.1
-"""Any system has shorter pauses now and then: they are no stalls, however short the window."""
+"""Shorter pauses occur on any system: they do not count as stalls, however short the window."""
 MIN_FACTOR = 3.0
 MAX_FACTOR = 20.0
-"""A step is a stall if it takes longer than the median by a factor between these, the higher the more steps vary."""
+"""A step is a stall if it exceeds the median by a factor within this range; the factor is higher if steps vary more."""
 SPREAD_EXPONENT = 6.0
 """The factor is the ratio of the median to the lowest tenth, to this power.
 
@@ -34,21 +35,21 @@ If the logarithms of the step times are normally distributed, that is 7.7 standa
 distribution is not used, because it includes the stalls.
 """
 MIN_STEPS = 3
-"""With fewer steps of a kind there is no usual step."""
+"""With fewer steps of a kind, no usual step time can be determined."""
 MAX_IDLE_STALLS = 3
-"""More stalls than this are recurrent, as with slow storage or rare work, and not taken for a stopped process."""
+"""More stalls than this count as recurrent, as with slow storage or rare work, not as a stopped process."""
 IDLE_CORES = 0.05
-"""Processes that used fewer cores than this were idle: computing and spinning use one.
+"""Processes that used fewer cores than this were idle: computing or spinning uses one core.
 
-If ten others keep every core of the machine busy as well, that becomes a tenth of one.
+If ten other processes also keep every core of the machine busy, that becomes a tenth of a core.
 """
 SAMPLE_SECONDS = 0.01
-"""The minimum time between two readings of CPU time, so that short steps do not pay for it."""
+"""The minimum time between two readings of CPU time, so that short steps do not bear the cost."""
 
 
 @dataclass(frozen=True)
 class Stall:
-    """Steps `begin` up to `end` took `seconds` more than usual. If both are equal, the time was after the last step."""
+    """Steps `begin` up to `end` took `seconds` more than usual. If they are equal, the time was after the last step."""
 
     begin: int
     end: int
@@ -57,7 +58,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class RankStalls:
-    """All stalls of one rank: seconds beyond the usual, their number, and whether the rank was idle in all of them."""
+    """One rank's stalls: excess seconds, number of stalls, and whether the rank was idle in all of them."""
 
     seconds: float = 0.0
     count: int = 0
@@ -68,7 +69,7 @@ NO_STALLS = RankStalls()
 
 
 def stall_threshold(total_seconds: float) -> float:
-    """Return the seconds beyond the usual that make a stall in a window of `total_seconds`."""
+    """Return the excess seconds that count as a stall in a window of `total_seconds`."""
     long_enough = max(LONG_SECONDS, SMALL_SHARE * total_seconds)
     return max(HICCUP_SECONDS, min(LARGE_SHARE * total_seconds, long_enough))
 
@@ -78,7 +79,7 @@ def find_stalls(
 ) -> list[Stall]:
     """Return the stalls among a window's steps, and between its last step and its end.
 
-    Steps that restart the training data (`restarts`) are compared with each other only. Steps are taken together as
+    Steps that restart the training data (`restarts`) are only compared with each other. Steps are grouped into
     optimiser steps of `multiple_of` batches, because the last batch of each may take longest.
     """
     threshold, starts = stall_threshold(total_seconds), set(restarts)
@@ -108,7 +109,7 @@ def find_stalls(
 
 @dataclass(frozen=True)
 class _Reading:
-    """The steps done, the clock, and the CPU seconds used so far by this rank's processes."""
+    """The number of finished steps, the clock, and the CPU seconds used so far by this rank's processes."""
 
     steps: float
     at: float
@@ -118,12 +119,12 @@ class _Reading:
 class CpuTimer:
     """The CPU time of this process and its children, step by step.
 
-    A step is charged with the CPU time between the last reading before it and the first one after it. A long step is
-    always read as it ends.
+    A step is charged with the CPU time between the last reading before it and the first reading after it. A reading is
+    always taken at the end of a long step.
     """
 
     def __init__(self) -> None:
-        """Nothing is read before `start`."""
+        """No readings are taken before `start`."""
         self._children: frozenset[int] = frozenset()
         self._readings: list[_Reading] = []
         self._complete = True
@@ -135,19 +136,22 @@ class CpuTimer:
         self._read(0, time.monotonic())
 
     def step_done(self, steps: int) -> None:
-        """Take a reading unless the last one is recent; `steps` are done since `start`. Does nothing before that."""
+        """Take a reading unless the last is recent.
+
+        `steps` have finished since `start`, before which this does nothing.
+        """
         if self._readings and (now := time.monotonic()) - self._readings[-1].at >= SAMPLE_SECONDS:
             self._read(steps, now)
 
     def stop(self) -> None:
-        """Take the last reading, with all work done."""
+        """Take the last reading, once all work is done."""
         self._read(math.inf, time.monotonic())
         self._complete = self._complete and children() == self._children
 
     def cores_during(self, stall: Stall) -> float | None:
-        """Return the average cores busy in a stall, beyond what these processes use otherwise; None if unknown.
+        """Return the average number of busy cores in a stall, beyond these processes' usual use; None if unknown.
 
-        It is unknown if children started or ended, or if this host did not wait, because only the device was slow.
+        It is unknown if children started or ended, or if this host did not wait because only the device was slow.
         """
         before = max((reading for reading in self._readings if reading.steps <= stall.begin), key=lambda r: r.steps)
         after = next(reading for reading in self._readings if reading.steps >= stall.end and reading is not before)
@@ -173,19 +177,22 @@ class CpuTimer:
 
 
 def summarise(stalls: Sequence[tuple[float, float | None]]) -> RankStalls:
-    """Return the summary of a rank's stalls, each given as its seconds and busy cores."""
+    """Return the summary of a rank's stalls, given each stall's seconds and busy cores."""
     idle = 0 < len(stalls) <= MAX_IDLE_STALLS and all(cores is not None and cores < IDLE_CORES for _, cores in stalls)
     return RankStalls(math.fsum(seconds for seconds, _ in stalls), len(stalls), idle)
 
 
 def _cpu_seconds(process: int) -> float:
-    """Return the CPU seconds of a process, by its clock (clock_getcpuclockid(3)). Raises OSError if it is gone."""
+    """Return a process's CPU seconds from its clock (clock_getcpuclockid(3)).
+
+    Raises OSError if the process has ended.
+    """
     if sys.platform != "linux":
         raise ProcessLookupError("only Linux has a clock for each process")
     return time.clock_gettime((~process << 3) | 2)
 
 
 def all_idle(ranks: Sequence[RankStalls]) -> bool:
-    """Return whether every rank was idle in a stall, the shortest at least half as long as the longest."""
+    """Return whether every rank was idle in a stall, with the shortest stall at least half as long as the longest."""
     longest = max(rank.seconds for rank in ranks)
     return longest > 0 and all(rank.idle and rank.seconds >= longest / 2 for rank in ranks)

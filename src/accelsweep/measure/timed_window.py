@@ -1,8 +1,9 @@
-"""The timed window: a fixed warm-up, then a number of steps that is decided when the warm-up ends.
+"""The timed window: a fixed warm-up, followed by a number of steps that is determined when the warm-up ends.
 
-The number is decided beforehand because ranks that each end the window by their own clock deadlock in collectives. The
-warm-up is fixed because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The window knows nothing
-of the work in its steps: a loop calls `begin` once and `step_done` after each step, until that returns True.
+The number is determined in advance because ranks that each end the window by their own clock would deadlock in
+collectives. The warm-up is fixed because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The
+window is independent of the work in its steps: a loop calls `begin` once and `step_done` after each step, until
+`step_done` returns True.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from accelsweep.run_config import Measure
 
 
 class Group(Protocol):
-    """The ranks of a run, as seen by one of them."""
+    """A run's ranks, as seen by one of them."""
 
     @property
     def rank(self) -> int:
@@ -41,7 +42,7 @@ class Group(Protocol):
 
 
 class SingleProcess:
-    """The group of a run with one rank."""
+    """The group for a run with one rank."""
 
     rank = 0
     size = 1
@@ -59,7 +60,7 @@ class SingleProcess:
 
 
 class DistributedGroup:
-    """The ranks of torch.distributed's default process group, which must be initialised."""
+    """The ranks in torch.distributed's default process group, which must be initialised."""
 
     def __init__(self) -> None:
         """Read this rank and the number of ranks."""
@@ -87,19 +88,19 @@ class DistributedGroup:
 
 
 def group_of(world_size: int) -> Group:
-    """Return the group of a run with `world_size` ranks."""
+    """Return the group for a run with `world_size` ranks."""
     return DistributedGroup() if world_size > 1 else SingleProcess()
 
 
 COMPACT_EVERY = 256
-"""Steps after which scalars are stacked into one tensor: CUDA's allocator takes 512 bytes for each scalar."""
+"""The number of steps after which scalars are stacked into one tensor: CUDA's allocator uses 512 bytes per scalar."""
 
 _ON_DEVICE = object()
 """Placeholder for a loss that is on the device."""
 
 
 class Losses:
-    """The losses of all steps, left on their device until after the window; None for a step without a loss."""
+    """The losses of all steps, kept on their device until after the window; None for a step without a loss."""
 
     def __init__(self) -> None:
         """Start without steps."""
@@ -113,7 +114,7 @@ class Losses:
             self._stack()
 
     def values(self) -> list[float | None]:
-        """Return all losses as numbers. Waits for the device, so call it after the window only."""
+        """Return all losses as numbers. Waits for the device, so only call it after the window."""
         self._stack()
         values: list[float | None] = []
         for losses, tensor in self._stacked:
@@ -139,7 +140,7 @@ def first_not_finite(losses: list[float | None]) -> int | None:
 
 
 LENGTH_MARGIN = 1.1
-"""The window is planned longer than requested by this factor, since warm-up only estimates the step time."""
+"""The window is planned to exceed the requested length by this factor, since warm-up only estimates the step time."""
 
 
 @dataclass(frozen=True)
@@ -165,13 +166,13 @@ class WindowRules:
 
     @property
     def warmup(self) -> int:
-        """Warm-up steps, rounded up to whole optimiser steps."""
+        """The number of warm-up steps, rounded up to whole optimiser steps."""
         return _round_up(self.warmup_steps, self.multiple_of)
 
     def window_steps(self, warmup_seconds: Sequence[float]) -> int:
-        """Return the steps of the window, given the seconds of each warm-up step.
+        """Return the number of steps in the window, given the seconds of each warm-up step.
 
-        The step time is estimated by the lower quartile of the second half of the warm-up: an outlier in it must not
+        The step time is estimated as the lower quartile of the warm-up's second half, so that an outlier does not
         shorten the window.
         """
         half = sorted(warmup_seconds[len(warmup_seconds) // 2 :])
@@ -185,7 +186,7 @@ def _round_up(count: int, multiple: int) -> int:
 
 
 class Probe(Protocol):
-    """Takes readings at both ends of the window, outside of the timed steps."""
+    """Takes readings at both ends of the window, outside the timed steps."""
 
     def start(self) -> None:
         """Called before the window opens."""
@@ -297,7 +298,7 @@ class Window:
     def _close(self) -> None:
         self._device.synchronise()
         self._seconds = self._clock() - self._opened
-        for probe in reversed(self._probes):  # the last probe read before the window is read first after it
+        for probe in reversed(self._probes):  # the last probe read before the window is the first read after it
             probe.stop()
         self._memory.sample(self._done - self._rules.warmup)
         self._group.barrier()
@@ -318,7 +319,7 @@ class Window:
 
 
 VALUES_BEYOND = 10
-"""With fewer values beyond a percentile, one outlier would decide it: the 99th needs 1000 steps."""
+"""With fewer values beyond a percentile, one outlier would determine it: the 99th needs 1000 steps."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -333,9 +334,9 @@ def quantile(values: Sequence[float], share: float) -> float:
 def rate_metrics(
     window: RankWindow, seconds: Sequence[float], samples: Sequence[int], stalls: Sequence[RankStalls] = ()
 ) -> dict[str, Metric]:
-    """Return the run's rate (all ranks' samples over the slowest rank's seconds) and step times.
+    """Return the run's rate (all ranks' samples divided by the slowest rank's seconds) and step times.
 
-    `window` is rank 0's; `seconds`, `samples` and `stalls` have one value per rank, for the same steps.
+    `window` is rank 0's window; `seconds`, `samples` and `stalls` have one value per rank, for the same steps.
     """
     slowest, total = max(seconds), sum(samples)
     steps = window.window_step_seconds
@@ -365,7 +366,7 @@ def _without(stalls: Sequence[RankStalls], seconds: Sequence[float], samples: in
 
 
 def percentile(seconds: Sequence[float], share: float, what: str, scope: str) -> Metric:
-    """Return the `share`-quantile of the seconds of `what` (steps, queries), withheld if too few values lie beyond."""
+    """Return the `share`-quantile of the seconds of `what` (steps, queries), withheld if too few values exceed it."""
     needed = round(VALUES_BEYOND / (1.0 - share))
     if len(seconds) < needed:
         reason = (

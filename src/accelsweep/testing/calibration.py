@@ -1,6 +1,6 @@
-"""Calibrated workloads: steps and data waits of known length, to test measurements against the truth.
+"""Calibrated workloads: steps and data waits of known length, to test measurements against true values.
 
-A step busy-waits on the monotonic clock, so it takes exactly as long as scheduled, on any device. It trains a single
+A step busy-waits on the monotonic clock, so it takes exactly as long as scheduled on any device. It trains a single
 weight, so that every loop can run it.
 """
 
@@ -69,13 +69,13 @@ class TimedStep(pl.LightningModule):
 
 
 class TimedNetwork(nn.Module):
-    """A layer from `features` inputs to `classes` logits, whose call sleeps for `seconds`.
+    """A layer that maps `features` inputs to `classes` logits and sleeps for `seconds` per call.
 
-    It uses no CPU meanwhile, so two of them in one process do not slow each other down, like two devices.
+    Sleeping uses no CPU, so that two such layers in one process do not slow each other down, like two devices.
     """
 
     def __init__(self, seconds: float, features: int = 8, classes: int = 4) -> None:
-        """`seconds` is the time of a forward pass; a backward pass takes none."""
+        """`seconds` is the time of a forward pass; a backward pass takes no time."""
         super().__init__()
         self.layer = nn.Linear(features, classes)
         self._seconds = seconds
@@ -110,5 +110,5 @@ class TimedData(pl.LightningDataModule):
         return make_loader(_TimedBatches(self._batch_size, self._seconds, self._batches))
 
     def val_dataloader(self) -> DataLoader[Tensor]:
-        """Return one batch without a wait."""
+        """Return one batch without waiting."""
         return make_loader(_TimedBatches(self._batch_size, 0.0, 1))

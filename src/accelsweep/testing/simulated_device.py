@@ -1,8 +1,8 @@
-"""The driver of the simulated device: a folder of files that all processes of a machine share.
+"""The simulated device's driver: a folder with files shared by all processes on a machine.
 
 `device.json` holds the device's properties. Each process that uses the device has a file below `processes` with its
 allocated memory and busy time, from which memory in use, energy, heat and foreign processes are derived. As with a real
-driver, telemetry does not need torch, and a killed process frees its memory, but its energy still counts.
+driver, telemetry does not need torch. A killed process frees its memory, but its energy still counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accelsweep.devices.device_kind import TelemetryUnavailable, foreign_process
 from accelsweep.devices.host import pid_exists
 
 SIMULATED_VARIABLE = "ACCELSWEEP_SIMULATED"
-"""The environment variable for the folder. Without it there is no simulated device."""
+"""The environment variable for the folder. If it is not set, there is no simulated device."""
 
 UUID = "SIM-00000000"
 
@@ -30,9 +30,10 @@ class Spec:
 
     An operation takes `kernel_seconds`, or its entry in `seconds` (`aten.mm`); for matrix products and convolutions
     their FLOPs over `flops_per_second` are added. A copy from or to the host takes its bytes over
-    `copy_bytes_per_second`. `stalls` are pairs (busy seconds before the stall, its seconds). After `throttled_after`
-    busy seconds everything takes `throttle` times as long. `launch_seconds` is host time per operation, on a simulated
-    clock only. `wear` slows everything down by this factor, without a trace in the telemetry or the fingerprint.
+    `copy_bytes_per_second`. `stalls` are pairs (busy seconds before the stall, seconds of the stall). After
+    `throttled_after` busy seconds everything takes `throttle` times as long. `launch_seconds` is host time per
+    operation, on a simulated clock only. `wear` slows everything down by this factor without being visible in telemetry
+    or fingerprint.
     """
 
     model: str = "Simulated device"
@@ -87,7 +88,7 @@ class Usage:
 
 
 class ProcessUsage:
-    """The usage by this process. Telemetry in the same process reads `use` without the file."""
+    """The usage by this process. Telemetry in the same process reads `use` directly instead of the file."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is the device's; the file is created by `write`."""
@@ -95,7 +96,7 @@ class ProcessUsage:
         self._file = folder / "processes" / f"{os.getpid()}.json"
 
     def write(self) -> None:
-        """Write the usage for other processes."""
+        """Write the usage to the file for other processes."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         draft = self._file.with_suffix(".draft")
         draft.write_text(json.dumps(self.use.__dict__), "utf-8")
@@ -107,7 +108,7 @@ PROCESS_USAGES: dict[Path, ProcessUsage] = {}
 
 
 def folder() -> Path | None:
-    """Return the folder of this machine's simulated device, None if there is none."""
+    """Return the folder of this machine's simulated device, or None if there is no device."""
     path = os.environ.get(SIMULATED_VARIABLE)
     return Path(path) if path else None
 
@@ -124,12 +125,12 @@ def _read_usage(where: Path) -> Iterator[tuple[int, Usage]]:
     for file in (where / "processes").glob("*.json"):
         try:
             yield int(file.stem), Usage(**json.loads(file.read_text("utf-8")))
-        except (OSError, ValueError, TypeError):  # removed or replaced meanwhile
+        except (OSError, ValueError, TypeError):  # removed or replaced in the meantime
             continue
 
 
 def active_processes(where: Path) -> dict[int, Usage]:
-    """Return the usage of processes that are alive."""
+    """Return the usage of live processes."""
     return {pid: use for pid, use in usage_by_process(where).items() if pid_exists(pid)}
 
 
@@ -137,7 +138,7 @@ class SimulatedTelemetry:
     """The telemetry of this machine's device, on the clock `time.perf_counter`."""
 
     def state(self, identity: str) -> dict[str, Any]:
-        """Return the device's state. Raises TelemetryUnavailable if there is no such device."""
+        """Return the device's state. Raises TelemetryUnavailable if the device does not exist."""
         where, spec = _device(identity)
         all_usage, active, now = usage_by_process(where), active_processes(where), time.perf_counter()
         held_back = sum(use.held_back for use in all_usage.values())

@@ -1,4 +1,4 @@
-"""The simulated device as a device kind; it exists if an environment variable is set to its folder."""
+"""The simulated device as a kind of device; it exists if an environment variable is set to its folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SimulatedKind(DeviceKind):
         return () if spec is None else (Gpu("0", driver.UUID, spec.model, spec.memory_bytes),)
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the full spec: measurements on devices with different specs are not comparable."""
+        """Return the full spec, because measurements on devices with different specs are not comparable."""
         spec = _spec()
         return {} if spec is None else {"simulated_device": str(spec)}
 

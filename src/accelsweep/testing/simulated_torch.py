@@ -19,12 +19,12 @@ from accelsweep.testing.simulator import Allocation, Buffer, Slot, buffer, curre
 aten = torch.ops.aten
 
 RESHAPE_OPS = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
-"""To torch every tensor here is contiguous, so it requests views where the data may have to be copied."""
+"""Operations for which torch requests views, as it considers all tensors contiguous, but data may need copying."""
 
 CONTIGUOUS_OPS = ("_fused", "linalg_vector_norm")
 """Name prefixes of operations on gradients whose result depends on the memory layout.
 
-torch copies gradients whose strides differ from their parameter's, but cannot see strides here.
+torch copies gradients whose strides differ from their parameter's, but strides are not visible to it here.
 """
 
 
@@ -77,7 +77,7 @@ def _as_meta(value: Any) -> Any:
 
 
 def _source(value: Any) -> Any:
-    """Return an argument as the worker needs it: the slot of a device tensor, a copy of a host tensor."""
+    """Return an argument in the form the worker needs: the slot of a device tensor, or a copy of a host tensor."""
     if on_device(value):
         return buffer(value).slot
     return value.detach().clone() if isinstance(value, Tensor) else value
@@ -97,7 +97,7 @@ def _laid_out(op: Any, source: Any) -> Any:
 
 
 def _made(outputs: list[Any], inputs: list[Buffer], given: list[Tensor]) -> tuple[list[Any], list[Slot | None]]:
-    """Return the results, and the slots to fill, None for a result that is an input."""
+    """Return the results and the slots to fill, with None for a result that is an input."""
     same = {id(one.meta): tensor for one, tensor in zip(inputs, given, strict=True)}
     shared = {one.meta.untyped_storage()._cdata: one.allocation for one in inputs}
     made: list[Any] = []
@@ -116,7 +116,7 @@ def _made(outputs: list[Any], inputs: list[Buffer], given: list[Tensor]) -> tupl
 
 
 def _run_synchronously(op: Any, flat: list[Any], spec: Any) -> Any:
-    """Wait for the device and compute now, as any device must if the shape depends on the data."""
+    """Wait for the device and compute immediately, as any device must if the shape depends on the data."""
     current().wait(str(op))
     with torch.no_grad():
         found = _call(op, pytree.tree_unflatten([_there(_source(one)) for one in flat], spec))
@@ -136,7 +136,7 @@ def empty(size: Any, *, dtype: Any = None, **_: Any) -> Tensor:
 
 
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, **_: Any) -> Tensor:
-    """Allocate a tensor; to torch it is contiguous."""
+    """Allocate a tensor, which torch considers contiguous."""
     return _allocated(lambda device: torch.empty_strided(size, stride, dtype=dtype, device=device))
 
 
@@ -188,7 +188,7 @@ def scalar(tensor: Tensor) -> Any:
 
 
 def convolution_backward(gradient: Tensor, inputs: Tensor, weight: Tensor, *rest: Any) -> Any:
-    """Run the gradient of a convolution. torch omits the size of the bias, which is that of the output channels."""
+    """Run the gradient of a convolution. torch omits the bias's size, which is the number of output channels."""
     return kernel(aten.convolution_backward.default, gradient, inputs, weight, [gradient.shape[1]], *rest)
 
 
@@ -211,11 +211,11 @@ class Event:
         return self._moment is not None and self._moment <= current().clock.now()
 
     def synchronize(self) -> None:
-        """Wait for the whole queue, and so for the mark."""
+        """Wait for the whole queue, including the mark."""
         current().wait("event")
 
     def elapsed_time(self, later: Event) -> float:
-        """Return the milliseconds to a later mark. Raises RuntimeError before both are passed."""
+        """Return the milliseconds until a later mark. Raises RuntimeError until both have been passed."""
         if self._moment is None or later._moment is None:
             raise RuntimeError("both events must be recorded and completed before calculating elapsed time")
         return (later._moment - self._moment) * 1e3
@@ -231,7 +231,7 @@ class Module:
         return driver.folder() is not None or is_used()
 
     def is_initialized(self) -> bool:
-        """Return whether this process has used it."""
+        """Return whether this process has used the device."""
         return is_used()
 
     def _is_in_bad_fork(self) -> bool:
@@ -260,7 +260,7 @@ class Module:
         """Do nothing: random numbers come from the CPU's generator."""
 
     def manual_seed_all(self, seed: int) -> None:
-        """Do nothing, as `manual_seed`."""
+        """Do nothing, like `manual_seed`."""
 
     def get_rng_state(self, device: Any = None) -> torch.Tensor:
         """Return the state of the CPU's generator."""
@@ -274,7 +274,7 @@ class Module:
         return [torch.bfloat16, torch.float16]
 
     def get_device_name(self, device: Any = None) -> str:
-        """Return the model."""
+        """Return the device's model name."""
         return current().spec.model
 
     def get_device_properties(self, device: Any = None) -> SimpleNamespace:
@@ -283,7 +283,7 @@ class Module:
         return SimpleNamespace(name=spec.model, total_memory=spec.memory_bytes, uuid=driver.UUID)
 
     def memory_allocated(self, device: Any = None) -> int:
-        """Return the bytes of tensors."""
+        """Return the bytes allocated for tensors."""
         return current().allocator.allocated
 
     def max_memory_allocated(self, device: Any = None) -> int:
@@ -299,17 +299,17 @@ class Module:
         return current().allocator.peak_reserved
 
     def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-        """Return the free and the total bytes of the device, considering all processes."""
+        """Return the device's free and total bytes, considering all processes."""
         device_ = current()
         used_bytes = sum(use.bytes for use in driver.active_processes(device_.usage.folder).values())
         return device_.spec.memory_bytes - used_bytes, device_.spec.memory_bytes
 
     def set_per_process_memory_fraction(self, fraction: float, device: Any = None) -> None:
-        """Limit what this process may reserve to a share of the device's memory."""
+        """Limit the memory this process may reserve to a share of the device's memory."""
         current().allocator.most = round(fraction * current().spec.memory_bytes)
 
     def empty_cache(self) -> None:
-        """Release memory that no tensor uses."""
+        """Release memory not used by any tensor."""
         current().allocator.empty_cache()
 
     def reset_peak_memory_stats(self, device: Any = None) -> None:
@@ -341,11 +341,11 @@ VIEW_OPS = (
     "_reshape_alias",
     "_unsafe_view",
 )
-"""torch's default implementations use strides, which here are not those of the data."""
+"""Overrides torch's default implementations, which use strides that differ from those of the data here."""
 
 
 def unavailable() -> str | None:
-    """Return why this version of torch does not support the device, None if it does."""
+    """Return why this version of torch does not support the device, or None if it does."""
     from torch.utils import backend_registration
 
     if hasattr(backend_registration, SETUP_FUNCTION):
@@ -366,7 +366,7 @@ def register() -> tuple[Any, ...]:
 
 
 def _library(namespace: str) -> Any:
-    make: Any = torch.library.Library  # torch gives it no types
+    make: Any = torch.library.Library  # untyped in torch
     return make(namespace, "IMPL")
 
 
@@ -406,7 +406,7 @@ def _through(op: Any) -> Any:
 
 
 def _pinned_memory() -> Any:
-    """Support pinning of host tensors: a marked copy, which is no faster."""
+    """Support pinning of host tensors: a copy marked as pinned, which is not faster."""
     library = _library("aten")
 
     def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:

@@ -1,7 +1,7 @@
-"""The simulated device of this process: a queue whose worker thread computes the results on the CPU.
+"""The process's simulated device: a queue whose worker thread computes the results on the CPU.
 
 Launches are asynchronous, and reading a result waits for the queue; `waits` lists the causes. On the real clock an
-operation ends after its device time, or when its result is computed, whichever is later. On a simulated clock only
+operation ends after its device time or when its result has been computed, whichever is later. On a simulated clock only
 device times count, so that load on the machine has no effect.
 """
 
@@ -35,11 +35,11 @@ class HostClock(Protocol):
         """Spend host time."""
 
     def wait_until(self, moment: float) -> None:
-        """Block the host until then."""
+        """Block the host until the given time."""
 
 
 class RealClock:
-    """The monotonic clock, on which host work takes its real time."""
+    """The monotonic clock, on which host work takes real time."""
 
     simulated = False
 
@@ -48,7 +48,7 @@ class RealClock:
         return time.perf_counter()
 
     def spend(self, seconds: float) -> None:
-        """Do nothing: real time has passed already."""
+        """Do nothing: real time has already passed."""
 
     def wait_until(self, moment: float) -> None:
         """Sleep."""
@@ -67,9 +67,9 @@ class Allocator:
     """Counts bytes as torch's allocators do; the data itself is in host memory."""
 
     def __init__(self, total: int, use: Usage, others: Callable[[], int] = lambda: 0) -> None:
-        """`total` is the device's memory, of which other processes hold `others()`; `use` is kept up to date.
+        """`total` is the device's memory, of which other processes use `others()`; `use` is kept up to date.
 
-        `most` limits what this process may reserve.
+        `most` limits how much this process may reserve.
         """
         self.total, self._use, self._others = total, use, others
         self.most = total
@@ -113,7 +113,7 @@ class Allocation:
     """Allocated bytes, freed with this object."""
 
     def __init__(self, allocator: Allocator, size: int) -> None:
-        """`size` is in bytes, aligned already."""
+        """`size` is in bytes and already aligned."""
         self._allocator, self._size = allocator, size
 
     def __del__(self) -> None:
@@ -122,7 +122,7 @@ class Allocation:
 
 
 class Timeline:
-    """The device time at which the queue is empty, and the busy time until then."""
+    """The device time at which the queue becomes empty, and the busy time until then."""
 
     def __init__(self, spec: Spec, use: Usage) -> None:
         """`use` is kept up to date."""
@@ -133,7 +133,8 @@ class Timeline:
     def work(self, launched: float, seconds: float, finished: float = 0.0) -> None:
         """Append an operation of `seconds`, launched at `launched`, plus stalls and throttling.
 
-        It starts when the device is free, and ends no earlier than `finished`, when its result was computed.
+        It starts when the device is free, and does not end before `finished`, the time at which its result was
+        computed.
         """
         begin, stall = max(self.free_at, launched), self._stall()
         seconds *= self._spec.wear
@@ -203,7 +204,7 @@ class Simulator:
         self._queue.put(work)
 
     def mark(self, note: Callable[[float], None]) -> None:
-        """Queue a mark: `note` gets the device time at which it is passed."""
+        """Queue a mark: `note` gets the device time at which the mark is passed."""
         self._start()
         launched = self.clock.now()
         if self.clock.simulated:
@@ -264,7 +265,7 @@ def current() -> Simulator:
 
 
 def set_current(simulator: Simulator) -> Simulator:
-    """Make this the device of the process; tests replace it."""
+    """Make this the process's device, so that tests can replace it."""
     _CURRENT[:] = [simulator]
     return simulator
 
@@ -275,7 +276,7 @@ def is_used() -> bool:
 
 
 class Slot:
-    """The data of a tensor as a CPU tensor, once the worker has computed it."""
+    """A tensor's data as a CPU tensor, once the worker has computed it."""
 
     __slots__ = ("numbers",)
     numbers: Tensor
@@ -296,13 +297,13 @@ def on_device(value: Any) -> bool:
 
 
 def buffer(tensor: Tensor) -> Buffer:
-    """Return the device side of a tensor."""
+    """Return the tensor's device side."""
     result: Buffer = tensor.untyped_storage().simulated  # type: ignore[attr-defined]
     return result
 
 
 def handle(slot: Slot, meta: Tensor, allocation: Allocation) -> Tensor:
-    """Return a new tensor on the device. To torch it is contiguous, whatever the strides of its data are.
+    """Return a new tensor on the device. torch considers it contiguous, regardless of its data's strides.
 
     It is never an inference tensor, because a view of a weight must not be one, even in inference mode.
     """

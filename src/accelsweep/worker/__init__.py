@@ -1,1 +1,1 @@
-"""One rank of a run: train, measure, and write the result. Needs torch and the standard library only."""
+"""One rank of a run: train, measure, and write the result. Only needs torch and the standard library."""

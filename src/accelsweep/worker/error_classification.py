@@ -1,7 +1,8 @@
-"""Classify an exception inside a rank, and describe it in one line: its cause, where it was raised, and the remedy.
+"""Classifies an exception inside a rank and describes it in one line: cause, where it was raised, and remedy.
 
-An error is out of memory, unsupported here, a collective that failed because of a peer, or the user's code. Allocators
-and libraries have types and messages of their own for running out of memory, so their messages are listed here.
+An error is classified as out of memory, unsupported, a collective that failed because of a peer, or an error in the
+user's code. Allocators and libraries use different types and messages for running out of memory, so the messages are
+listed here.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ _KNOWN = (
     (
         re.compile(r"Expected more than 1 value per channel when training"),
         "BatchNorm cannot train on a single sample, such as the last one of an epoch: give the training DataLoader "
-        "drop_last=True, or raise batch_size where it is 1",
+        "drop_last=True, or raise batch_size if it is 1",
     ),
 )
-"""Message of torch or Lightning -> the cause and the remedy. The traceback still holds the original message."""
+"""Message from torch or Lightning -> cause and remedy. The traceback still contains the original message."""
 
 _ERROR_TYPE = re.compile(r"^(?!Traceback)([\w.]+)(?::|$)", re.MULTILINE)
-"""The first unindented line of a traceback: the exception itself. A loader worker's traceback is in its message."""
+"""The first unindented line of a traceback, the exception itself. Its message has a loader worker's traceback."""
 
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
@@ -78,7 +79,7 @@ _HIDDEN_PACKAGES = tuple(f"{_PACKAGE}/{name}" for name in ("worker", "measure"))
 _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
 
 _REFUSING = ("core/optimizer.py", "trainer/configuration_validator.py")
-"""Modules of Lightning that raise only to refuse a combination of arguments, whatever the type of the exception."""
+"""Lightning modules that only raise to reject a combination of arguments, whatever the exception's type."""
 
 _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<|/lib-dynload/")
 
@@ -92,11 +93,11 @@ _FRAMEWORKS = {
 
 
 class Diverged(Exception):
-    """The loss became NaN or infinite; the message says where."""
+    """The loss became NaN or infinite; the message states where."""
 
 
 class ProcessExited(Exception):
-    """The user's code called `os._exit`, which nothing can catch."""
+    """The user's code called `os._exit`, which cannot be caught."""
 
     def __init__(self, code: int, frame: FrameType) -> None:
         """`code` is the exit code, and `frame` the call of `os._exit`."""
@@ -110,7 +111,7 @@ class ProcessExited(Exception):
 
 
 _OUR_ERRORS = AccelsweepError | Unsupported | MissingDevice | Diverged | ProcessExited
-"""Errors whose message needs neither their type nor a location."""
+"""Errors whose message is shown without type and location."""
 
 
 OUTCOMES: dict[ErrorKind, Outcome] = {
@@ -125,7 +126,7 @@ OUTCOMES: dict[ErrorKind, Outcome] = {
 
 
 def classify(error: BaseException) -> ErrorKind:
-    """Return the kind of `error`, judged by all errors in its chain of causes."""
+    """Return the kind of `error`, based on all errors in its chain of causes."""
     chain = _chain(error)
     if any(_is_out_of_memory(link) for link in chain):
         return "out_of_memory"
@@ -139,7 +140,7 @@ def classify(error: BaseException) -> ErrorKind:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether accelsweep, Lightning or torch refused this combination: a retry would end the same."""
+    """Return whether accelsweep, Lightning or torch rejected this combination, so that a retry would fail as well."""
     if isinstance(error, Unsupported | InputError) or type(error).__name__ == "MisconfigurationException":
         return True
     frames = traceback.extract_tb(error.__traceback__)
@@ -149,7 +150,7 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Return whether a signal ended this rank (Lightning turns SIGTERM and SIGINT into exceptions of its own)."""
+    """Return whether a signal ended this rank (Lightning turns SIGTERM and SIGINT into its own exceptions)."""
     return any(
         isinstance(link, KeyboardInterrupt) or type(link).__name__ == "SIGTERMException" for link in _chain(error)
     )
@@ -171,7 +172,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of `error`; if its `__str__` raises, its first argument that is text, or an empty string."""
+    """Return the message of `error`; if its `__str__` raises, its first string argument, or an empty string."""
     try:
         return str(error)
     except BaseException:  # noqa: BLE001  a user's __str__ may raise anything
@@ -183,9 +184,9 @@ def reason_of(error: BaseException, target: str | None = None) -> str:
 
     `target` is the column of the classes, if the data has columns.
 
-    Our own errors are reported without their type, even if a library wraps them. For errors in a DataLoader worker,
-    torch raises one of the same type whose last line is the original. Errors without a message, and those that no
-    `except Exception` catches, are reported with their location.
+    Our own errors are reported without their type, even if a library wraps them. For an error in a DataLoader worker,
+    torch raises an error of the same type whose last line is the original error. Errors without a message, and errors
+    that `except Exception` does not catch, are reported with their location.
     """
     ours = next((link for link in _chain(error) if isinstance(link, _OUR_ERRORS)), None)
     if ours is not None:
@@ -222,7 +223,7 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def _exit_reason(error: SystemExit) -> str:
-    """Return where the process was ended, and how to keep a script's code from running on import."""
+    """Return where the process was ended, and how to prevent a script's code from running on import."""
     frames = _frames(traceback.extract_tb(error.__traceback__))
     where = user_location_in(frames) or "the user's code"
     remedy = "raise an exception or return: a module must not end the process that trains it"
@@ -237,7 +238,7 @@ def _exit_reason(error: SystemExit) -> str:
 
 
 def _argparse_message(trace: TracebackType | None) -> str | None:
-    """Return the message with which argparse ended the process; None if it did not."""
+    """Return the message with which argparse ended the process; None if argparse did not end it."""
     while trace is not None:
         code = trace.tb_frame.f_code
         if code.co_name == "error" and Path(code.co_filename).name == "argparse.py":
@@ -247,7 +248,7 @@ def _argparse_message(trace: TracebackType | None) -> str | None:
 
 
 def user_location(error: BaseException) -> str | None:
-    """Return a description of where in the user's code `error` was raised; None if it was not."""
+    """Return a description of where in the user's code `error` was raised; None if it was raised elsewhere."""
     return user_location_in(_frames(traceback.extract_tb(root_cause(error).__traceback__)))
 
 
@@ -267,15 +268,15 @@ _PRINTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<func
 
 
 def parse_stack(lines: Sequence[str]) -> list[Frame]:
-    """Return the calls of a printed stack, in the order of its lines."""
+    """Return the calls in a printed stack, in the order of its lines."""
     matches = (_PRINTED.search(line) for line in lines)
     return [Frame(match["file"], int(match["line"]), match["function"]) for match in matches if match is not None]
 
 
 def user_location_in(frames: Sequence[Frame]) -> str | None:
-    """Return the first and last function of the user's code in a stack (outermost call first), and the line.
+    """Return the first and the last function of the user's code in a stack (outermost call first), and the line.
 
-    None if no call is the user's. Code in the user's folders is preferred to installed packages.
+    Returns None if no call is in the user's code. Code in the user's folders is preferred to installed packages.
     """
     calls = [frame for frame in frames if is_user_code(frame.file)]
     calls = [frame for frame in calls if _INSTALLED.search(frame.file) is None] or calls
@@ -298,7 +299,7 @@ def is_user_code(file: str) -> bool:
 
 
 def _shared_memory_remedy(error: BaseException) -> str:
-    """Return the remedy if the system refused the memory that a loader shares with its workers."""
+    """Return the remedy if the system denied the memory that a loader shares with its workers."""
     refused = getattr(error, "errno", None) in (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.ENOSYS)
     if refused and any("/multiprocessing/" in call.filename for call in traceback.extract_tb(error.__traceback__)):
         return (
@@ -309,7 +310,7 @@ def _shared_memory_remedy(error: BaseException) -> str:
 
 
 def _remedy(message: str, target: str | None) -> str:
-    """Return the remedy for a class that the model does not have, or for a layer that works on GPUs only."""
+    """Return the remedy for a class that the model does not have, or for a layer that only works on GPUs."""
     if _GPUS_ONLY.search(message):
         return " (trainer.sync_batchnorm=true works on GPUs only: leave it out)"
     where = f"the column data.target={target}" if target else "the data"
@@ -322,7 +323,7 @@ def _remedy(message: str, target: str | None) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback without our own and the libraries' outermost frames; all of it if nothing else is left."""
+    """Return the traceback without outermost frames from us and libraries; all of it if no other frames remain."""
     error = root_cause(error)
     frames = traceback.extract_tb(error.__traceback__)
     first = next((number for number, frame in enumerate(frames) if not _is_hidden(frame.filename)), 0)
@@ -340,7 +341,7 @@ class ErrorOrigin(NamedTuple):
 
     @classmethod
     def of(cls, traceback: str, home: Path) -> ErrorOrigin | None:
-        """Parse the text of a traceback; None without a frame. Files below `home` are the user's."""
+        """Parse a traceback's text; None if it has no frames. Files below `home` count as the user's."""
         error = _ERROR_TYPE.search(traceback)
         if error is None:
             return None
@@ -351,9 +352,9 @@ class ErrorOrigin(NamedTuple):
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """Return the original error: unwrapped from Hydra's, and before any error raised while handling it.
+    """Return the original error: unwrapped from Hydra's error, and without errors raised while handling it.
 
-    While an exception passes through Lightning's Trainer, teardown hooks run, and an error in one of them hides it.
+    While an exception propagates through Lightning's Trainer, teardown hooks run, and an error in a hook hides it.
     """
     while True:
         if error.__cause__ is not None and _raised_by_hydra(error):
@@ -376,7 +377,7 @@ def _raised_by_hydra(error: BaseException) -> bool:
 
 
 def _is_hidden(file: str) -> bool:
-    """Return whether tracebacks start below this file: the worker, and the libraries that call the user's code."""
+    """Return whether tracebacks omit this file: the worker, and libraries that call the user's code."""
     if file.startswith((*_HIDDEN_PACKAGES, "<frozen")):
         return True
     parts = Path(file).parts

@@ -1,7 +1,7 @@
 """One rank of one run: from the frozen config to `rank-R.json` and `steps-R.json`.
 
-torch and Lightning are imported inside functions, so that importing this module stays cheap and an executor that must
-not import them never does. `python -m accelsweep.worker.main SPEC` runs a rank in another interpreter.
+torch and Lightning are imported inside functions, so that importing this module is cheap and does not import them into
+an executor that must not. `python -m accelsweep.worker.main SPEC` runs a rank in a different interpreter.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from accelsweep.worker.run_spec import RunSpec
 def write_steps(path: Path, rank: int, window: RankWindow) -> None:
     """Write all steps of `window`, warm-up included, as JSON lists of seconds, samples and losses.
 
-    A missing loss is null; one that is not finite is text (`nan`, `inf`), because JSON has no number for it.
+    A missing loss is written as null, a non-finite loss as text (`nan`, `inf`), because JSON has no such numbers.
     """
     losses = [loss if loss is None or math.isfinite(loss) else str(loss) for loss in window.losses]
     steps = {"rank": rank, "warmup_steps": window.warmup_steps, "step_seconds": window.step_seconds}
@@ -53,12 +53,12 @@ def write_steps(path: Path, rank: int, window: RankWindow) -> None:
 
 
 def preload() -> None:
-    """Import everything a rank needs, so that forked ranks need not. Runs no operation and touches no device."""
+    """Import everything a rank needs, so that forked ranks need not import it. Runs no operation, touches no device."""
     import torch.distributed  # noqa: F401
 
     from accelsweep.worker import rank_measurement  # noqa: F401
 
-    with suppress(ModuleNotFoundError):  # Lightning is optional for tasks that train no LightningModule
+    with suppress(ModuleNotFoundError):  # Lightning is optional for tasks that do not train a LightningModule
         import lightning.pytorch  # noqa: F401
 
         from accelsweep.worker.tasks import inference, train  # noqa: F401
@@ -141,7 +141,7 @@ def _measure(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the rank given by the environment, of the spec given on the command line."""
+    """Run the rank given by the environment, using the spec given on the command line."""
     parser = parser_for("worker.main", "Run one rank of a run.")
     parser.add_argument("spec", type=Path, help="path of the run's spec")
     spec = parser.parse_args(arguments).spec

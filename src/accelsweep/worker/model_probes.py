@@ -1,4 +1,4 @@
-"""Probe a model after the window: parameters, operations, MFU, matmul share and the breakdown of a step."""
+"""Probes a model after the window: parameters, operations, MFU, matmul share and the breakdown of a step."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FLOPS_METRICS = (
 """The names of the metrics that `flops_metrics` returns."""
 
 Predict = Callable[[Any, Any], Any]
-"""A function (module, batch) that does one step of inference."""
+"""A function (module, batch) that performs one step of inference."""
 
 
 def flops_metrics(
@@ -69,7 +69,7 @@ def flops_metrics(
 ) -> dict[str, Metric]:
     """Return `parameters` and the metrics of `utilisation_metrics`. `example` is a batch on the meta device.
 
-    Counts the operations of a training step, or of `predict` if given.
+    The operations counted are those of a training step, or of `predict` if given.
     """
     form = number_format(effective.precision, device.type)
     ceiling: Ceiling | str = f"no matmul is known for precision={effective.precision}"
@@ -82,7 +82,7 @@ def flops_metrics(
 
 
 def parameters(spec: RunSpec) -> Metric:
-    """Return the number of trainable parameters, shared ones counted once, or why they cannot be counted."""
+    """Return the number of trainable parameters, counting shared ones once, or why they cannot be counted."""
     try:
         count = sum(part.numel() for part in _meta_module(spec).parameters() if part.requires_grad)
     except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
@@ -91,7 +91,7 @@ def parameters(spec: RunSpec) -> Metric:
 
 
 def flops_per_sample(spec: RunSpec, example: Any, samples: int, predict: Predict | None = None) -> float | str:
-    """Return the operations per sample of a training step, or of `predict`; or `not counted: ` and the reason."""
+    """Return the operations per sample in a training step, or in `predict`; or `not counted: ` and the reason."""
     if isinstance(example, NoExample):
         return f"not counted: {example.reason}"
     try:
@@ -110,9 +110,10 @@ def flops_per_sample(spec: RunSpec, example: Any, samples: int, predict: Predict
 
 
 def count_traits(spec: RunSpec, example: Any, samples: int, predict: Predict | None = None) -> Traits | str:
-    """Return the traits per sample of a forward pass, or `not counted: ` and the reason.
+    """Return a forward pass's traits per sample, or `not counted: ` and the reason.
 
-    The pass is that of a training step, loss included, or `predict`. `example` is a batch on the meta device.
+    The forward pass is that of a training step, including the loss, or `predict`. `example` is a batch on the meta
+    device.
     """
     if isinstance(example, NoExample):
         return f"not counted: {example.reason}"
@@ -144,14 +145,14 @@ def _ceiling(spec: RunSpec, device: torch.device, form: str, effective: Effectiv
     path = None if spec.ceiling_cache is None else Path(spec.ceiling_cache)
     try:
         return cached_ceiling(path, key, lambda: matmul_ceiling(torch_matmul(device, form), timed_device(device)))
-    except Exception as error:  # device backends raise different types, which `classify` knows
+    except Exception as error:  # device backends raise different types, which `classify` handles
         if classify(error) != "out_of_memory":
             raise
         return "the device has no memory left for the product of two matrices"
 
 
 PROFILER_WARMUP_STEPS = 2
-"""Steps before the profiled ones, for first calls and allocations."""
+"""The number of steps before the profiled steps, for first calls and allocations."""
 
 MATMUL_OPERATORS = re.compile(
     r"\w+::_*(\w*_)?(mm|addmm|bmm|baddbmm|addbmm|mv|addmv|addr|dot|matmul|linear(_pointwise|_backward)?)"
@@ -161,7 +162,7 @@ MATMUL_OPERATORS = re.compile(
 
 
 class _ProfiledSteps:
-    """A listener that profiles some steps, then ends the phase."""
+    """A listener that profiles a number of steps, then ends the phase."""
 
     def __init__(self, steps: int, device: TimedDevice, activity: ProfilerActivity, clock: Clock = monotonic) -> None:
         self._steps, self._device, self._clock = steps, device, clock
@@ -173,7 +174,7 @@ class _ProfiledSteps:
         """Do nothing: the first steps are not profiled."""
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """Count the step; True once enough were profiled."""
+        """Count the step; return True once enough steps have been profiled."""
         del samples, loss
         self._done += 1
         if self._done == PROFILER_WARMUP_STEPS:
@@ -195,7 +196,7 @@ class _ProfiledSteps:
 
 
 def matmul_share(spec: RunSpec) -> dict[str, Metric]:
-    """Train `measure.matmul_steps` steps under torch's profiler and return `matmul_time_share`; empty if it is null.
+    """Train `measure.matmul_steps` steps under torch's profiler and return `matmul_time_share`; empty for null steps.
 
     Raises the errors of the user's code.
     """
@@ -225,7 +226,7 @@ class ProbeResult:
 
 
 def release_memory(device: torch.device) -> None:
-    """Free the memory that an earlier phase left on the device, so that each phase has as much as the window had."""
+    """Free the device memory still held by an earlier phase, so that each phase has as much as the window had."""
     gc.collect()
     kind_of(device.type).empty_cache(device)
 
@@ -233,12 +234,12 @@ def release_memory(device: torch.device) -> None:
 def measure_breakdown(spec: RunSpec, step_seconds: float) -> ProbeResult:
     """Train at most `measure.probe_steps` steps and break them down by phase. Raises the errors of the user's code.
 
-    `step_seconds` is the window's mean, the same on every rank: the pass takes no more steps than fit into
+    `step_seconds` is the window's mean, the same on every rank. It limits the pass to the number of steps that fit into
     `measure.min_seconds`.
     """
     rules = spec.config.measure
     if rules.probe_steps is None:
-        return ProbeResult(None, breakdown_metrics("not asked for: measure.probe_steps is null"))
+        return ProbeResult(None, breakdown_metrics("not requested: measure.probe_steps is null"))
     loop = make_loop(spec)
     steps = probe_steps(rules.probe_steps, rules.min_seconds, step_seconds, loop.accumulate)
     timer = PhaseTimer(timed_device(loop.device))

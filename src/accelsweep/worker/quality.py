@@ -1,8 +1,9 @@
-"""Measure quality in a phase of its own: train a fresh module on a fixed number of samples, then validate it.
+"""Measures quality in a separate phase: train a fresh module on a fixed number of samples, then validate it.
 
-The timed window cannot be used for this: it has as many steps as fit into some seconds, so that a faster setting would
-train on more samples. Here every setting trains on the same number, with the repeat's seed, so that quality pairs by
-seed. Data with folds makes it a cross-validation: each fold gets a fresh module, and the data is loaded once.
+The timed window cannot be used for this: its number of steps depends on the time they take, so that a faster setting
+would train on more samples. In this phase all settings train on the same number of samples, with the repeat's seed, so
+that quality can be paired by seed. If the data has folds, this is a cross-validation: each fold gets a fresh module,
+and the data is loaded once.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from accelsweep.workloads.data_module import FiniteData
 
 
 class SampleBudget:
-    """A listener that ends the phase after a number of samples, at the end of an optimiser step."""
+    """A listener that ends the phase after a given number of samples, at the end of an optimiser step."""
 
     def __init__(self, samples: int, ranks: int, optimizer_steps: OptimizerSteps | None = None) -> None:
-        """`samples` is the number for all `ranks` together."""
+        """`samples` is the total number across all `ranks`."""
         self._samples, self._ranks, self._optimizer_steps = samples, ranks, optimizer_steps
         self._losses = Losses()
         self.steps = self.seen = 0
@@ -36,7 +37,10 @@ class SampleBudget:
         """Do nothing before the first batch."""
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """Count the step; True once the budget is spent. Ranks agree, because their batches are equal."""
+        """Count the step; return True once the budget is used up.
+
+        Ranks agree, because their batches have equal sizes.
+        """
         self._losses.add(loss)
         self.steps += 1
         self.seen += samples * self._ranks
@@ -50,7 +54,7 @@ class SampleBudget:
 
 @dataclass(frozen=True)
 class QualityPhase:
-    """The phase's metrics, the module's other logged values, and the doubts about the phase."""
+    """The phase's metrics, other values logged by the module, and doubts about the phase."""
 
     metrics: dict[str, Metric]
     logged: dict[str, float]
@@ -58,10 +62,10 @@ class QualityPhase:
 
 
 def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
-    """Train on `measure.quality_samples` samples and validate. Raises Diverged, and the errors of the user's code."""
+    """Train on `measure.quality_samples` samples and validate. Raises Diverged, and errors from the user's code."""
     samples, name = spec.config.measure.quality_samples, spec.config.measure.quality_metric or "quality"
     if samples is None:
-        reason = "not asked for: measure.quality_samples is null"
+        reason = "not requested: measure.quality_samples is null"
         units = {"quality": name, "quality_seconds": "s"}
         return QualityPhase(
             {metric: Metric(value=None, unit=unit, reason=reason) for metric, unit in units.items()}, {}
@@ -81,14 +85,14 @@ def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
 
 
 class _Fold:
-    """A fresh module, trained on `samples` and validated; `data` is the data module of the previous fold."""
+    """A fresh module, trained on `samples` and validated; `data` is the previous fold's data module."""
 
     def __init__(self, spec: RunSpec, samples: int, data: Any = None) -> None:
         loop = make_loop(spec, TrainingLength(samples=samples))
         budget = SampleBudget(samples, spec.world_size, loop.optimizer_steps)
         loop.drive(budget, data=data)
         if loop.teardown_error is not None:
-            raise loop.teardown_error  # the hook that failed might have changed the module
+            raise loop.teardown_error  # the failed hook might have changed the module
         bad_step = budget.first_bad_step()
         if bad_step is not None:
             raise Diverged(f"the loss was not finite at step {bad_step} of the quality phase")

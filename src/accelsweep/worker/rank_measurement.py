@@ -1,4 +1,4 @@
-"""Measure a run: drive steps through the timed window, combine all ranks' readings, and read back what really ran."""
+"""Measures a run: drives steps through the timed window, combines all ranks' readings, reads back the settings."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The window of this rank and the results of all ranks.
+    """The window on this rank and the results of all ranks.
 
-    `states` holds this rank's device as the window `opened` and `closed`; empty if the device has no telemetry. Only
-    rank 0 has `doubts`.
+    `states` holds the state of this rank's device when the window `opened` and `closed`; empty if the device has no
+    telemetry. Only rank 0 has `doubts`.
     """
 
     window: RankWindow
@@ -54,7 +54,7 @@ class Measurement:
 
 
 def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[[int], object] | None) -> Measurement:
-    """Drive steps through the window and combine the readings of all ranks. Raises the errors of the user's code.
+    """Drive steps through the window and combine the readings of all ranks. Raises errors from the user's code.
 
     `progress`, if given, is called with the number of finished steps after each step.
     """
@@ -100,7 +100,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
 
 
 def telemetry_identities(device: torch.device) -> tuple[str, ...]:
-    """Return the name of the device in its driver's telemetry; empty if it has none."""
+    """Return the device's name in its driver's telemetry; empty if the device has no telemetry."""
     from accelsweep.devices.kinds import kind_of
 
     identity = kind_of(device.type).telemetry_identity(device)
@@ -150,7 +150,7 @@ def _combine(
 def cpu_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | None]:
     """Return the doubts about foreign load, swap, page faults and sleep, given every rank's `CpuUse.reading`.
 
-    The load is that of rank 0's node, which runs the first `local_size` ranks.
+    The load is measured on rank 0's node, which runs the first `local_size` ranks.
     """
     node = cpu[:local_size]
     return [
@@ -162,7 +162,7 @@ def cpu_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | Non
 
 
 def fastest_growth(ranks: list[dict[str, tuple[int, int]]]) -> tuple[str, int, int] | None:
-    """Return the memory that grew most, as its name, bytes and steps, given every rank's `MemoryWatch.growth`."""
+    """Return the name, bytes and steps of the memory that grew most, given every rank's `MemoryWatch.growth`."""
     growth = [(name, grown, steps) for rank in ranks for name, (grown, steps) in rank.items()]
     return max(growth, key=lambda entry: entry[1], default=None)
 
@@ -200,10 +200,10 @@ def _effective(
 
 
 class RankReport:
-    """A rank's result, filled in as soon as each part is known, so that an interrupted run still records the rest."""
+    """A rank's result, filled in as parts become known, so that an interrupted run still records the known parts."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start with an empty result."""
         self.metrics: dict[str, Metric] = {}
         self.environment: dict[str, dict[str, Any]] = {}
         self.effective: Effective | None = None
@@ -216,7 +216,7 @@ class RankReport:
         self._tolerated: Collection[ErrorKind] = ()
 
     def add_window(self, measured: Measurement) -> None:
-        """Add the window's results. `environment` must hold the state `before` and `after` it."""
+        """Add the window's results. `environment` must contain the state `before` and `after` the window."""
         self.effective = measured.effective
         self.metrics |= measured.metrics
         self.environment |= measured.states
@@ -226,7 +226,7 @@ class RankReport:
         self.doubts += [governor] if governor else []
 
     def tolerate(self, failures: Collection[ErrorKind]) -> None:
-        """Keep the window's results valid if one of these `failures` follows."""
+        """Keep the window's results valid if one of these `failures` occurs later."""
         self._tolerated = failures
 
     def record_error(self, error: BaseException, target: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Set up the current process as one rank: its position, threads, seeds, process group, compile caches and modules."""
+"""Sets up the current process as one rank: its position, threads, seeds, process group, compile caches and modules."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from accelsweep.temporary_folders import remove_abandoned_folders, temporary_fol
 from accelsweep.worker.run_spec import RunSpec
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=5)
-"""The minimum timeout of a collective for a rank that is alive but silent. A dead rank is noticed at once."""
+"""The minimum collective timeout for a rank that is alive but silent. A dead rank is detected immediately."""
 
 WATCHDOG_MARGIN = timedelta(minutes=1)
-"""How much later than the executor's watchdog collectives time out: only the watchdog can name the step that hung."""
+"""How much later than the executor's watchdog collectives time out, because only the watchdog names the hung step."""
 
 STACKS_SIGNAL = signal.SIGUSR2
-"""The signal that makes a rank print the stacks of its threads, unless a module installs its own handler."""
+"""The signal that makes a rank print its threads' stacks, unless a module installs its own handler."""
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""The cache folders of torch.compile and Triton. A setting that sets one in its `env` asks for a warm cache."""
+"""The cache folders of torch.compile and Triton. A setting that sets one of them in `env` requests a warm cache."""
 
 
 @dataclass(frozen=True)
 class RankPlace:
-    """A rank among the others; `local_size` ranks share this host."""
+    """A rank's position among all ranks; `local_size` ranks share this host."""
 
     rank: int
     local_rank: int
@@ -47,7 +47,7 @@ class RankPlace:
 
     @classmethod
     def of(cls, spec: RunSpec) -> RankPlace:
-        """Read RANK, LOCAL_RANK and WORLD_SIZE. Raises RuntimeError where they contradict the plan."""
+        """Read RANK, LOCAL_RANK and WORLD_SIZE. Raises RuntimeError if they contradict the plan."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size != spec.world_size:
             raise RuntimeError(f"WORLD_SIZE={size}, but the plan has {spec.world_size} ranks")
@@ -56,12 +56,12 @@ class RankPlace:
 
 
 def threads_of(spec: RunSpec, place: RankPlace) -> int:
-    """Return the CPU threads for this rank: the config's `threads`, the plan's, or an equal share of usable cores."""
+    """Return this rank's CPU thread count: the config's `threads`, the plan's, or an equal share of usable cores."""
     return spec.config.threads or spec.threads or max(1, usable_cores() // place.local_size)
 
 
 def set_threads(count: int) -> None:
-    """Give torch `count` threads. OMP_NUM_THREADS passes the choice on to Lightning and to loader workers."""
+    """Give torch `count` threads. OMP_NUM_THREADS passes the number on to Lightning and loader workers."""
     import torch
 
     os.environ["OMP_NUM_THREADS"] = str(count)
@@ -69,11 +69,11 @@ def set_threads(count: int) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed Python, numpy and torch (all devices), the same on every rank, so that ranks build equal modules."""
+    """Seed Python, numpy and torch (all devices), the same on every rank, so that ranks build identical modules."""
     import torch
 
     random.seed(seed)
-    with contextlib.suppress(ImportError):  # torch works without numpy
+    with contextlib.suppress(ImportError):  # torch also works without numpy
         import numpy
 
         numpy.random.seed(seed % 2**32)
@@ -90,7 +90,7 @@ def dump_stacks_on_signal() -> None:
 
 @contextlib.contextmanager
 def intercept_os_exit(report: Callable[[int, FrameType], None]) -> Iterator[None]:
-    """Call `report` with the exit code and the caller before `os._exit`, which skips every `except`, ends this process.
+    """Call `report` with the exit code and the caller before `os._exit`, which bypasses `except`, ends this process.
 
     Forked children, such as loader workers, are not affected.
     """
@@ -110,14 +110,14 @@ def intercept_os_exit(report: Callable[[int, FrameType], None]) -> Iterator[None
 
 
 def collective_timeout(spec: RunSpec) -> timedelta:
-    """Return how long a collective waits for a rank that is alive but silent."""
+    """Return how long collectives wait for a rank that is alive but silent."""
     if spec.silence_seconds is None:
         return COLLECTIVE_TIMEOUT
     return max(COLLECTIVE_TIMEOUT, timedelta(seconds=spec.silence_seconds) + WATCHDOG_MARGIN)
 
 
 def init_process_group(place: RankPlace, spec: RunSpec, accelerator: str, backend: str | None = None) -> None:
-    """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this one.
+    """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this group.
 
     `accelerator` is the kind of device. `backend` defaults to the kind's own.
     """
@@ -137,7 +137,7 @@ def init_process_group(place: RankPlace, spec: RunSpec, accelerator: str, backen
 
 
 def destroy_process_group() -> None:
-    """Destroy the process group, if there is one. Only after this rank's result is on disk."""
+    """Destroy the process group, if there is one. Call this only once this rank's result is on disk."""
     import torch.distributed as distributed
 
     if distributed.is_available() and distributed.is_initialized():
@@ -151,7 +151,7 @@ def has_warm_cache(spec: RunSpec) -> bool:
 
 @contextlib.contextmanager
 def empty_compile_caches(spec: RunSpec) -> Iterator[None]:
-    """Give compilers empty caches of this run's own, unless the setting asks for a warm cache."""
+    """Give compilers empty caches for this run alone, unless the setting requests a warm cache."""
     if has_warm_cache(spec):
         yield
         return
@@ -165,8 +165,8 @@ def empty_compile_caches(spec: RunSpec) -> Iterator[None]:
 class VersionTree:
     """The source tree of the version that this run measures.
 
-    Its `folders` go on the import path, and `packages` must be imported from below `tree`. Modules from elsewhere in
-    the `checkout` are refused: they would be another version's.
+    Its `folders` are added to the import path, and `packages` must be imported from below `tree`. Modules from
+    elsewhere in the `checkout` are rejected, because they would belong to a different version.
     """
 
     name: str
@@ -177,7 +177,7 @@ class VersionTree:
 
     @classmethod
     def from_environment(cls) -> VersionTree | None:
-        """Return the tree given in the environment, or None for a run without versions."""
+        """Return the tree given in the environment, or None for a run that does not compare versions."""
         variable = os.environ.get(TREE_VARIABLE)
         if variable is None:
             return None
@@ -187,18 +187,18 @@ class VersionTree:
         )
 
     def prepend_to_path(self) -> None:
-        """Put the tree first on the import path, and take the checkout off it."""
+        """Put the tree first on the import path, and remove the checkout from it."""
         others = [entry for entry in sys.path if entry not in self.folders and not self._is_elsewhere(Path(entry))]
         sys.path[:] = [*self.folders, *others]
 
     def check_modules(self) -> None:
-        """Raise AccelsweepError, with both paths, if a loaded module is not this version's."""
+        """Raise AccelsweepError, with both paths, if a loaded module does not belong to this version."""
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if not isinstance(file, str) or not Path(file).is_absolute():  # torch gives some of its modules a bare name
                 continue
             versioned = name.partition(".")[0] in self.packages
-            if not versioned and self.checkout.name not in file:  # fast path: skips nearly all of thousands of modules
+            if not versioned and self.checkout.name not in file:  # fast path: skips nearly all modules
                 continue
             path = Path(file).absolute()
             if self._is_elsewhere(path) or (versioned and self.tree not in path.parents):
@@ -219,7 +219,7 @@ class VersionTree:
 
 def set_up_imports() -> VersionTree | None:
     """Make the user's modules importable from the working directory, or from the version's tree, which is returned."""
-    del sys.argv[1:]  # user modules that parse sys.argv on import must not see our arguments
+    del sys.argv[1:]  # user modules that parse sys.argv on import must not get our arguments
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     version_tree = VersionTree.from_environment()

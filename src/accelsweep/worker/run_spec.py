@@ -1,6 +1,6 @@
-"""The spec of a run: the JSON file in the attempt's folder that its ranks read.
+"""A run's spec: the JSON file in the attempt's folder that the ranks read.
 
-A rank reads nothing else and writes its `RankResult` to `rank-R.json`, before it destroys its process group: so the
+A rank reads nothing else. It writes its `RankResult` to `rank-R.json` before it destroys its process group, so that the
 root cause of a failure is on disk before the collective errors that it causes on other ranks. The executor validates
 the results.
 """
@@ -22,19 +22,19 @@ from accelsweep.run_config import Run, SettingConfig
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One attempt at one run, for its ranks.
+    """One attempt at a run, as its ranks read it.
 
     `config` is the setting's frozen scientific config, `axes` its swept keys, and `run.seed` the seed of this repeat.
-    `world_size` counts the ranks of all nodes. `attempt_folder` is an absolute path, the same on every node.
-    `threads`: CPU threads per rank if the plan fixes them; None divides a node's cores among its ranks.
+    `world_size` is the number of ranks across all nodes. `attempt_folder` is an absolute path, the same on every node.
+    `threads`: CPU threads per rank if the plan sets them; None divides a node's cores among its ranks.
     `ceiling_cache`: the file that caches the matmul ceilings measured in this block; None disables the cache.
     `silence_seconds`: the watchdog's limit for a rank without a step; None disables the watchdog.
-    `run_seconds`: the time limit of the run; None for no limit.
-    `device_models`: the device models that may run it; empty for any.
-    `host_memory`: for a batch size search, the bytes of host memory per rank and the limit they come from; None lets
-    the rank find out.
-    `substitute`: a registry target, a function (spec, place, report) that runs in place of the measurement and takes
-    `extra_steps` after the warm-up; None measures.
+    `run_seconds`: the run's time limit; None for no limit.
+    `device_models`: the device models on which it may run; empty for any.
+    `host_memory`: for a batch size search, the bytes of host memory per rank and the limit they derive from; None lets
+    the rank determine them.
+    `substitute`: a registry target, a function (spec, place, report) that runs instead of the measurement and performs
+    `extra_steps` after the warm-up; None runs the measurement.
     """
 
     sweep: str
@@ -87,7 +87,7 @@ class RunSpec:
         return Path(self.attempt_folder) / f"steps-{rank}.json"
 
     def rank_window(self, rank: int) -> Path:
-        """The path of rank `rank`'s result when its window closed, used if the rank dies later."""
+        """The path of rank `rank`'s result as of the end of its window, used if the rank dies later."""
         return Path(self.attempt_folder) / f"rank-{rank}.window.json"
 
     def progress(self) -> Path:
@@ -95,7 +95,7 @@ class RunSpec:
         return Path(self.attempt_folder) / PROGRESS_FILE
 
     def scratch(self) -> Path:
-        """The path of a folder for files of user code, such as loggers' output; removed when the run ends."""
+        """The path of a folder for files written by user code, such as loggers' output; removed when the run ends."""
         return Path(self.attempt_folder) / "scratch"
 
     def heartbeat(self, rank: int) -> Path:

@@ -1,1 +1,1 @@
-"""What is trained: shipped models and data sets, and the user's own, which need nothing from here."""
+"""The models and data to train: built-in ones, and the user's own, which need nothing from this package."""

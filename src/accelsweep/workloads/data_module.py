@@ -1,8 +1,8 @@
-"""`FiniteData`: one DataModule for every finite data set that is shipped or read from files.
+"""`FiniteData`: the DataModule for all finite data sets that are built in or read from files.
 
-A subclass provides the rows. Split, preprocessing and the way to the device (`placement`, `preprocess`, `num_workers`,
-`prefetch_factor`, `folds`, `fold`) are the same for all of them, and with one seed every choice trains on the same
-batches, bit by bit. `ModuleData` (`data=module`) serves the loaders of a LightningModule that brings its own data.
+A subclass provides the rows. Split, preprocessing and transfer to the device (`placement`, `preprocess`, `num_workers`,
+`prefetch_factor`, `folds`, `fold`) work the same way for all of them, and with the same seed every choice trains on
+bit-identical batches. `ModuleData` (`data=module`) serves the loaders of a LightningModule that provides its own data.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SPLIT_SEED = 20_240_229
 """Seed of the split into training and validation rows: the same for every run, so that quality is comparable."""
 
 VALIDATION_BATCH = 512
-"""Rows of a validation batch."""
+"""The number of rows in a validation batch."""
 
 PLACEMENTS = ("loader", "pinned", "resident")
 
@@ -45,7 +45,7 @@ PREPROCESSING = (None, "cpu", "device", "auto")
 
 
 class DataOptions(TypedDict, total=False):
-    """The keyword arguments of `FiniteData`, which documents them, that every data set passes on."""
+    """The keyword arguments of `FiniteData` (documented there) that every data set passes on."""
 
     batch_size: Required[int]
     seed: int
@@ -86,14 +86,14 @@ class FiniteData(pl.LightningDataModule):
         crop_padding: int = 4,
         flip: bool = True,
     ) -> None:
-        """`batch_size` is per rank, `seed` orders the training rows, `device` is where the run trains.
+        """`batch_size` is per rank, `seed` orders the training rows, and `device` is the training device.
 
-        `placement`: batches come from pageable memory (`loader`), from pinned memory, or from a data set that is copied
-        to the device once (`resident`). `preprocess`: images are only scaled to 0..1 (None), or cropped, flipped and
-        normalised by the loader (`cpu`) or after the copy (`device`); `auto` is one of these two for images, by
-        placement, and None for other data. `validation_share` of the rows is held out, or the `fold`-th of `folds`
-        parts; with `fold="all"` the first part, and the others after calls of `next_fold`, on a set that is read and
-        placed once.
+        `placement`: batches come from pageable memory (`loader`), from pinned memory (`pinned`), or from a data set
+        that is copied to the device once (`resident`). `preprocess`: images are only scaled to 0..1 (None), or cropped,
+        flipped and normalised by the loader (`cpu`) or after the copy (`device`); `auto` selects one of these two for
+        images, depending on the placement, and None for other data. Held out are `validation_share` of the rows, or the
+        `fold`-th of `folds` parts; with `fold="all"` the first part, then each next part after a call to `next_fold`,
+        on a set that is read and placed once.
         """
         super().__init__()
         _check_choice("placement", placement, PLACEMENTS)
@@ -116,7 +116,7 @@ class FiniteData(pl.LightningDataModule):
     def split(self, rows: AnyRows) -> tuple[AnyRows, AnyRows]:
         """Return the training and the validation rows, by share or by fold; the same in every run.
 
-        With `fold="all"` both are all of the rows, which `next_fold` divides.
+        With `fold="all"` both contain all rows, which `next_fold` divides.
         """
         if self._fold == "all":
             return rows, rows
@@ -124,7 +124,7 @@ class FiniteData(pl.LightningDataModule):
         return rows.subset(training), rows.subset(validation)
 
     def _split_numbers(self, count: int, fold: int | str) -> tuple[Tensor, Tensor]:
-        """Return the numbers of the training and of the validation rows among `count`."""
+        """Return the numbers of the training rows and of the validation rows among `count`."""
         order = torch.randperm(count, generator=torch.Generator().manual_seed(SPLIT_SEED))
         begin, end = 0, int(count * self._validation_share)
         if self._folds is not None:
@@ -134,7 +134,7 @@ class FiniteData(pl.LightningDataModule):
         return torch.cat((order[:begin], order[end:])), order[begin:end]
 
     def next_fold(self) -> bool:
-        """Hold out the next part of the set, without reading it again; False without `fold="all"` or after the last."""
+        """Hold out the set's next part without reading it again; False without `fold="all"` or after the last part."""
         if self._all_rows is None or self._current_fold + 1 == self._folds:
             return False
         self._hold_out(self._all_rows, self._current_fold + 1)
@@ -146,14 +146,14 @@ class FiniteData(pl.LightningDataModule):
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of one pass over the training set, of all ranks, in whole batches; None before `setup`."""
+        """Samples in one pass over the training set, across all ranks, in whole batches; None before `setup`."""
         if self._sets is None:
             return None
         rows = len(self._sets[0])
         return rows if self.repeats_rows else whole_batch_samples(rows, self.batch_size)
 
     def setup(self, stage: str) -> None:
-        """Read the data set, once, and place it. Raises Unsupported or InputError where keys contradict each other."""
+        """Read the data set once and place it. Raises Unsupported or InputError if keys contradict each other."""
         del stage
         if self._sets is not None:
             return
@@ -206,7 +206,7 @@ class FiniteData(pl.LightningDataModule):
         return rows
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Return the endless stream of this rank."""
+        """Return this rank's endless stream."""
         training, _ = self._placed_sets()
         if self.repeats_rows:
             training = repeat_to_one_batch(training, self.batch_size)
@@ -220,7 +220,7 @@ class FiniteData(pl.LightningDataModule):
         return self._loader(batches) if isinstance(validation, LazyRows) else make_loader(batches)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Preprocess on the device, if `preprocess` says so, into the dtype of the module."""
+        """Preprocess on the device, if `preprocess` requires it, into the module's dtype."""
         del dataloader_idx
         if self.preprocess != "device":
             return batch
@@ -233,7 +233,7 @@ class FiniteData(pl.LightningDataModule):
         return self._sets
 
     def _finish(self, rows: Rows) -> Preprocess | None:
-        """Return the loader's work on each batch; without preprocessing, images in memory were scaled once."""
+        """Return the loader's processing of each batch; without preprocessing, images in memory were scaled once."""
         if self.preprocess is None:
             return self._scale if isinstance(rows, LazyRows) else None
         return self._augment if self.preprocess == "cpu" else None
@@ -253,21 +253,21 @@ def _per_channel(value: float | Sequence[float]) -> float | tuple[float, ...]:
 
 
 class ModuleData(pl.LightningDataModule):
-    """`data=module`: the loaders of the LightningModule. It is given `batch_size` if its `__init__` names it."""
+    """`data=module`: the LightningModule's loaders. The module gets `batch_size` if its `__init__` accepts it."""
 
     def __init__(self) -> None:
-        """The module exists later than its data module: see `serve`."""
+        """The module is created after its data module: see `serve`."""
         super().__init__()
         self._module: pl.LightningModule | None = None
 
     def serve(self, module: pl.LightningModule) -> None:
-        """Serve the loaders of `module`, including one for prediction if it defines that."""
+        """Serve the loaders of `module`, including a prediction loader if it defines one."""
         self._module = module
         if type(module).predict_dataloader is not pl.LightningModule.predict_dataloader:
             self.predict_dataloader = module.predict_dataloader  # type: ignore[method-assign]
 
     def train_dataloader(self) -> Any:
-        """Return the module's training loader. Raises InputError where it has none."""
+        """Return the module's training loader. Raises InputError if the module has no training loader."""
         assert self._module is not None, "serve comes first"
         if type(self._module).train_dataloader is pl.LightningModule.train_dataloader:
             raise InputError(

@@ -1,9 +1,9 @@
-"""The shipped data sets: MNIST and CIFAR-10 from files, what scikit-learn ships, and random data of any shape.
+"""The built-in data sets: MNIST and CIFAR-10 from files, scikit-learn's data sets, and random data of any shape.
 
 None of them downloads anything. MNIST (Y. LeCun, C. Cortes and C. Burges, "The MNIST database of handwritten digits")
-and CIFAR-10 (A. Krizhevsky, 2009) are read from their authors' files, in the folders where torchvision keeps them, but
-without torchvision. A pickle may call anything, so CIFAR-10's are never unpickled: their opcodes are listed, and the
-bytes and numbers picked out. The files of scikit-learn are read without importing it.
+and CIFAR-10 (A. Krizhevsky, 2009) are read from their authors' files, in the folders used by torchvision, but without
+torchvision. A pickle can execute any code, so CIFAR-10's pickles are never loaded: the bytes and numbers are extracted
+from the list of opcodes. scikit-learn's files are read without importing scikit-learn.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ CIFAR_BYTES = prod(CIFAR_SHAPE)
 
 
 class ImageFiles(FiniteData):
-    """A data set in files below `root`. The test images are held out, or a fold of the training images."""
+    """A data set in files below `root`. The held-out images are the test images or a fold of the training images."""
 
     def __init__(self, root: str = "datasets", **options: Unpack[DataOptions]) -> None:
-        """`root` is the folder that is given to torchvision's classes."""
+        """`root` is the folder that would be passed to torchvision's classes."""
         super().__init__(**options)
         self._root = Path(root)
 
     def read(self) -> tuple[Rows, Rows]:
-        """Read the files. Raises Unsupported where they are missing, InputError where they are damaged."""
+        """Read the files. Raises Unsupported if they are missing, InputError if they are damaged."""
         training = TensorRows(*self.load("training"))
         return (training, TensorRows(*self.load("test"))) if self._folds is None else self.split(training)
 
     def load(self, part: str) -> tuple[Tensor, Tensor]:
-        """Return the images (uint8, (samples, channels, height, width)) and classes (int64) of `training` or `test`."""
+        """Return images (uint8, (samples, channels, height, width)) and classes (int64) for `training` or `test`."""
         raise NotImplementedError(f"{type(self).__name__} does not define its files")
 
 
 class Mnist(ImageFiles):
-    """MNIST, or a set in the same files: FashionMNIST, KMNIST."""
+    """MNIST, or a set in the same file format: FashionMNIST, KMNIST."""
 
     def __init__(self, dataset: str = "MNIST", root: str = "datasets", **options: Unpack[DataOptions]) -> None:
-        """`dataset` is the folder of the set below `root`, whose folder `raw` holds four files, gzipped or not."""
+        """`dataset` is the set's folder below `root`; its subfolder `raw` contains four files, gzipped or not."""
         super().__init__(root, **options)
         self._folder = self._root / dataset / "raw"
 
@@ -67,7 +67,7 @@ class Mnist(ImageFiles):
 
 
 class Cifar10(ImageFiles):
-    """CIFAR-10: its binary version in `cifar-10-batches-bin`, or else its Python version in `cifar-10-batches-py`."""
+    """CIFAR-10: the binary version in `cifar-10-batches-bin`, or else the Python version in `cifar-10-batches-py`."""
 
     def load(self, part: str) -> tuple[Tensor, Tensor]:
         """Return the images (samples, 3, 32, 32) and their classes."""
@@ -82,7 +82,7 @@ class Cifar10(ImageFiles):
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return the bytes of an idx file in its shape. Raises InputError for any other kind of file."""
+    """Return the bytes in an idx file, in its shape. Raises InputError for any other kind of file."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content)
@@ -90,23 +90,23 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]
             raise ValueError(f"it begins with {magic:#x}")
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
     except (ValueError, struct.error, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path} is no idx file of bytes in {dimensions} dimensions: {error}") from error
+        raise InputError(f"{path} is not an idx file of bytes in {dimensions} dimensions: {error}") from error
 
 
 def _read_cifar_binary(path: Path) -> tuple[Any, Any]:
     content = np.frombuffer(path.read_bytes(), np.uint8)
     if not len(content) or len(content) % (1 + CIFAR_BYTES):
-        raise InputError(f"{path} is no binary batch of CIFAR-10: it holds no records of {1 + CIFAR_BYTES} bytes")
+        raise InputError(f"{path} is not a binary batch of CIFAR-10: it holds no records of {1 + CIFAR_BYTES} bytes")
     records = content.reshape(-1, 1 + CIFAR_BYTES)
     return records[:, 1:].ravel(), records[:, 0]
 
 
 def _read_cifar_pickle(path: Path) -> tuple[Any, Any]:
-    """Return the image bytes and classes in a pickled batch, taken from its opcodes; no object is built."""
+    """Return the image bytes and classes in a pickled batch, read from its opcodes; no objects are created."""
     try:
         opcodes = [(code.name, value) for code, value, _ in pickletools.genops(path.read_bytes())]
     except (ValueError, IndexError) as error:
-        raise InputError(f"{path} is no Python batch of CIFAR-10: {error}") from error
+        raise InputError(f"{path} is not a Python batch of CIFAR-10: {error}") from error
     classes = _integers_after("labels", opcodes)
     strings = [value for _, value in opcodes if isinstance(value, str | bytes)]
     images = b"".join(
@@ -114,20 +114,20 @@ def _read_cifar_pickle(path: Path) -> tuple[Any, Any]:
     )
     if "data" not in strings or len(images) != len(classes) * CIFAR_BYTES:
         raise InputError(
-            f"{path} is no Python batch of CIFAR-10: it holds {len(classes)} labels and {len(images)} bytes of images"
+            f"{path} is not a Python batch of CIFAR-10: it has {len(classes)} labels and {len(images)} bytes of images"
         )
     return np.frombuffer(images, np.uint8), np.array(classes, dtype=np.int64)
 
 
 def _integers_after(key: str, opcodes: list[tuple[str, Any]]) -> list[int]:
-    """Return the integers of the list under `key`, which ends at the next string; memo indices are no integers."""
+    """Return the integers in the list under `key`, which ends at the next string. Memo indices are not included."""
     after = itertools.islice(itertools.dropwhile(lambda opcode: opcode[1] != key, opcodes), 1, None)
     until_string = itertools.takewhile(lambda opcode: not isinstance(opcode[1], str | bytes), after)
     return [value for name, value in until_string if name in ("BININT", "BININT1", "BININT2")]
 
 
 def _existing_file(folder: Path, name: str) -> Path:
-    """Return the path of a file, which may be gzipped. Raises Unsupported where there is none."""
+    """Return the path of a file, which may be gzipped. Raises Unsupported if it does not exist."""
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
@@ -141,7 +141,7 @@ def _as_tensors(images: Any, classes: Any, place: Path) -> tuple[Tensor, Tensor]
     if len(images) != len(classes) or not len(images):
         raise InputError(f"{place}: there are {len(images)} images and {len(classes)} classes of them")
     if int(max(classes)) > 9:
-        raise InputError(f"{place}: a class is {max(classes)}, and there are ten, from 0")
+        raise InputError(f"{place}: class {max(classes)} is out of range: there are ten, from 0")
     return torch.from_numpy(np.array(images, dtype=np.uint8)), torch.from_numpy(classes.astype(np.int64))
 
 
@@ -156,7 +156,7 @@ def sklearn_file(name: str) -> Path:
 
 
 def read_digits() -> tuple[Tensor, Tensor]:
-    """Return images (1797, 1, 8, 8) in uint8, 0 to 16, and classes (1797,) in int64."""
+    """Return images (1797, 1, 8, 8) in uint8, from 0 to 16, and classes (1797,) in int64."""
     with gzip.open(sklearn_file("digits.csv.gz"), "rt", encoding="ascii") as file:
         table = np.array([line.split(",") for line in file], dtype=np.float32)
     images = torch.from_numpy(table[:, :64].astype(np.uint8)).reshape(-1, 1, 8, 8)
@@ -169,12 +169,12 @@ class Digits(FiniteData):
     full_scale = 16.0
 
     def read(self) -> tuple[Rows, Rows]:
-        """Read the file and split it."""
+        """Read the file and split the data."""
         return self.split(TensorRows(*read_digits()))
 
 
 TABLES = {"wine": "wine_data.csv", "breast_cancer": "breast_cancer.csv", "iris": "iris.csv"}
-"""scikit-learn's name of each table with classes, and its file."""
+"""scikit-learn's name for each table with classes, and the table's file."""
 
 
 def read_table(name: str) -> tuple[Tensor, Tensor]:
@@ -186,7 +186,7 @@ def read_table(name: str) -> tuple[Tensor, Tensor]:
 
 
 class Table(FiniteData):
-    """A table of scikit-learn with columns standardised by the training rows."""
+    """A scikit-learn table with columns standardised using the training rows."""
 
     def __init__(self, table: str = "wine", **options: Unpack[DataOptions]) -> None:
         """`table` is scikit-learn's name."""
@@ -194,12 +194,12 @@ class Table(FiniteData):
         self._table = table
 
     def read(self) -> tuple[Rows, Rows]:
-        """Read the file, split it and standardise the columns."""
+        """Read the file, split the data and standardise the columns."""
         return standardize(*self.split(TensorRows(*read_table(self._table))))
 
 
 def standardize(training: TensorRows, validation: TensorRows) -> tuple[TensorRows, TensorRows]:
-    """Return both sets with columns shifted and scaled to the training rows' mean 0 and standard deviation 1.
+    """Return both sets, with columns shifted and scaled so that training rows have mean 0 and standard deviation 1.
 
     A constant column is only shifted.
     """
@@ -214,14 +214,14 @@ def standardize(training: TensorRows, validation: TensorRows) -> tuple[TensorRow
 
 
 MAX_BYTES = 256 * 2**20
-"""The largest inputs of a random set whose `samples` is not given; but each rank has at least two batches."""
+"""The largest size of a random set's inputs if `samples` is not given; but each rank gets at least two batches."""
 
 MAX_SAMPLES = 8192
-"""The most samples of such a set, if that makes two batches for each rank."""
+"""The maximum number of samples in such a set, if that is two batches or more for each rank."""
 
 
 class RandomData(FiniteData):
-    """A random set, drawn once before training. `shape` is that of one input, in numbers of `item_bytes`."""
+    """A random set, drawn once before training. `shape` is that of one input, with `item_bytes` per number."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class RandomData(FiniteData):
         epoch_samples: int | None,
         **options: Unpack[DataOptions],
     ) -> None:
-        """`samples` None: as many as fit. `epoch_samples` is the size of the real set that this one represents."""
+        """If `samples` is None, as many as fit are used. `epoch_samples` is the size of the real set represented."""
         super().__init__(**options)
         self._shape, self._epoch_samples = shape, samples if epoch_samples is None else epoch_samples
         fitting = min(MAX_SAMPLES, MAX_BYTES // (prod(shape) * item_bytes))
@@ -239,11 +239,11 @@ class RandomData(FiniteData):
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of the real set that this one represents; None where the config names none."""
+        """The number of samples in the real set represented by this one; None if the config does not state it."""
         return self._epoch_samples
 
     def read(self) -> tuple[Rows, Rows]:
-        """Draw the set from the run's seed. Without folds some of the training rows are the validation set."""
+        """Draw the set from the run's seed. Without folds, some of the training rows are used as the validation set."""
         rows = TensorRows(*self.draw(self._samples, torch.Generator().manual_seed(self.seed)))
         if self._folds is not None:
             return self.split(rows)
@@ -255,7 +255,7 @@ class RandomData(FiniteData):
 
 
 class RandomImages(RandomData):
-    """Images (channels, image_size, image_size) of random bytes, none of them zero."""
+    """Images (channels, image_size, image_size) of random non-zero bytes."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class RandomImages(RandomData):
         epoch_samples: int | None = None,
         **options: Unpack[DataOptions],
     ) -> None:
-        """`image_size` is the side of a square image in pixels."""
+        """`image_size` is the side length of a square image in pixels."""
         super().__init__((channels, image_size, image_size), 4, samples, epoch_samples, **options)
         self._classes = classes
 
@@ -298,7 +298,7 @@ class RandomVectors(RandomData):
 
 
 class RandomTokens(RandomData):
-    """Sequences of tokens for a language model: the target of each token is the next one."""
+    """Sequences of tokens for a language model: each token's target is the next token."""
 
     def __init__(
         self,
@@ -308,7 +308,7 @@ class RandomTokens(RandomData):
         epoch_samples: int | None = None,
         **options: Unpack[DataOptions],
     ) -> None:
-        """`sequence` is the number of tokens of a sample."""
+        """`sequence` is the number of tokens per sample."""
         super().__init__((sequence,), 8, samples, epoch_samples, **options)
         self._vocabulary = vocabulary
 

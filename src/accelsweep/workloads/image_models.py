@@ -1,11 +1,11 @@
-"""Image classifiers and fully connected networks, written out in plain torch.
+"""Image classifiers and fully connected networks in plain torch.
 
-Parameter counts of the published networks, which a test compares with their sources:
+Parameter counts of the published networks, checked against their sources by a test:
 
 * ResNet-50 (25.6 M) and ResNet-56 for CIFAR-10 (0.85 M): K. He et al., "Deep Residual Learning for Image Recognition"
-  (2015). ResNet-50 is v1.5, the variant whose rates vendors publish: the stride of a block is in its 3x3 convolution
-  instead of its first 1x1. ResNet-56 has the paper's parameter-free shortcuts (option A).
-* AlexNet as benchmarks define it (62.4 M): no groups, no local response normalisation. AlexNetCifar (85 k) is the
+  (2015). ResNet-50 is v1.5, the variant for which vendors publish rates: a block's stride is in its 3x3 convolution
+  instead of its first 1x1 convolution. ResNet-56 has the paper's parameter-free shortcuts (option A).
+* AlexNet as defined by benchmarks (62.4 M): no groups, no local response normalisation. AlexNetCifar (85 k) is the
   small variant for 32x32 images.
 * VGG16 (138.4 M): configuration D of K. Simonyan and A. Zisserman (2015).
 * FCN-5 and FCN-8: fully connected networks with sigmoids, from S. Shi et al. (2016).
@@ -25,9 +25,9 @@ from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
 
 
 class SmallCNN(Classifier):
-    """`depth` times 3x3 convolution, batch norm and ReLU, doubling the channels; then pooling and a linear layer.
+    """`depth` stages of 3x3 convolution, batch norm and ReLU, doubling the channels; then pooling and a linear layer.
 
-    Every stage but the first halves the image as long as it is larger than 2 pixels, so 8x8 digits work too.
+    Every stage except the first halves the image while it is larger than 2 pixels, so 8x8 digits also work.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MLP(Classifier):
         features: int | None = None,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`image_size` is the side of a square image in pixels; `features`, if given, is the length of a vector."""
+        """`image_size` is the side length of a square image in pixels; `features`, if given, is a vector's length."""
         layers: list[nn.Module] = [nn.Flatten()]
         in_features = channels * image_size**2 if features is None else features
         for _ in range(depth):
@@ -71,7 +71,7 @@ class MLP(Classifier):
 
 
 class FCN(Classifier):
-    """Linear layers with a sigmoid after each but the last, on vectors or flattened images."""
+    """Linear layers with a sigmoid after each except the last, on vectors or flattened images."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class FCN(Classifier):
         classes: int = 26752,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`features` is the length of an input, `hidden` the units of each hidden layer."""
+        """`features` is the length of an input, `hidden` the number of units in each hidden layer."""
         layers: list[nn.Module] = [nn.Flatten()]
         for in_features, out_features in pairwise([features, *hidden, classes]):
             layers += [nn.Linear(in_features, out_features), nn.Sigmoid()]
@@ -98,9 +98,9 @@ class AlexNet(Classifier):
         dropout: float = 0.0,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`hidden` is the number of units of the linear layers.
+        """`hidden` is the number of units in the linear layers.
 
-        Images are at least 63 pixels wide; sizes other than 224 are pooled to the same 6x6 features.
+        Images must be at least 63 pixels wide; sizes other than 224 are pooled to the same 6x6 features.
         """
         features = nn.Sequential(
             *_conv_relu(channels, 96, kernel=11, stride=4, padding=2),
@@ -148,7 +148,7 @@ class VGG16(Classifier):
     """Thirteen 3x3 convolutions and three linear layers; 224x224 images give 7x7 features."""
 
     STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
-    """Convolutions of each stage, and its channels as a multiple of the first stage's."""
+    """Each stage's number of convolutions, and its channels as a multiple of the first stage's."""
 
     def __init__(
         self,
@@ -159,9 +159,9 @@ class VGG16(Classifier):
         dropout: float = 0.5,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`width` is the number of channels of the first stage, `hidden` the units of the linear layers.
+        """`width` is the number of channels of the first stage, `hidden` the number of units in the linear layers.
 
-        Images are at least 32 pixels wide; sizes other than 224 are pooled to the same 7x7 features.
+        Images must be at least 32 pixels wide; sizes other than 224 are pooled to the same 7x7 features.
         """
         features: list[nn.Module] = []
         for convolutions, multiple in self.STAGES:
@@ -194,7 +194,7 @@ class ResNet50(Classifier):
         width: int = 64,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`width` is the number of channels after the first convolution; images may have any size from 32 pixels."""
+        """`width` is the number of channels after the first convolution; images may have any size from 32 pixels up."""
         layers = [*_conv_bn_relu(channels, width, kernel=7, stride=2), nn.MaxPool2d(kernel_size=3, stride=2, padding=1)]
         in_channels = width
         for stage, count in enumerate(blocks):
@@ -207,7 +207,7 @@ class ResNet50(Classifier):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions in parallel with a shortcut; the last one widens by `EXPANSION`."""
+    """1x1, 3x3 and 1x1 convolutions in parallel with a shortcut; the last convolution widens by `EXPANSION`."""
 
     EXPANSION = 4
 
@@ -240,7 +240,7 @@ class ResNetCifar(Classifier):
         width: int = 16,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`width` is the number of channels of the first stage; images may have any size from 4 pixels."""
+        """`width` is the number of channels of the first stage; images may have any size of at least 4 pixels."""
         layers = _conv_bn_relu(channels, width, kernel=3)
         in_channels = width
         for stage in range(3):

@@ -1,7 +1,7 @@
-"""Build the config's `model`, `data` and `optimizer` by `_target_`, the user's classes like ours.
+"""Builds the config's `model`, `data` and `optimizer` from `_target_`, treating the user's classes like ours.
 
-A class gets exactly the keys of its config, and what it names in `__init__` of `batch_size`, `seed` and `device`.
-Unknown and missing arguments, and objects of the wrong type, are refused with the key or the command that mends it.
+A class gets exactly the keys in its config, plus those of `batch_size`, `seed` and `device` that its `__init__` names.
+Unknown and missing arguments, and objects of the wrong type, are rejected with the key or command that fixes the error.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from accelsweep.workloads.training_stream import make_loader, repeat_training_ro
 def build_module(
     config: SettingConfig, axes: Collection[str] = (), batches_per_step: Callable[[], int] = lambda: 1
 ) -> pl.LightningModule:
-    """Return the LightningModule that `config.model` names, with the config's optimiser if it defines none.
+    """Return the LightningModule named by `config.model`, with the config's optimiser if it does not define one.
 
     `axes` are the keys that the sweep varies. `batches_per_step` returns how many batches an optimiser step will hold;
-    it is called when the optimiser is made. Raises InputError where the target is not a LightningModule or does not
-    take the given arguments, and Unsupported where the sweep varies an optimiser that the module does not use. Errors
-    of the user's code pass through.
+    it is called when the optimiser is created. Raises InputError if the target is not a LightningModule or does not
+    accept the given arguments, and Unsupported if the sweep varies an optimiser that the module does not use. Errors
+    from the user's code propagate.
     """
     node = dict(config.model)
     if config.data_from_module and "batch_size" in target_parameters(node) and "batch_size" not in node:
@@ -56,23 +56,23 @@ def build_module(
     elif any(axis.split(".")[0] == "optimizer" for axis in axes):
         raise Unsupported(
             f"the sweep varies `optimizer`, but {type(module).__name__} defines configure_optimizers, so every value "
-            "would measure the same: take `optimizer` out of the grid, or remove the method"
+            "would measure the same: remove `optimizer` from the grid, or remove the method"
         )
     return module
 
 
 def uses_config_optimizer(module: pl.LightningModule) -> bool:
-    """Return whether the module's class does not define `configure_optimizers`, which would have precedence."""
+    """Return whether the module's class does not define `configure_optimizers`, which would take precedence."""
     return type(module).configure_optimizers is pl.LightningModule.configure_optimizers
 
 
 def build_data(config: SettingConfig, seed: int, device: torch.device | None = None) -> pl.LightningDataModule:
-    """Return the LightningDataModule that `config.data` names.
+    """Return the LightningDataModule named by `config.data`.
 
-    It gets `batch_size` (per rank) as an argument or, if it takes none, as the attribute of that name. If the config
-    has `data.batch_size`, the data divides a global batch among the ranks and gets that one. `seed` and `device` go
-    only to targets that name them. Raises InputError where the target is not a LightningDataModule or does not take the
-    given arguments.
+    It gets `batch_size` (per rank) as an argument or, if it has no such argument, as the attribute of that name. If the
+    config has `data.batch_size`, the data divides a global batch among the ranks and gets the global size. `seed` and
+    `device` are only passed to targets that name them. Raises InputError if the target is not a LightningDataModule or
+    does not accept the given arguments.
     """
     node = dict(config.data)
     batch_size = config.divided_batch_size or config.batch_size
@@ -104,16 +104,16 @@ def build_training_data(
     module: pl.LightningModule,
     reused: pl.LightningDataModule | None = None,
 ) -> pl.LightningDataModule:
-    """Return the training data of `module`, with rows repeated for a search of the largest batch, if there are too few.
+    """Return the training data for `module`. In a search for the largest batch, rows are repeated if there are too few.
 
-    With `measure.fake_loader` one batch that is already on the device is trained on again and again: the ceiling for
-    every input pipeline. `reused` is the data of an earlier module.
+    With `measure.fake_loader`, training repeatedly uses one batch that is already on the device: the upper limit for
+    any input pipeline. `reused` is an earlier module's data.
     """
     if reused is None:
         data = build_data(config, seed, device)
     else:
         data = reused
-        vars(data).pop("train_dataloader", None)  # the wrapper that was made for the earlier module
+        vars(data).pop("train_dataloader", None)  # the wrapper created for the earlier module
     if isinstance(data, ModuleData):
         data.serve(module)
     if config.task == "largest_batch":
@@ -146,7 +146,7 @@ def _repeat_first_batch(data: pl.LightningDataModule, device: torch.device) -> N
 
 
 def prepare_data(config: SettingConfig) -> None:
-    """Call `prepare_data` of the data and, if it has one, of the module. Raises the errors of the user's code."""
+    """Call `prepare_data` of the data and, if defined, of the module. Raises errors from the user's code."""
     build_data(config, seed=config.seed, device=torch.device("cpu")).prepare_data()
     target = locate(config.model_target)
     if getattr(target, "prepare_data", None) not in (None, pl.LightningModule.prepare_data):
@@ -154,7 +154,7 @@ def prepare_data(config: SettingConfig) -> None:
 
 
 def _wrong_module(built: Any, node: Mapping[str, Any]) -> str:
-    """Return why `built`, made by the config's `model`, is not a LightningModule, and what to type instead."""
+    """Return why `built`, created from the config's `model`, is not a LightningModule, and what to type instead."""
     gave = f"model._target_={node.get('_target_')} gave a {type(built).__name__}"
     if remedy := _other_lightning(built, "LightningModule"):
         return f"{gave}, {remedy}"
@@ -168,7 +168,7 @@ def _wrong_module(built: Any, node: Mapping[str, Any]) -> str:
 
 
 def _wrong_data_module(built: Any, node: Mapping[str, Any]) -> str:
-    """Return why `built`, made by the config's `data`, is not a LightningDataModule, and what to type instead."""
+    """Return why `built`, created from the config's `data`, is not a LightningDataModule, and what to type instead."""
     target = node.get("_target_")
     gave = f"data._target_={target} gave a {type(built).__name__}, not a LightningDataModule"
     if remedy := _other_lightning(built, "LightningDataModule"):
@@ -181,7 +181,7 @@ def _wrong_data_module(built: Any, node: Mapping[str, Any]) -> str:
 
 
 def _other_lightning(built: Any, name: str) -> str | None:
-    """Return the remedy where `built` is of the package `pytorch_lightning`, Lightning's former name."""
+    """Return the remedy if `built` is from the package `pytorch_lightning`, Lightning's former name."""
     if any(base.__name__ == name and base.__module__.startswith("pytorch_lightning") for base in type(built).__mro__):
         return (
             f"a {name} of pytorch_lightning, whose classes are not those of lightning.pytorch, which trains here: "
@@ -195,7 +195,7 @@ LR_FACTORS: dict[Scaling, Callable[[float], float]] = {
     "linear": lambda ratio: ratio,
     "sqrt": math.sqrt,
 }
-"""The factor of the learning rate, by `lr_scaling`, from the ratio of the global batch to the base batch.
+"""The learning rate's factor, by `lr_scaling`, as a function of the ratio of global batch to base batch.
 
 `linear`: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (2017), section 2.1: "when the
 minibatch size is multiplied by k, multiply the learning rate by k". `sqrt`: A. Krizhevsky, "One weird trick for
@@ -205,12 +205,12 @@ variance of the gradient's expectation.
 
 
 def scales_learning_rate(config: SettingConfig) -> bool:
-    """Return whether the learning rate of the config's optimiser follows the global batch."""
+    """Return whether the learning rate of the config's optimiser is scaled with the global batch."""
     return (config.learning_rate.lr_scaling or "none") != "none"
 
 
 def scaled_learning_rate(lr: float, scaling: Scaling, global_batch: int, base_batch: int | None) -> float:
-    """Return the learning rate for a global batch, where `lr` is meant for one of `base_batch` samples."""
+    """Return the learning rate for a global batch, given `lr` for a global batch of `base_batch` samples."""
     if base_batch is None:
         raise InputError(
             f"optimizer.lr_scaling={scaling} needs optimizer.base_batch_size, the global batch that lr={lr} is for"
@@ -221,14 +221,14 @@ def scaled_learning_rate(lr: float, scaling: Scaling, global_batch: int, base_ba
 def configure_optimizer(
     module: nn.Module, config: SettingConfig, batches_per_step: Callable[[], int] = lambda: 1
 ) -> Any:
-    """Return what `configure_optimizers` returns for the config's `optimizer`: one over all trainable parameters.
+    """Return the result of `configure_optimizers` for the config's `optimizer`: one over all trainable parameters.
 
     With `warmup_steps` a schedule, stepped after every optimiser step, multiplies the learning rate of step i (from 0)
-    by (i + 1) / warmup_steps, at most 1. The ramp is the linear one of Goyal et al. (section 2.2), who let it begin at
-    the unscaled rate. Here it begins near zero, so that it means the same with every scaling.
+    by (i + 1) / warmup_steps, at most 1. The ramp is the linear one of Goyal et al. (section 2.2), whose ramp starts at
+    the unscaled rate. Here it starts near zero, so that it means the same with every scaling.
 
-    `batches_per_step` is called only if the rate is scaled. Raises InputError for options that contradict each other,
-    Unsupported for a variant of the optimiser that this device or torch does not have.
+    `batches_per_step` is only called if the rate is scaled. Raises InputError for options that contradict each other,
+    and Unsupported for a variant of the optimiser that this device or torch does not have.
     """
     options = {key: value for key, value in (config.optimizer or {}).items() if key not in LEARNING_RATE_KEYS}
     scaling, warmup_steps = config.learning_rate.lr_scaling or "none", config.learning_rate.warmup_steps or 0

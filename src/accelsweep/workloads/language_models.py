@@ -1,8 +1,8 @@
-"""Language models and a text classifier: a transformer of GPT-2's shape, and recurrent networks.
+"""Language models and a text classifier: a transformer with GPT-2's architecture, and recurrent networks.
 
-GPT-2 with 12 layers of width 768 has 124.4 M parameters, input and output embedding being shared. Source: A. Radford et
-al., "Language Models are Unsupervised Multitask Learners" (2019), and the weights published with it: pre-norm blocks,
-learned positions, the tanh form of GELU, and residual projections with a smaller initialisation.
+GPT-2 with 12 layers of width 768 has 124.4 M parameters; input and output embeddings are shared. Source: A. Radford et
+al., "Language Models are Unsupervised Multitask Learners" (2019), and the published weights: pre-norm blocks, learned
+positions, the tanh form of GELU, and residual projections with a smaller initialisation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
 
 
 class GPT2(Classifier):
-    """Tokens (samples, sequence) to the logits of each next token (samples, sequence, vocabulary)."""
+    """Maps tokens (samples, sequence) to the logits of each next token (samples, sequence, vocabulary)."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class TransformerBlock(nn.Module):
 
 
 class CausalSelfAttention(nn.Module):
-    """Each token attends to itself and earlier ones, through torch's fused scaled_dot_product_attention."""
+    """Each token attends to itself and earlier tokens, using torch's fused scaled_dot_product_attention."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
-        """Raises ValueError where `width` is not a multiple of `heads`."""
+        """Raises ValueError if `width` is not a multiple of `heads`."""
         super().__init__()
         if width % heads:
             raise ValueError(f"model.width={width} is not a multiple of model.heads={heads}")
@@ -104,17 +104,17 @@ class CausalSelfAttention(nn.Module):
 
 
 class LSTMLanguageModel(Classifier):
-    """Embedding, `layers` LSTM layers and a linear layer: at each token, logits of the next one."""
+    """Embedding, `layers` LSTM layers and a linear layer: at each token, the logits of the next token."""
 
     def __init__(
         self, vocabulary: int = 10_000, hidden: int = 256, layers: int = 2, **execution: Unpack[ExecutionOptions]
     ) -> None:
-        """`hidden` is the number of units of every layer, the embedding included."""
+        """`hidden` is the number of units in every layer, including the embedding."""
         super().__init__(_LSTM(vocabulary, hidden, hidden, layers, False, vocabulary), **execution)
 
 
 class BiLSTMTextClassifier(Classifier):
-    """Embedding, `layers` bidirectional LSTM layers, the last state of both directions, a linear layer."""
+    """Embedding, `layers` bidirectional LSTM layers, the last state of both directions, and a linear layer."""
 
     def __init__(
         self,
@@ -125,12 +125,12 @@ class BiLSTMTextClassifier(Classifier):
         classes: int = 2,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`hidden` is the number of units of each direction."""
+        """`hidden` is the number of units per direction."""
         super().__init__(_LSTM(vocabulary, embedding, hidden, layers, True, classes), **execution)
 
 
 class _LSTM(nn.Module):
-    """Tokens (samples, sequence) to logits: one set for the text if bidirectional, else one set for each token."""
+    """Map tokens (samples, sequence) to logits: one set for the text if bidirectional, otherwise one set per token."""
 
     def __init__(
         self, vocabulary: int, embedding: int, hidden: int, layers: int, bidirectional: bool, classes: int

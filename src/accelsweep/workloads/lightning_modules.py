@@ -1,6 +1,7 @@
-"""LightningModules around a network: `Classifier` for the shipped models, `Supervised` for any torch.nn.Module.
+"""LightningModules that wrap a network: `Classifier` for built-in models, `Supervised` for any torch.nn.Module.
 
-`NetworkModule`, the base of both, decides how the network is executed: as written or compiled, in which memory layout.
+`NetworkModule`, the base class of both, decides how the network is executed: compiled or not, and in which memory
+layout.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class ExecutionOptions(TypedDict, total=False):
 
 @runtime_checkable
 class SeesDataAhead(Protocol):
-    """A module that sees the training data before it is trained on them."""
+    """A module that accesses the training data before it is trained on it."""
 
     def around_data(self, data: pl.LightningDataModule) -> None:
         """Change how the data module serves its training batches."""
@@ -40,7 +41,7 @@ class NetworkModule(pl.LightningModule):
         compile: bool | str = False,  # noqa: A002  the name that PyTorch's users know
         channels_last: bool | str = False,
     ) -> None:
-        """`compile` is True or a mode of torch.compile; `channels_last` stores images and convolutions as NHWC.
+        """`compile` is True or a torch.compile mode; `channels_last` stores images and convolutions as NHWC.
 
         `channels_last="auto"` does so only for networks with a four-dimensional weight. Raises Unsupported for
         `channels_last=True` without such a weight, because nothing would change.
@@ -64,7 +65,7 @@ class NetworkModule(pl.LightningModule):
         return outputs
 
     def call_network(self, *inputs: Any, **named: Any) -> Any:
-        """Call the network, compiled if asked for, with images in the chosen memory layout."""
+        """Call the network, compiled if requested, with images in the chosen memory layout."""
         inputs = tuple(map(self._to_layout, inputs))
         return self._call(self.network, *inputs, **{name: self._to_layout(value) for name, value in named.items()})
 
@@ -75,23 +76,23 @@ class NetworkModule(pl.LightningModule):
 
 
 def _call(network: nn.Module, *inputs: Any, **named: Any) -> Any:
-    """Call `network`. This is what is compiled: `network.compile()` skips an `nn.Sequential` silently (torch 2.13)."""
+    """Call `network`. This method is compiled: `network.compile()` silently skips an `nn.Sequential` (torch 2.13)."""
     return network(*inputs, **named)
 
 
 class Classifier(NetworkModule):
-    """A network from inputs (samples, ...) to logits (samples, ..., classes), trained with cross-entropy.
+    """A network that maps inputs (samples, ...) to logits (samples, ..., classes), trained with cross-entropy.
 
-    A language model is a classifier of each token: inputs and targets both have shape (samples, sequence).
+    A language model counts as a classifier for each token: inputs and targets both have shape (samples, sequence).
     """
 
     def training_step(self, batch: tuple[Tensor, Tensor], _batch_idx: int) -> Tensor:
-        """Return the mean cross-entropy in nats of a batch (inputs, targets); targets have shape (samples, ...)."""
+        """Return the mean cross-entropy, in nats, for a batch (inputs, targets); targets have shape (samples, ...)."""
         inputs, targets = batch
         return _cross_entropy(self(inputs), targets)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], _batch_idx: int) -> None:
-        """Log `val_loss` and `val_accuracy`, averaged over the samples of all ranks."""
+        """Log `val_loss` and `val_accuracy`, averaged over the samples on all ranks."""
         inputs, targets = batch
         logits = self(inputs)
         self.log("val_loss", _cross_entropy(logits, targets), batch_size=len(targets), sync_dist=True)
@@ -107,7 +108,7 @@ class Supervised(NetworkModule):
     """`model=supervised`: any torch.nn.Module with any loss, without writing a LightningModule.
 
     A batch is `(inputs..., target)` or a mapping; strings and other non-tensors in it are ignored. Validation logs
-    `val_loss` and, where targets are classes, `val_accuracy`.
+    `val_loss` and, if targets are classes, `val_accuracy`.
     """
 
     def __init__(
@@ -119,10 +120,10 @@ class Supervised(NetworkModule):
         compile: bool | str = False,  # noqa: A002  the name that PyTorch's users know
         channels_last: bool | str = False,
     ) -> None:
-        """`loss(outputs, target)` is a scalar; None if the network returns its loss, as those of transformers do.
+        """`loss(outputs, target)` is a scalar; None if the network returns its loss, as those in transformers do.
 
-        From a mapping the network gets the values of the keys `inputs`, in order. If `inputs` is None, it gets
-        everything by name, without `target` if there is a loss.
+        If a batch is a mapping, the network gets the values of the keys `inputs`, in order. If `inputs` is None, it
+        gets all values by name, except `target` if there is a loss.
         """
         if not isinstance(network, nn.Module):
             raise InputError(f"model.network gave a {type(network).__name__}; it must be a torch.nn.Module")
@@ -137,9 +138,9 @@ class Supervised(NetworkModule):
         return loss
 
     def validation_step(self, batch: Any, _batch_idx: int) -> None:
-        """Log `val_loss` and, where targets are classes, `val_accuracy`, averaged over all samples.
+        """Log `val_loss` and, if targets are classes, `val_accuracy`, averaged over all samples.
 
-        A network that returns its loss may compare shifted sequences, so it gets an accuracy only if there is one
+        A network that returns its loss may compare shifted sequences, so its accuracy is only logged if there is one
         target per sample.
         """
         outputs, loss, target = self._evaluate(batch)
@@ -165,7 +166,7 @@ class Supervised(NetworkModule):
         return outputs, self.loss(outputs, target), target
 
     def _split(self, batch: Any) -> tuple[list[Any], dict[str, Any], Tensor | None]:
-        if isinstance(batch, Tensor):  # an autoencoder's: its own target
+        if isinstance(batch, Tensor):  # an autoencoder's input is its own target
             return [batch], {}, batch if self.loss is not None else None
         tensors = [part for part in batch if isinstance(part, Tensor)]
         if len(tensors) > 1 and self.loss is not None:
@@ -185,7 +186,7 @@ class Supervised(NetworkModule):
 
 
 def _outputs_in(returned: Any) -> Tensor:
-    """Return the tensor among what a network returns: itself, its `logits`, or the first of several."""
+    """Return the tensor in a network's output: the output itself, its `logits`, or the first of several tensors."""
     if isinstance(returned, Tensor):
         return returned
     outputs = returned.get("logits") if isinstance(returned, Mapping) else getattr(returned, "logits", None)
@@ -207,7 +208,7 @@ def _loss_in(returned: Any) -> Tensor:
 
 
 def _predicted_classes(outputs: Tensor, target: Tensor) -> Tensor | None:
-    """Return the likeliest classes of (samples, ..., classes) or (samples, classes, ...); None if `target` has none."""
+    """Return the most likely class from (samples, ..., classes) or (samples, classes, ...); None without classes."""
     if target.is_floating_point() or outputs.dim() != target.dim() + 1:
         return None
     return outputs.argmax(dim=-1 if outputs.shape[:-1] == target.shape else 1)

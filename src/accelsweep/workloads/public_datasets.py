@@ -1,6 +1,6 @@
-"""Images, texts and tables that Hugging Face's `datasets` can load, and image data sets of torchvision.
+"""Images, texts and tables that Hugging Face's `datasets` can load, and torchvision's image data sets.
 
-`datasets` and `torchvision` are extras of the same names as the data groups; both are imported when they are used.
+`datasets` and `torchvision` are installed by extras with the same names as the data groups; both are imported on use.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 PILLOW_MODES = {1: "L", 3: "RGB"}
-"""Pillow's name for images of so many channels."""
+"""Pillow's name for images with this number of channels."""
 
 
 def image_to_tensor(image: Image, channels: int, image_size: int | None) -> Tensor:
-    """Return `image` in uint8: (channels, image_size, image_size), or its own height and width if that is None.
+    """Return `image` in uint8: (channels, image_size, image_size), or its own height and width if `image_size` is None.
 
-    The shorter side is scaled to `image_size` and the middle cropped. Raises InputError for other than 1 or 3 channels.
+    The shorter side is scaled to `image_size` and the centre is cropped. Raises InputError unless `channels` is 1 or 3.
     """
     if channels not in PILLOW_MODES:
         raise InputError(f"data.channels={channels}: images have 1 (grey) or 3 (colours)")
@@ -46,9 +46,9 @@ def image_to_tensor(image: Image, channels: int, image_size: int | None) -> Tens
 
 
 class HuggingFaceData(FiniteData):
-    """A data set with columns: one or several are the inputs, one is the class.
+    """A data set with columns: one or more are the inputs, one is the class.
 
-    The types of the input columns decide: images become bytes, texts hashed words, numbers one vector for each row.
+    Conversion depends on the input columns' types: images become bytes, texts hashed words, numbers one vector per row.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class HuggingFaceData(FiniteData):
     ) -> None:
         """`path` and `load` are the arguments of `datasets.load_dataset`, `training` and `validation` its splits.
 
-        validation None holds out some training rows. Images use `image_size`, `channels` and `in_memory` (read once,
-        not again in each pass), texts `sequence` and `vocabulary`.
+        If `validation` is None, some training rows are held out. Images use `image_size`, `channels` and `in_memory`
+        (read once instead of in each pass); texts use `sequence` and `vocabulary`.
         """
         super().__init__(**options)
         self._path, self._load = path, dict(load or {})
@@ -79,12 +79,12 @@ class HuggingFaceData(FiniteData):
         self._sequence, self._vocabulary = sequence, vocabulary
 
     def prepare_data(self) -> None:
-        """Download or convert the files into the cache of `datasets`, which later loads read."""
+        """Download or convert the files into the cache of `datasets`, from which later loads read."""
         for split in self._splits:
             self._table(split)
 
     def read(self) -> tuple[Rows, Rows]:
-        """Open the splits. Raises InputError where a column is missing or unusable, and the errors of `datasets`."""
+        """Open the splits. Raises InputError if a column is missing or unusable, and errors from `datasets`."""
         tables = [self._table(split) for split in self._splits]
         indices = _class_indices(tables, self._target)
         rows = [self._rows(table, indices) for table in tables]
@@ -144,7 +144,7 @@ def _column_kind(feature: Any) -> str:
 def hash_words(texts: Iterable[str], sequence: int, vocabulary: int) -> Tensor:
     """Return the first `sequence` words of each text as numbers below `vocabulary`: int64 (texts, sequence).
 
-    Short texts are padded with 0. A word's number is a hash of its lower case, so no vocabulary is learned or
+    Short texts are padded with 0. A word's number is a hash of its lower-case form, so no vocabulary is learned or
     downloaded, and some words share a number (K. Weinberger et al., "Feature Hashing for Large Scale Multitask
     Learning", 2009).
     """
@@ -160,8 +160,8 @@ def hash_words(texts: Iterable[str], sequence: int, vocabulary: int) -> Tensor:
 def _class_indices(tables: Sequence[Any], target: str) -> dict[Any, int]:
     """Return the index of each class that occurs: the value itself if it is an integer, else its position when sorted.
 
-    So `model.classes` has to count the gaps between integers. Raises InputError for a value that is no class, such as
-    the -1 of a test set whose classes are not published.
+    Therefore `model.classes` must include gaps between integers. Raises InputError for a value that is not a class,
+    such as -1 in a test set whose classes are not published.
     """
     occurring = {value for table in tables for value in table.unique(target)}
     if None in occurring:
@@ -170,18 +170,18 @@ def _class_indices(tables: Sequence[Any], target: str) -> dict[Any, int]:
     if values and isinstance(values[0], int):
         if values[0] < 0:
             raise InputError(
-                f"data.target={target} holds {values[0]}, which is no class: integers count from 0; renumber the "
+                f"data.target={target} holds {values[0]}, which is not a class: integers count from 0; renumber the "
                 "column. Or make it strings, which are numbered in order, or name a split or a file without such rows"
             )
         return {value: int(value) for value in values}
     if values and not isinstance(values[0], str):
         dtype = tables[0].features[target].dtype
-        raise InputError(f"data.target={target} holds {dtype}, which is no class: use integers or strings")
+        raise InputError(f"data.target={target} holds {dtype}, which is not a class: use integers or strings")
     return {value: index for index, value in enumerate(values)}
 
 
 class TorchvisionData(FiniteData):
-    """An image data set of torchvision, read once with placement=resident or `in_memory`, else again in each pass."""
+    """A torchvision image data set, read once with placement=resident or `in_memory`, otherwise in each pass."""
 
     def __init__(
         self,
@@ -197,7 +197,8 @@ class TorchvisionData(FiniteData):
     ) -> None:
         """`dataset` is a class of torchvision.datasets, or the import path of a class with the same interface.
 
-        `training` and `validation` are its arguments after `root`; validation None holds out some training rows.
+        `training` and `validation` are its arguments after `root`; if `validation` is None, some training rows are held
+        out.
         """
         super().__init__(**options)
         self._dataset, self._root, self._download = dataset, root, download
@@ -205,14 +206,14 @@ class TorchvisionData(FiniteData):
         self._image_size, self._channels, self._in_memory = image_size, channels, in_memory
 
     def prepare_data(self) -> None:
-        """Download what is missing, if `download` says so."""
+        """Download missing files if `download` is set."""
         if self._download:
             for arguments in (self._training, self._validation):
                 if arguments is not None:
                     self._class()(self._root, **arguments, download=True)
 
     def read(self) -> tuple[Rows, Rows]:
-        """Open the files. Raises InputError where torchvision or the class is missing, and the errors of the class."""
+        """Open the files. Raises InputError if torchvision or the class is missing, and errors from the class."""
         if self._validation is None:
             return self.split(self._rows(self._training))
         return self._rows(self._training), self._rows(self._validation)
@@ -233,9 +234,9 @@ class TorchvisionData(FiniteData):
         except (ImportError, RuntimeError) as error:
             raise InputError(
                 f"data=torchvision needs a torchvision that matches this torch {torch.__version__}, and there is none "
-                f"({error}): install accelsweep's extra `torchvision`, or take data=huggingface"
+                f"({error}): install accelsweep's extra `torchvision`, or use data=huggingface"
             ) from error
         if not hasattr(datasets, self._dataset):
             near = nearest(self._dataset, dir(datasets))
-            raise InputError(f"data.dataset={self._dataset} is no class of torchvision.datasets{near}")
+            raise InputError(f"data.dataset={self._dataset} is not a class in torchvision.datasets{near}")
         return getattr(datasets, self._dataset)

@@ -1,9 +1,9 @@
-"""Objects from `_target_` nodes of a config, built as Hydra's `instantiate` builds them, but without Hydra.
+"""Builds objects from a config's `_target_` nodes like Hydra's `instantiate`, but without Hydra.
 
 The worker runs in other people's environments, which need not have Hydra. The keys are Hydra's: `_target_`, `_args_`,
-`_partial_`, `_recursive_` (true unless stated) and `_convert_`. A user's class gets its mappings and lists as Hydra
-passes them by default: as OmegaConf's containers, or as dictionaries with attributes where OmegaConf is not installed.
-Our own classes get plain ones. Exceptions of constructors pass through as they were raised.
+`_partial_`, `_recursive_` (true by default) and `_convert_`. A user's class gets mappings and lists as Hydra passes
+them by default: as OmegaConf containers, or as dictionaries with attributes if OmegaConf is not installed. Our own
+classes get plain containers. Exceptions from constructors propagate unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from accelsweep.target_signature import OUR_PACKAGE, Arguments, refuse_arguments
 _OWN_KEYS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})
 
 _REFUSED = ("os", "posix", "subprocess", "shutil", "pty", "socket", "ctypes", "pickle", "runpy", "importlib", "code")
-"""Modules of the standard library whose functions no config may call: they run programs or remove files."""
+"""Standard library modules whose functions a config must not call, because they run programs or remove files."""
 
 _REFUSED_BUILTINS = frozenset({"eval", "exec", "compile", "open", "__import__", "input", "breakpoint", "exit", "quit"})
 
@@ -34,7 +34,7 @@ _REFUSED_BUILTINS = frozenset({"eval", "exec", "compile", "open", "__import__", 
 def locate(name: str) -> Any:
     """Return the module, class or function with this dotted name.
 
-    Raises ImportError where there is none. What a module of the user's raises as it is imported passes through.
+    Raises ImportError if it does not exist. Errors raised while importing one of the user's modules propagate.
     """
     parts = name.split(".")
     if not all(parts):
@@ -61,7 +61,7 @@ def _imported(module: str, wanted: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # a module that the user's imports
+            raise  # a module that the user's module imports
         owner, _, part = module.rpartition(".")
         what = (
             f"{owner} has no attribute {part!r}, and there is no such module" if owner else f"no module {part!r} here"
@@ -70,7 +70,7 @@ def _imported(module: str, wanted: str) -> ModuleType:
 
 
 def instantiate(node: Any, stated: str | None = None) -> Any:
-    """Return a config's node with each `_target_` in it built; `stated` is the `_convert_` of an outer node."""
+    """Return a config node with each `_target_` in it built; `stated` is the `_convert_` of an outer node."""
     if isinstance(node, list | tuple):
         return [instantiate(item, stated) for item in node]
     if not isinstance(node, Mapping):
@@ -93,7 +93,7 @@ def instantiate(node: Any, stated: str | None = None) -> Any:
 
 
 class AttributeDict(dict[str, Any]):
-    """A mapping whose keys are attributes, too, as a DictConfig's are."""
+    """A mapping whose keys are also attributes, as in a DictConfig."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -121,13 +121,13 @@ def build_target(node: Mapping[str, Any], place: str) -> Any:
     """Return the object of a config's `_target_`. Raises InputError for wrong arguments, with the key below `place`."""
     _check_arguments(node, place)
     for key, inner in _nested_targets(node, place):
-        with suppress(ImportError, TypeError):  # building it raises the same
+        with suppress(ImportError, TypeError):  # building it raises the same error
             _check_arguments(inner, key, within=str(node.get("_target_")))
     return instantiate(node)
 
 
 def _nested_targets(node: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the key and the config of each `_target_` below another one that is built together with it."""
+    """Yield the key and config of each `_target_` below another `_target_` that is built together with it."""
     if isinstance(node, Mapping):
         items: Iterable[tuple[Any, Any]] = node.items() if node.get("_recursive_", True) else ()
     else:
@@ -139,9 +139,9 @@ def _nested_targets(node: Any, place: str) -> Iterator[tuple[str, Mapping[str, A
 
 
 def _check_arguments(node: Mapping[str, Any], place: str, within: str | None = None) -> None:
-    """Refuse unknown and missing arguments of the target, and name the key to change.
+    """Reject unknown and missing arguments of the target, naming the key to change.
 
-    `within` is the target that gets this one as an argument, if any.
+    `within` is the target that gets this object as an argument, if any.
     """
     parameters = target_parameters(node)
     kinds = {parameter.kind for parameter in parameters.values()}
@@ -159,14 +159,14 @@ def target_parameters(node: Mapping[str, Any]) -> Mapping[str, Parameter]:
     """Return the parameters of a config's `_target_` by name; `**settings` if its signature cannot be read."""
     try:
         return signature_parameters(locate(str(node["_target_"])))
-    except ValueError:  # a class of an extension module
+    except ValueError:  # a class from an extension module
         return {"settings": Parameter("settings", Parameter.VAR_KEYWORD)}
 
 
 def signature_parameters(target: Callable[..., Any]) -> Mapping[str, Parameter]:
     """Return the parameters of `target` by name; `**options: Unpack[SomeTypedDict]` counts as that dict's keys.
 
-    Raises ValueError for a class of an extension module, which has no signature to read.
+    Raises ValueError for a class from an extension module, which has no readable signature.
     """
     parameters = {}
     for name, parameter in inspect.signature(target).parameters.items():
@@ -182,6 +182,6 @@ def _unpacked_keys(target: Callable[..., Any], name: str) -> list[str] | None:
     function: Any = target.__init__ if inspect.isclass(target) else target
     try:
         hint = inspect.get_annotations(function, eval_str=True).get(name)
-    except (NameError, AttributeError, TypeError):  # imported under `if TYPE_CHECKING` only
+    except (NameError, AttributeError, TypeError):  # only imported under `if TYPE_CHECKING`
         return None
     return list(get_args(hint)[0].__annotations__) if get_origin(hint) is Unpack else None

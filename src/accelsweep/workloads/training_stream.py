@@ -1,8 +1,8 @@
-"""The training stream: endless, reshuffled each pass, without short batches, and disjoint between ranks.
+"""The training stream: endless, reshuffled in each pass, without short batches, and disjoint between ranks.
 
 An endless stream has no epoch boundary that could fall into a timed window. It is an iterable data set, so Lightning
 does not replace its sampler. Rows come from memory (`TensorRows`) or are read one by one (`LazyRows`); `Preprocess`
-crops, flips and normalises images, with the same code on the host and on a device.
+crops, flips and normalises images, using the same code on the host and on a device.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from accelsweep.errors import InputError
 class Preprocess:
     """Random crop, random flip and normalisation of uint8 images (samples, channels, height, width).
 
-    The result is `(image / full_scale - mean) / std`, with one `mean` and `std` for all channels or one for each.
-    Before that, each image is padded with `crop_padding` black pixels on every side and cropped to its former size at
-    random; `flip` mirrors it with probability 1/2.
+    The result is `(image / full_scale - mean) / std`, with one `mean` and `std` for all channels or one per channel.
+    Before that, each image is padded with `crop_padding` black pixels on every side and randomly cropped to its
+    original size; `flip` mirrors it with probability 1/2.
     """
 
     full_scale: float = 255.0
@@ -38,15 +38,15 @@ class Preprocess:
     flip: bool = False
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Return for `count` samples the top and left of the crop and whether to mirror: int64 (count, 3)."""
+        """Return, for `count` samples, the top and left of the crop and whether to mirror: int64 (count, 3)."""
         corners = torch.randint(2 * self.crop_padding + 1, (count, 2), generator=generator)
         mirrored = torch.randint(2 if self.flip else 1, (count, 1), generator=generator)
         return torch.cat((corners, mirrored), dim=1)
 
     def __call__(self, batch: Any, dtype: torch.dtype = torch.float32) -> Any:
-        """Return (images, targets) for (images, targets) or (images, targets, draws); unchanged unless uint8.
+        """Return (images, targets) from (images, targets) or (images, targets, draws); unchanged if not uint8.
 
-        Images become `dtype`. Without draws they are only normalised, as those of a validation set are.
+        Images are converted to `dtype`. Without draws they are only normalised, as in a validation set.
         """
         images, targets, *draws = batch
         if images.dtype is not torch.uint8:
@@ -81,12 +81,12 @@ class TensorRows:
     """A data set in memory: tensors (rows, ...) of equal length on one device."""
 
     def __init__(self, *tensors: Tensor) -> None:
-        """The inputs come first, then the targets."""
+        """The inputs come first, followed by the targets."""
         self.tensors = tensors
 
     @property
     def device(self) -> torch.device:
-        """The device of the tensors, which row numbers must be on."""
+        """The device of the tensors, on which row numbers must be as well."""
         return self.tensors[0].device
 
     def __len__(self) -> int:
@@ -102,12 +102,12 @@ class TensorRows:
         return TensorRows(*self.take(rows))
 
     def to(self, device: torch.device) -> TensorRows:
-        """Return the data set on `device`: itself if it is there."""
+        """Return the data set on `device`: the same object if it is already there."""
         return TensorRows(*(tensor.to(device) for tensor in self.tensors))
 
 
 class TensorSubset(TensorRows):
-    """Some rows of a data set in memory, without copying them: batches are gathered from the full tensors."""
+    """A subset of the rows in memory, without copies: batches are gathered from the full tensors."""
 
     def __init__(self, full: TensorRows, rows: Tensor) -> None:
         """`rows` (int64, (n,)) are the numbers of the subset's rows in `full`, in order."""
@@ -123,7 +123,7 @@ class TensorSubset(TensorRows):
         return super().take(self._rows[rows])
 
     def subset(self, rows: Tensor) -> TensorSubset:
-        """Return the subset of these rows of the subset; nothing is copied."""
+        """Return a subset of this subset with these rows; nothing is copied."""
         return TensorSubset(TensorRows(*self.tensors), self._rows[rows.to(self._rows.device)])
 
     def to(self, device: torch.device) -> TensorSubset:
@@ -132,12 +132,12 @@ class TensorSubset(TensorRows):
 
 
 class LazyRows:
-    """A data set that is read item by item, such as image files: `convert` makes each item a tuple of tensors."""
+    """A data set that is read item by item, such as image files: `convert` turns each item into a tuple of tensors."""
 
     device = torch.device("cpu")
 
     def __init__(self, items: Any, convert: Callable[[Any], tuple[Tensor, ...]], rows: Tensor | None = None) -> None:
-        """`items` has `len()` and `[number]`; `rows` are the numbers of the items in the data set (None: all)."""
+        """`items` supports `len()` and `[number]`; `rows` are the numbers of the items in the data set (None: all)."""
         self._items, self._convert = items, convert
         self._rows = torch.arange(len(items)) if rows is None else rows
 
@@ -151,7 +151,7 @@ class LazyRows:
         return tuple(torch.stack(parts) for parts in zip(*samples, strict=True))
 
     def subset(self, rows: Tensor) -> LazyRows:
-        """Return the data set of these rows; nothing is read."""
+        """Return a data set with these rows; nothing is read."""
         return LazyRows(self._items, self._convert, self._rows[rows])
 
     def load(self) -> TensorRows:
@@ -164,35 +164,35 @@ Rows = TensorRows | LazyRows
 
 
 def view(rows: Rows, numbers: Tensor) -> Rows:
-    """Return the data set of these rows without copying any of them."""
+    """Return a data set with these rows, without copying them."""
     return TensorSubset(rows, numbers) if type(rows) is TensorRows else rows.subset(numbers)
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks, from RANK and WORLD_SIZE; (0, 1) where they are not set."""
+    """Return this process's rank and the number of ranks, from RANK and WORLD_SIZE; (0, 1) if they are not set."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def worker_and_count() -> tuple[int, int]:
-    """Return the number of this loader process and how many there are; (0, 1) outside of one."""
+    """Return this loader process's number and the number of loader processes; (0, 1) outside a loader process."""
     worker = get_worker_info()
     return (0, 1) if worker is None else (worker.id, worker.num_workers)
 
 
 def share_of_worker(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield every n-th of `batches` in loader process w of n, from the w-th on; all of them outside of one."""
+    """In loader process w of n, yield every n-th of `batches`, from the w-th on; elsewhere yield all."""
     worker, workers = worker_and_count()
     return itertools.islice(batches, worker, None, workers)
 
 
 def whole_batch_samples(rows: int, batch_size: int) -> int:
-    """Return the samples of one pass over `rows` rows, on all ranks, that are in whole batches."""
+    """Return the number of samples in whole batches in one pass over `rows` rows, across all ranks."""
     _, ranks = rank_and_size()
     return rows // ranks // batch_size * batch_size * ranks
 
 
 def refuse_short_set(rows: int, batch_size: int) -> None:
-    """Raise InputError where a rank's share of `rows` rows is less than one batch."""
+    """Raise InputError if a rank's share of `rows` rows is less than one batch."""
     _, ranks = rank_and_size()
     if rows // ranks < batch_size:
         raise InputError(
@@ -202,12 +202,12 @@ def refuse_short_set(rows: int, batch_size: int) -> None:
 
 
 class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
-    """Batches of `batch_size` rows, endlessly, for this rank.
+    """Endless batches of `batch_size` rows for this rank.
 
     Each pass shuffles all rows with a generator seeded by `seed` and the number of the pass, the same on every rank.
-    Rank r takes the rows r, r + size, ... of that order, so ranks never see the same row in one pass. Rows that would
-    make a short batch are dropped for that pass. Loader worker w of n yields every n-th batch, so the number of workers
-    does not change the training.
+    Rank r uses rows r, r + size, ... in that order, so ranks never process the same row in one pass. Rows that would
+    make up a short batch are dropped for that pass. Loader worker w of n yields every n-th batch, so the number of
+    workers does not affect training.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
     ) -> None:
         """`augment` adds its random draws to each batch as the last tensor; `finish` is called with each batch.
 
-        Raises InputError where a rank's share of the rows is less than one batch.
+        Raises InputError if a rank's share of the rows is less than one batch.
         """
         refuse_short_set(len(rows), batch_size)
         self._rows, self.batch_size, self._seed = rows, batch_size, seed
@@ -234,7 +234,7 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
             yield batch if self._finish is None else self._finish(batch)
 
     def _batch_rows(self) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the row numbers of each batch of each pass, with their draws; copied to the device once a pass."""
+        """Yield each batch's row numbers and draws, pass after pass; they are copied to the device once per pass."""
         count = len(self._rows)
         usable = count // self._size // self.batch_size * self.batch_size
         generator = torch.Generator()
@@ -253,7 +253,7 @@ class ValidationBatches(IterableDataset[tuple[Tensor, ...]]):
     finite = True
 
     def __init__(self, rows: Rows, batch_size: int, finish: Callable[[Any], Any] | None = None) -> None:
-        """The last batch may be short; `finish` is called with each."""
+        """The last batch may be short; `finish` is called with each batch."""
         self._rows, self.batch_size, self._finish = rows, batch_size, finish
 
     def __iter__(self) -> Iterator[Any]:
@@ -282,7 +282,7 @@ def make_loader(
 
 
 def repeat_to_one_batch(rows: Rows, batch_size: int) -> Rows:
-    """Return `rows`, repeated if there are too few for one batch on each rank: to measure memory, not to learn."""
+    """Return `rows`, repeated if there are too few for one batch per rank; only for measuring memory."""
     needed = batch_size * rank_and_size()[1]
     return view(rows, torch.arange(needed) % len(rows)) if 0 < len(rows) < needed else rows
 
@@ -291,11 +291,11 @@ class RepeatedDataset(Dataset[Any]):
     """A user's map-style data set, repeated to `count` items."""
 
     def __init__(self, dataset: Any, count: int) -> None:
-        """`dataset` has `len()` and `[number]`."""
+        """`dataset` supports `len()` and `[number]`."""
         self.dataset, self._count = dataset, count
 
     def __len__(self) -> int:
-        """Return the number of items, including repeated ones."""
+        """Return the number of items, including repeated items."""
         return self._count
 
     def __getitem__(self, number: int) -> Any:
@@ -306,7 +306,7 @@ class RepeatedDataset(Dataset[Any]):
 def repeat_training_rows(data: pl.LightningDataModule, batch_size: int) -> None:
     """Make the training loader of `data` repeat its rows if there are too few for one batch on each rank.
 
-    A loader that is no DataLoader, has a batch sampler of its own or an iterable data set is left unchanged.
+    A loader is left unchanged if it is not a DataLoader, has its own batch sampler, or uses an iterable data set.
     """
     if hasattr(data, "repeats_rows"):
         data.repeats_rows = True

@@ -1,7 +1,7 @@
-"""`data=dataset`: the user's own torch data sets, map-style or iterable, as the endless stream that is measured here.
+"""`data=dataset`: serves the user's own torch data sets, map-style or iterable, as an endless training stream.
 
-The stream has the rules of the shipped data: no epoch boundary inside a window, no short batches, map-style data sets
-reshuffled each pass by the run's seed, and no sample on two ranks within one pass.
+The stream follows the same rules as built-in data: no epoch boundary inside a window, no short batches, map-style data
+sets reshuffled in each pass using the run's seed, and no sample on two ranks within one pass.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class DataSets(pl.LightningDataModule):
         pin_memory: bool = False,
         prefetch_factor: int | None = None,
     ) -> None:
-        """`batch_size` is per rank, `seed` orders the rows, `collate` makes a batch of a list of samples.
+        """`batch_size` is per rank, `seed` orders the rows, and `collate` turns a list of samples into a batch.
 
-        `shard` distributes the samples of an iterable data set over ranks and loader workers. Set it to False for one
-        that shards itself, by RANK and `get_worker_info`.
+        `shard` distributes the samples of an iterable data set over ranks and loader workers. Set it to False for a
+        data set that shards itself, using RANK and `get_worker_info`.
         """
         super().__init__()
         for name, dataset in {"train": train, **({} if validation is None else {"validation": validation})}.items():
             if not (_is_map_style(dataset) or hasattr(dataset, "__iter__")):
                 raise InputError(
-                    f"data.{name}: a {type(dataset).__name__} is no data set; it needs __len__ and __getitem__, or "
+                    f"data.{name}: a {type(dataset).__name__} is not a data set; it needs __len__ and __getitem__, or "
                     "__iter__"
                 )
         self._train, self._validation = train, validation
@@ -61,20 +61,20 @@ class DataSets(pl.LightningDataModule):
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples of one pass over the training set, of all ranks, in whole batches; None where it is unknown."""
+        """Samples in one pass over the training set, across all ranks, in whole batches; None if unknown."""
         if not hasattr(self._train, "__len__"):
             return None
         rows, (_, ranks) = len(self._train), rank_and_size()
         if _is_map_style(self._train):
             return whole_batch_samples(rows, self._batch_size)
         parts = ranks * max(1, self._num_workers)
-        if not self._shard and parts > 1:  # its length may be that of a share
+        if not self._shard and parts > 1:  # its length may be that of one share
             return None
         shares = (len(range(part, rows, parts)) for part in range(parts))
         return sum(share // self._batch_size * self._batch_size for share in shares)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Return the endless stream of this rank."""
+        """Return this rank's endless stream."""
         batches: IterableDataset[Any]
         if _is_map_style(self._train):
             batches = MapStyleBatches(self._train, self._batch_size, self._collate, self._seed, self._shuffle)
@@ -83,17 +83,17 @@ class DataSets(pl.LightningDataModule):
         return make_loader(batches, self._num_workers, self._pin_memory, self._prefetch_factor)
 
     def val_dataloader(self) -> Any:
-        """Return the whole validation set, in order and the same on every rank; an empty list if there is none."""
+        """Return the whole validation set, in order and identical on every rank; an empty list if there is none."""
         if self._validation is None:
             return []
         return make_loader(_OnePass(self._validation, self._batch_size, self._collate))
 
 
 class MapStyleBatches(IterableDataset[Any]):
-    """Endless batches of a map-style data set for this rank; loader worker w of n makes every n-th batch."""
+    """Endless batches from a map-style data set for this rank; loader worker w of n produces every n-th batch."""
 
     def __init__(self, dataset: Any, batch_size: int, collate: Collate, seed: int, shuffle: bool) -> None:
-        """Raises InputError where a rank's share of the rows is less than one batch."""
+        """Raises InputError if a rank's share of the rows is less than one batch."""
         refuse_short_set(len(dataset), batch_size)
         self._dataset, self.batch_size, self._collate = dataset, batch_size, collate
         rank, size = rank_and_size()
@@ -116,14 +116,17 @@ class MapStyleBatches(IterableDataset[Any]):
 
 
 class IterableBatches(IterableDataset[Any]):
-    """Endless batches of an iterable data set, restarted whenever it ends; samples of a short batch are dropped."""
+    """Endless batches from an iterable data set, restarted whenever it ends; samples in a short batch are dropped."""
 
     def __init__(self, samples: Any, batch_size: int, collate: Collate, shard: bool) -> None:
-        """With `shard` each rank and loader worker takes every n-th sample."""
+        """With `shard`, each rank and loader worker uses every n-th sample."""
         self._samples, self.batch_size, self._collate, self._shard = samples, batch_size, collate, shard
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield collated batches of exactly `batch_size` samples. Raises InputError if a pass has less than one."""
+        """Yield collated batches of exactly `batch_size` samples.
+
+        Raises InputError if a pass has less than one batch.
+        """
         for number in itertools.count():
             if hasattr(self._samples, "set_epoch"):
                 self._samples.set_epoch(number)
@@ -163,6 +166,6 @@ def _is_map_style(samples: Any) -> bool:
 
 
 def _batched(samples: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    """Yield lists of `size` samples, the last one shorter; itertools.batched needs Python 3.12."""
+    """Yield lists of `size` samples, of which the last may be shorter; itertools.batched needs Python 3.12."""
     while batch := list(itertools.islice(samples, size)):
         yield batch

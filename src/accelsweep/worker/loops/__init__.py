@@ -1,4 +1,4 @@
-"""Training loops: Lightning's, and a raw one to compare it with."""
+"""Training loops: Lightning's, and a raw loop to compare it with."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def make_loop(spec: RunSpec, length: TrainingLength | None = None) -> Loop:
-    """Return the training loop that the config asks for. Raises Unsupported if this machine cannot run it.
+    """Return the training loop selected by the config. Raises Unsupported if this machine cannot run it.
 
-    `length` bounds the phase; None derives it from the config's numbers of steps.
+    `length` bounds the phase; None derives the bound from the numbers of steps in the config.
     """
     if spec.config.loop == "raw":
         from accelsweep.worker.loops.raw import RawLoop

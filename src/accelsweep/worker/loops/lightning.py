@@ -1,4 +1,4 @@
-"""`loop: lightning`: a Trainer with the config's arguments, and a callback that reports each step to a listener."""
+"""`loop: lightning`: a Trainer with the config's arguments and a callback that reports each step to a listener."""
 
 from __future__ import annotations
 
@@ -86,20 +86,20 @@ _OWNERS = {
     "optimizer_zero_grad": "[LightningModule]",
     "optimizer_step": "[LightningModule]",
 }
-"""Owners of hooks that several objects have; the outermost call counts."""
+"""Owners of hooks that several objects have; only the outermost call is used."""
 
 
 class PhaseProfiler(Profiler):
     """A Lightning profiler that reports actions as phases of a step."""
 
     def __init__(self, timer: PhaseTimer) -> None:
-        """`timer` gets every phase."""
+        """All phases are reported to `timer`."""
         super().__init__()
         self._timer = timer
         self._depths: list[int] = []
 
     def start(self, action_name: str) -> None:
-        """Enter the action's phase, if it is one."""
+        """Enter the action's phase, if it has one."""
         phase = _phase_of(action_name)
         if phase is not None:
             self._depths.append(self._timer.depth)
@@ -119,17 +119,17 @@ def _phase_of(action_name: str) -> str | None:
 
 
 STOPPING_CALLBACKS = (Checkpoint, EarlyStopping, Timer)
-"""Callbacks of a module that a run leaves out: it writes no checkpoints and ends with its window."""
+"""A module's callbacks that a run omits, because it writes no checkpoints and ends with its window."""
 
 _HOOKS_WITH_DATA = ("configure_optimizers", "on_fit_start")
-"""Hooks before training in which Lightning, too, sets up the training loader when asked for its length."""
+"""Hooks before training in which Lightning also sets up the training loader if its length is requested."""
 
 
 class RunTrainer(pl.Trainer):
-    """A Trainer that runs until its listener stops it, and tells modules how long training will be.
+    """A Trainer that runs until its listener stops it, and reports to modules how long training will be.
 
-    Modules and callbacks read `max_epochs`, `max_steps` and `estimated_stepping_batches`, for learning rate schedules
-    and the like. They see what the config asks for, or more if the phase needs it.
+    Modules and callbacks read `max_epochs`, `max_steps` and `estimated_stepping_batches`, for instance for learning
+    rate schedules. The values are those requested by the config, or higher if the phase needs more.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class RunTrainer(pl.Trainer):
         scratch: Path,
         **settings: Any,
     ) -> None:
-        """`pass_samples` returns the samples of a pass over the training data, on all ranks, or None if unknown.
+        """`pass_samples` returns the samples in one pass over the training data, across all ranks, or None if unknown.
 
         `settings` are the Trainer's arguments. Nothing is logged unless they set `log_every_n_steps`.
         """
@@ -152,15 +152,15 @@ class RunTrainer(pl.Trainer):
 
     @property
     def max_epochs(self) -> int:
-        """The epochs of training.
+        """The number of training epochs.
 
-        Before the training loader is known, they are those of the config, or the batches of the phase.
+        Before the training loader is known, this is the number in the config, or else the phase's number of batches.
         """
         return self._lengths()[0]
 
     @property
     def max_steps(self) -> int:
-        """The optimiser steps of training."""
+        """The number of optimiser steps in training."""
         return self._lengths()[1]
 
     @property
@@ -198,12 +198,12 @@ class RunTrainer(pl.Trainer):
     def _no_global_batch(self, cause: str, remedy: str) -> Unsupported:
         scaling = self._config.learning_rate.lr_scaling
         return Unsupported(
-            f"optimizer.lr_scaling={scaling} has no one global batch to follow: {cause}. Choose {remedy}, or "
+            f"optimizer.lr_scaling={scaling} has no single global batch to follow: {cause}. Choose {remedy}, or "
             "optimizer.lr_scaling=none"
         )
 
     def _lengths(self) -> tuple[int, int]:
-        """Return the epochs and the optimiser steps of training. Raises InputError if nothing bounds the phase."""
+        """Return the numbers of training epochs and optimiser steps. Raises InputError if nothing bounds the phase."""
         batches, factor = self._batches_of_an_epoch(), self.accumulate_grad_batches
         if batches is None:
             most = self._planned(math.inf) or -1
@@ -211,12 +211,12 @@ class RunTrainer(pl.Trainer):
         planned = self._planned(batches)
         if planned is None and self._config_epochs is None and self._config_steps is None:
             raise InputError(
-                "the module or a callback asks how long training is, and nothing bounds it: set measure.max_samples, "
+                "the module or a callback reads how long training is, and nothing bounds it: set measure.max_samples, "
                 "or trainer.max_epochs"
             )
         endless = math.isinf(batches)
         per_pass = self._batches_of_a_pass() if endless else batches
-        if per_pass is None:  # an endless stream of unknown length is one epoch
+        if per_pass is None:  # an endless stream of unknown length counts as one epoch
             steps = math.ceil((planned or 0) / factor)
             return self._config_epochs or 1, max(steps, self._config_steps or 0)
         per_epoch = math.ceil(per_pass / factor)
@@ -229,10 +229,10 @@ class RunTrainer(pl.Trainer):
         return epochs, max(steps, min(self._config_steps, epochs * per_epoch))
 
     def _planned(self, batches: float) -> int | None:
-        """Return the most batches of this phase, with `batches` per epoch; None if it is unbounded."""
+        """Return the maximum number of batches in this phase, given `batches` per epoch; None if unbounded."""
         if self._length.samples is None:
             return self._length.batches
-        spare = self.accumulate_grad_batches - 1  # the last optimiser step is finished
+        spare = self.accumulate_grad_batches - 1  # complete the last optimiser step
         per_batch = self._config.samples_per_step
         if math.isinf(batches):
             return -(-self._length.samples // per_batch) + spare
@@ -240,14 +240,14 @@ class RunTrainer(pl.Trainer):
         return passes * int(batches) + -(-rest // per_batch) + spare
 
     def _batches_of_a_pass(self) -> int | None:
-        """Return the batches of a pass over the data behind an endless stream; None if unknown."""
+        """Return the number of batches in one pass over the data behind an endless stream; None if unknown."""
         samples = self._pass_samples()
         return None if samples is None else max(1, samples // self._config.samples_per_step)
 
     def _batches_of_an_epoch(self) -> float | None:
-        """Return the batches of an epoch, infinite for an endless stream; None while there is no loader yet.
+        """Return the number of batches in an epoch, infinite for an endless stream; None until there is a loader.
 
-        In `_HOOKS_WITH_DATA` the loader is created for it, on every rank.
+        In `_HOOKS_WITH_DATA` the loader is created for this purpose, on every rank.
         """
         if self.fit_loop._combined_loader is None:
             if self._setting_up_data or self.lightning_module is None:
@@ -263,7 +263,7 @@ class RunTrainer(pl.Trainer):
 
 
 class _UntilStopped(_FitLoop):
-    """Lightning's fit loop, but it ends only when `should_stop` is set."""
+    """Lightning's fit loop, except that it only ends when `should_stop` is set."""
 
     def __init__(self, trainer: pl.Trainer) -> None:
         super().__init__(trainer, max_epochs=-1)
@@ -278,7 +278,7 @@ class _UntilStopped(_FitLoop):
 
 
 def fixed_length(config: SettingConfig, accumulate: int, extra_steps: int = 0) -> TrainingLength:
-    """Return the length of the longest phase whose steps are given by the config."""
+    """Return the length of the longest phase whose steps are set by the config."""
     measure = config.measure
     others = (2 * (measure.probe_steps or 0), measure.matmul_steps or 0, extra_steps)
     longest = max(measure.max_steps, *(steps + _MAX_SETTLING_STEPS for steps in others))
@@ -286,11 +286,11 @@ def fixed_length(config: SettingConfig, accumulate: int, extra_steps: int = 0) -
 
 
 _MAX_SETTLING_STEPS = 6
-"""At most so many steps precede those that a phase counts, beyond the warm-up."""
+"""The maximum number of uncounted steps before a phase's counted steps, in addition to the warm-up."""
 
 
 def strip_stopping_callbacks(module: pl.LightningModule) -> None:
-    """Make `module.configure_callbacks` leave out `STOPPING_CALLBACKS`, and log that."""
+    """Make `module.configure_callbacks` omit `STOPPING_CALLBACKS`, and log each omission."""
     if type(module).configure_callbacks is pl.LightningModule.configure_callbacks:
         return
     original = module.configure_callbacks
@@ -314,11 +314,11 @@ _DTYPES = {
     "bf16-mixed": (torch.float32, torch.bfloat16),
     "16-mixed": (torch.float32, torch.float16),
 }
-"""Precision -> allowed types of trained parameters. For mixed ones a strategy may keep the float32 copy elsewhere."""
+"""Precision -> allowed dtypes of trained parameters. With mixed precision a strategy may store float32 elsewhere."""
 
 
 def require_dtypes(module: pl.LightningModule, precision: str) -> None:
-    """Raise Unsupported if `module` trains a parameter whose type is not one of `precision`'s."""
+    """Raise Unsupported if `module` trains a parameter whose dtype is not allowed for `precision`."""
     allowed = _DTYPES.get(precision)
     if allowed is None:
         return
@@ -333,10 +333,10 @@ def require_dtypes(module: pl.LightningModule, precision: str) -> None:
 
 
 class StepCallback(pl.Callback):
-    """Reports each step to the `listener` and each validation to `validation`, and stops the Trainer when they ask."""
+    """Reports steps to the `listener` and validations to `validation`, and stops the Trainer when they request it."""
 
     def __init__(self, batch_size: int, heartbeat: Heartbeat, ranks: int = 1, run_seconds: float | None = None) -> None:
-        """`batch_size` is what the first batch of each rank must hold; `run_seconds` is the time limit of the run."""
+        """`batch_size` is the number of samples in each rank's first batch; `run_seconds` is the run's time limit."""
         self._run_seconds = run_seconds
         self._validation_timeout: ValidationTimeout | None = None
         self._heartbeat = heartbeat
@@ -352,14 +352,14 @@ class StepCallback(pl.Callback):
 
     @property
     def finished(self) -> bool:
-        """Whether the listener ended the phase, and the validation that follows is over."""
+        """Whether the listener ended the phase and the validation that follows has finished."""
         return self._ended and not self._owes_validation
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Begin the phase.
 
-        Raises InputError if a validation is wanted and there is no validation loop, and Unsupported if the module's
-        types are not those of the Trainer's precision.
+        Raises InputError if validation is requested and there is no validation loop, and Unsupported if the module's
+        dtypes do not match the Trainer's precision.
         """
         assert self.listener is not None
         if self.validation is not None and not trainer.enable_validation:
@@ -368,7 +368,7 @@ class StepCallback(pl.Callback):
         optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
         self.loss_scale = LossScale(trainer.precision, getattr(trainer.precision_plugin, "scaler", None), optimizer)
         for schedule in trainer.lr_scheduler_configs:
-            schedule.strict = False  # it may monitor a value that only validation logs, and there may be none here
+            schedule.strict = False  # it may monitor a value logged only in validation, and there may be none here
         wrappers = [] if module.automatic_optimization else trainer.strategy._lightning_optimizers
         self.optimizer_steps.watch(trainer.optimizers, trainer.accumulate_grad_batches, wrappers)
         self._has_loss = self._ended = self._owes_validation = False
@@ -392,7 +392,7 @@ class StepCallback(pl.Callback):
 
     def on_after_backward(self, _: pl.Trainer, module: pl.LightningModule) -> None:
         """Report accumulated gradients to `optimizer_steps`."""
-        if module.automatic_optimization:  # otherwise hooks on the parameters report them, by optimiser
+        if module.automatic_optimization:  # otherwise hooks on the parameters report them, per optimiser
             self.optimizer_steps.gradients_added()
 
     def on_before_zero_grad(self, _: pl.Trainer, module: pl.LightningModule, *__: Any) -> None:
@@ -401,7 +401,7 @@ class StepCallback(pl.Callback):
             self.optimizer_steps.gradients_dropped()
 
     def on_before_optimizer_step(self, _: pl.Trainer, __: pl.LightningModule, optimizer: Any) -> None:
-        """Report a step to `optimizer_steps`, even if the gradient scaler is going to skip it."""
+        """Report a step to `optimizer_steps`, even if the gradient scaler will skip it."""
         self.optimizer_steps.stepped(optimizer)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
@@ -449,7 +449,7 @@ class StepCallback(pl.Callback):
                 trainer.should_stop = self._ended = True
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Note the end of a pass over the training data, unless the listener ended the phase within it."""
+        """Record the end of a pass over the training data, unless the listener ended the phase during the pass."""
         self.epoch_ends.append(self._steps)
         self.counter.pass_ended(complete=not self._ended or trainer.is_last_batch)
 
@@ -458,9 +458,9 @@ class LightningLoop:
     """A training loop with Lightning's Trainer; its attributes are read back from the Trainer."""
 
     def __init__(self, spec: RunSpec, length: TrainingLength | None = None) -> None:
-        """Build the Trainer. Raises Unsupported if Lightning or the machine refuses the combination.
+        """Build the Trainer. Raises Unsupported if Lightning or the machine rejects the combination.
 
-        `length` bounds the phase; None derives it from the config's numbers of steps.
+        `length` bounds the phase; None derives the bound from the numbers of steps in the config.
         """
         self._spec = spec
         self.name = "lightning"
@@ -494,7 +494,7 @@ class LightningLoop:
 
     @property
     def epoch_samples(self) -> int | None:
-        """The samples of one pass over the training data."""
+        """The number of samples in one pass over the training data."""
         trainer = self._trainer
         return self._callback.counter.epoch_samples(self.data, trainer.train_dataloader, trainer.num_training_batches)
 
@@ -508,7 +508,7 @@ class LightningLoop:
         self._trainer.profiler = PhaseProfiler(timer)  # type: ignore[attr-defined]
 
     def disable_gradient_sync(self) -> bool:
-        """Enter `no_sync` for the rest of this module's life; False if the strategy does not use DDP."""
+        """Enter `no_sync` for the rest of this module's lifetime; return False if the strategy does not use DDP."""
         if isinstance(self._trainer.strategy, IndependentRanksStrategy):
             return True
         model = self._trainer.strategy.model
@@ -535,7 +535,7 @@ class LightningLoop:
         except BaseException as error:
             if is_interrupt(error) or not self._callback.finished:
                 raise
-            self.teardown_error = error  # raised in `on_train_end`, `teardown` or the like: all results are there
+            self.teardown_error = error  # raised in `on_train_end`, `teardown` or similar: all results are available
             traceback.print_exception(error)
         self._callback.check_ending(self._trainer, module)
         self._check_scaled_learning_rate(module)
@@ -543,7 +543,7 @@ class LightningLoop:
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
 
     def _check_scaled_learning_rate(self, module: pl.LightningModule) -> None:
-        """Raise Unsupported if the learning rate was scaled for another global batch than optimiser steps held."""
+        """Raise Unsupported if the learning rate was scaled for a global batch unlike that of the optimiser steps."""
         counts = self.optimizer_steps.batch_counts()
         if not (counts and scales_learning_rate(self._spec.config) and uses_config_optimizer(module)):
             return
@@ -558,7 +558,7 @@ class LightningLoop:
             )
 
     def validate(self) -> dict[str, float] | None:
-        """Return the values that the trained module logs over the validation set; None if there is none."""
+        """Return the values that the trained module logs on the validation set; None without a validation set."""
         self._trainer.limit_val_batches = self._limit_val_batches
         module = self._trainer.lightning_module
         try:
@@ -636,13 +636,13 @@ def _build_trainer(
 
 
 def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the user's Trainer arguments, instantiated. Raises InputError for one that accelsweep sets itself."""
+    """Instantiate and return the user's Trainer arguments. Raises InputError for those that accelsweep sets itself."""
     known = set(inspect.signature(pl.Trainer.__init__).parameters)
     for name in trainer:
         if name in RESERVED_ARGUMENTS:
             raise InputError(reserved_message(name))
         if name not in known:
-            raise InputError(f"trainer.{name} is no argument of lightning's Trainer{nearest(name, known)}")
+            raise InputError(f"trainer.{name} is not an argument of Lightning's Trainer{nearest(name, known)}")
     strategy = trainer.get("strategy", DEFAULTS["strategy"])
     if isinstance(strategy, str) and any(word in strategy for word in ("spawn", "fork", "notebook")):
         raise Unsupported(

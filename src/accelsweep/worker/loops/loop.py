@@ -1,6 +1,6 @@
-"""Protocols of what drives a run's steps, and what the training loops share.
+"""Protocols of the objects that drive a run's steps, and code shared by the training loops.
 
-A `Driver` does steps until its listener stops it. A `Loop` is a driver that trains a fresh module each time and can
+A `Driver` performs steps until its listener stops it. A `Loop` is a driver that trains a fresh module each time and can
 validate it, afterwards or in between. All are built from a `RunSpec`.
 """
 
@@ -25,34 +25,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingLength:
-    """The most that a phase may train: batches per rank, or samples of all ranks; unbounded if both are None."""
+    """The upper bound on a phase: batches per rank, or samples across all ranks; unbounded if both are None."""
 
     batches: int | None = None
     samples: int | None = None
 
 
 class StepListener(Protocol):
-    """Decides when the steps end, such as after the timed window or a number of samples."""
+    """Decides when to end the steps, such as after the timed window or a number of samples."""
 
     def begin(self) -> None:
         """Called before the first batch is fetched."""
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """Called after a step of `samples` samples on this rank; True ends the phase."""
+        """Called after a step with `samples` samples on this rank; returning True ends the phase."""
 
 
 class ValidationListener(Protocol):
-    """Gets the results of validations between training steps."""
+    """Receives the results of validations between training steps."""
 
     every_steps: int
-    """Steps (batches) between two validations. The last step is followed by one, too."""
+    """Steps (batches) between two validations. The last step is also followed by a validation."""
 
     def validated(self, logged: dict[str, float]) -> bool:
-        """Called on every rank with the logged values; True ends the training. All ranks must return the same."""
+        """Called on every rank with the logged values; returning True ends training. All ranks must return the same."""
 
 
 class Driver(Protocol):
-    """Does steps on this rank. Its attributes are read back from what runs, not copied from the config."""
+    """Performs steps on this rank.
+
+    Its attributes are read back from the running objects, not copied from the config.
+    """
 
     name: str
     device: torch.device
@@ -64,26 +67,26 @@ class Driver(Protocol):
 
     @property
     def optimizer_steps(self) -> OptimizerSteps | None:
-        """The optimiser steps; None if each batch is a step of its own, or nothing is trained."""
+        """The optimiser steps; None if each batch counts as a separate step, or nothing is trained."""
 
     def drive(self, listener: StepListener) -> None:
-        """Do steps until `listener` ends them. Raises the errors of the user's code."""
+        """Perform steps until `listener` ends them. Raises errors from the user's code."""
 
 
 class ModuleDriver(Driver, Protocol):
-    """A driver whose steps are a LightningModule's."""
+    """A driver whose steps are those of a LightningModule."""
 
     @property
     def module(self) -> pl.LightningModule:
-        """The module, from the listener's `begin` on."""
+        """The module, available from the listener's `begin` onwards."""
 
 
 class Loop(ModuleDriver, Protocol):
-    """A training loop: each step trains."""
+    """A training loop: each step is a training step."""
 
     @property
     def example(self) -> Any:
-        """The first batch as empty tensors on the meta device, for counting operations; None before it came."""
+        """The first batch as empty tensors on the meta device, for counting operations; None before the first batch."""
 
     @property
     def logged(self) -> dict[str, float]:
@@ -93,11 +96,11 @@ class Loop(ModuleDriver, Protocol):
         """Report the phases of all further steps to `timer`."""
 
     def disable_gradient_sync(self) -> bool:
-        """Stop exchanging gradients from the next step on; False if this strategy cannot."""
+        """Stop exchanging gradients from the next step onwards; return False if this strategy cannot do so."""
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples in one pass over the training data, on all ranks; None if unknown."""
+        """Samples in one pass over the training data, across all ranks; None if unknown."""
 
     @property
     def learning_rate(self) -> float | None:
@@ -113,17 +116,17 @@ class Loop(ModuleDriver, Protocol):
 
     @property
     def teardown_error(self) -> BaseException | None:
-        """An error that the user's code raised after the last step of `drive`, when all results were there."""
+        """An error raised by the user's code after the last step of `drive`, when all results were available."""
 
     def drive(self, listener: StepListener, validation: ValidationListener | None = None, data: Any = None) -> None:
         """Train a fresh module, seeded by the run, until one of the listeners ends it.
 
-        `data` reuses another loop's data module; None builds the config's. Raises the errors of the user's code, and
-        InputError if there is a validation listener but no validation loop.
+        `data` reuses another loop's data module; None builds the one in the config. Raises errors from the user's code,
+        and InputError if there is a validation listener but no validation loop.
         """
 
     def validate(self) -> dict[str, float] | None:
-        """Return the values that the trained module logs over the validation set; None if there is none."""
+        """Return the values that the trained module logs on the validation set; None without a validation set."""
 
 
 NO_LOSS = (
@@ -133,7 +136,7 @@ NO_LOSS = (
 
 
 def invalid_loss(output: Any) -> str | None:
-    """Return what is wrong with the output of a training step; None if it holds a loss or is None."""
+    """Return what is wrong with a training step's output; None if the output contains a loss or is None."""
     loss = output.get("loss") if hasattr(output, "get") else output
     if loss is None or (hasattr(loss, "detach") and loss.numel() == 1):
         return None
@@ -153,21 +156,21 @@ NO_VALIDATION = (
 )
 
 VALIDATION_SHARE = 1 / 3
-"""The share of a run's time limit after which a validation loader without a length is taken to be endless."""
+"""The share of a run's time limit after which a validation loader without a length is considered endless."""
 
 
 class ValidationTimeout:
-    """Ends a validation whose loader may be endless before the run's time limit does, so that its results survive."""
+    """Ends validation with a possibly endless loader before the run's time limit does, so that its results survive."""
 
     def __init__(self, run_seconds: float | None, clock: Clock = monotonic) -> None:
-        """Start the clock. `run_seconds` is the time limit of the run, or None."""
+        """Start the clock. `run_seconds` is the run's time limit, or None."""
         self._limit = None if run_seconds is None else VALIDATION_SHARE * run_seconds
         self._clock, self._began = clock, clock()
 
     def check(self, batches: int, owner: Any, position: int | None = None, remedy: str = "") -> None:
         """Raise InputError if the loader has taken too long; call it only for a loader without a length.
 
-        `owner` defines the loader, at `position` if there are several; `remedy` says how to bound it.
+        `owner` defines the loader, at `position` if there are several; `remedy` describes how to bound it.
         """
         seconds = self._clock() - self._began
         if self._limit is None or seconds < self._limit:
@@ -187,15 +190,15 @@ def first_learning_rate(optimizers: Sequence[torch.optim.Optimizer]) -> float | 
 
 
 class NoExample(NamedTuple):
-    """Replaces a batch that has no copy on the meta device, for this `reason`."""
+    """Replaces a batch that cannot be copied to the meta device, for this `reason`."""
 
     reason: str
 
 
 def to_meta(batch: Any) -> Any:
-    """Return `batch` with its tensors on the meta device, floating-point ones as float32.
+    """Return `batch` with its tensors on the meta device, with floating-point tensors as float32.
 
-    Returns a `NoExample` for a batch that cannot be copied: containers of any type are rebuilt by their type.
+    Returns a `NoExample` for a batch that cannot be copied, because containers are rebuilt with their own types.
     """
     import torch
     from lightning_utilities.core.apply_func import apply_to_collection

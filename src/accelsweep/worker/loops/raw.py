@@ -1,7 +1,7 @@
-"""`loop: raw`: the same module and data in a raw PyTorch loop, as one would write it by hand.
+"""`loop: raw`: the same module and data in a raw PyTorch loop, as it would be written by hand.
 
-The difference to `loop: lightning` is Lightning's overhead per step. It has what a hand-written loop has: one optimiser
-with a schedule, autocast or a cast module, a gradient scaler, and DistributedDataParallel.
+The difference from `loop: lightning` is Lightning's overhead per step. It includes what a hand-written loop would: one
+optimiser with a schedule, autocast or a cast module, a gradient scaler, and DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _MEANS = ("mean", "avg", torch.mean)
 
 
 class RawLog:
-    """Collects what a module logs without a Trainer, on the device.
+    """Collects, on the device, the values that a module without a Trainer logs.
 
-    Values logged by epoch are averaged, weighted by batch size; of others the last one counts. The loop sets `batch`
-    before each step.
+    Values logged per epoch are averaged, weighted by batch size; for other values the last one is used. The loop sets
+    `batch` before each step.
     """
 
     def __init__(self, device: torch.device) -> None:
-        """`device` is where the ranks' sums are reduced."""
+        """`device` is the device on which the ranks' sums are reduced."""
         self._device = device
         self.batch: Any = None
         self._sums: dict[str, tuple[Any, float]] = {}
@@ -79,7 +79,7 @@ class RawLog:
         module.log_dict = self._log_dict  # type: ignore[method-assign, assignment]
 
     def begin(self, *, validating: bool) -> None:
-        """Forget all values: training or validation begins."""
+        """Discard all values at the start of training or validation."""
         self.batch = None
         self._sums.clear()
         for metric in self._metrics.values():
@@ -109,10 +109,10 @@ class RawLog:
         batch_size: int | None = None,
         **__: Any,
     ) -> None:
-        if isinstance(value, Metric):  # averages by itself, also over ranks
+        if isinstance(value, Metric):  # averages by itself, including across ranks
             self._metrics[name] = value
             return
-        if isinstance(value, torch.Tensor):  # a copy, in a type that can be summed
+        if isinstance(value, torch.Tensor):  # a copy, of a type that can be summed
             wide = value.dtype in (torch.float32, torch.float64)
             value = value.detach().to(value.dtype if wide else torch.float32, copy=True)
         if not (self._validating if on_epoch is None else on_epoch):
@@ -136,7 +136,7 @@ class RawLoop:
     """A training loop without Lightning's Trainer."""
 
     def __init__(self, spec: RunSpec) -> None:
-        """Choose device and precision. Raises Unsupported for what only Lightning's loop can do."""
+        """Choose device and precision. Raises Unsupported for anything that only Lightning's loop supports."""
         self._spec, self._place = spec, RankPlace.of(spec)
         self.device = rank_device(spec.config.accelerator, self._place)
         self.precision = checked_precision(spec, self.device, "loop=raw")
@@ -160,12 +160,12 @@ class RawLoop:
 
     @property
     def logged(self) -> dict[str, float]:
-        """Each logged name's mean since the last phase began."""
+        """The mean of each logged value since the last phase began."""
         return self._log.means(self.strategy == "ddp")
 
     @property
     def epoch_samples(self) -> int | None:
-        """The samples of one pass over the training data."""
+        """The number of samples in one pass over the training data."""
         return self._counter.epoch_samples(self.data, self._loader)
 
     def time_phases(self, timer: PhaseTimer) -> None:
@@ -173,7 +173,7 @@ class RawLoop:
         self._timer = timer
 
     def disable_gradient_sync(self) -> bool:
-        """Enter `no_sync` for the rest of this module's life."""
+        """Enter `no_sync` for the rest of this module's lifetime."""
         assert self._parallel is not None, "a single rank has no gradients to exchange"
         self._without_exchange.enter_context(self._parallel.no_sync())
         return True
@@ -202,7 +202,7 @@ class RawLoop:
             self._steps(phases.timed(self._timer), self._timer.fetching(batches), listener, validation)
 
     def validate(self) -> dict[str, float] | None:
-        """Return the values that the trained module logs over the validation set; None if there is none."""
+        """Return the values that the trained module logs on the validation set; None without a validation set."""
         loader = self.data.val_dataloader() if self._validates() else []
         if loader == []:
             return None
@@ -320,7 +320,7 @@ class _Step(nn.Module):
 
 
 def _one_optimizer(module: pl.LightningModule) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
-    """Return the module's only optimiser and its schedule, if any, which is stepped after each optimiser step."""
+    """Return the module's only optimiser and its schedule, if any. It is stepped after each optimiser step."""
     configured: Any = module.configure_optimizers()
     schedules: Any = ()
     if isinstance(configured, tuple) and len(configured) == 2 and all(isinstance(part, list) for part in configured):

@@ -1,12 +1,12 @@
 """Count the samples in a batch, in a pass over a loader, and in an optimiser step.
 
-Every rate follows from the first, so an ambiguous batch is refused. The module's own `samples(batch)` counts if it is
-defined. Otherwise the loader states its batch size, and the first batch shows in which dimension it is found. Batches
-of a loader that states nothing must have only one reading.
+Every rate is based on the number of samples in a batch, so an ambiguous batch is rejected. The module's
+`samples(batch)` is used if it is defined. Otherwise the loader states its batch size, and the first batch shows which
+dimension has that size. If the loader does not state a batch size, its batches must be unambiguous.
 
-Passes and optimiser steps are counted as they happen, because the config does not decide what an optimiser step holds:
-Lightning steps at the end of every epoch whatever `accumulate_grad_batches` says, a callback may change that number by
-epoch, and under manual optimisation the module decides alone.
+Passes and optimiser steps are counted as they happen, because the config does not determine how many batches an
+optimiser step holds: Lightning steps at the end of every epoch regardless of `accumulate_grad_batches`, a callback may
+change that number from epoch to epoch, and under manual optimisation only the module decides.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from accelsweep.workloads.training_stream import RepeatedDataset
 _REMEDY = "define samples(self, batch) in the LightningModule, which returns their number"
 
 RARE_STEPS = 0.05
-"""The share of optimiser steps that may differ in size: the last one of a long epoch is short."""
+"""The share of optimiser steps that may differ in size, because the last step of a long epoch is short."""
 
 MAX_WITNESSES = 3
-"""Parts of a batch consulted about an ambiguous dimension; the outermost are the most reliable."""
+"""The number of parts of a batch checked to resolve an ambiguous dimension; the outermost are the most reliable."""
 
 
 class SampleCounter:
-    """Counts the samples of one loader's batches. The first batch decides how."""
+    """Counts the samples in one loader's batches. The first batch determines how."""
 
     def __init__(self, batch_size: int, ranks: int = 1) -> None:
-        """`batch_size` is what the first batch must hold on each of the `ranks`."""
+        """`batch_size` is the number of samples that the first batch must hold on each of the `ranks`."""
         self._batch_size, self._ranks = batch_size, ranks
         self._count: Callable[[Any], int] | None = None
         self._uniform = True
@@ -55,9 +55,9 @@ class SampleCounter:
         self._passes: list[int] = []
 
     def count(self, batch: Any, loader: Any, module: Any) -> int:
-        """Return the samples in `batch`, which `loader` gave to `module`.
+        """Return the number of samples in `batch`, which `loader` passed to `module`.
 
-        Raises InputError if the batch is ambiguous, or if the first one shows that the data ignores `batch_size`.
+        Raises InputError if the batch is ambiguous, or if the first batch shows that the data ignores `batch_size`.
         """
         first = self._count is None
         if self._count is None:
@@ -73,38 +73,38 @@ class SampleCounter:
         return samples
 
     def pass_ended(self, complete: bool) -> None:
-        """Note that a pass over the loader ended, or was cut off."""
+        """Record that a pass over the loader ended or was cut short."""
         if complete:
             self._passes.append(self._in_pass)
         self._in_pass = 0
 
     def epoch_samples(self, data: Any, loader: Any, batches: float | None = None) -> int | None:
-        """Return the samples of one pass over the training data, on all ranks; None if unknown.
+        """Return the number of samples in one pass over the training data, across all ranks; None if unknown.
 
-        The sources in order: the data module's `epoch_samples`, a pass that ended, the loader's length. `batches` is
-        the number of batches in a pass, if the loader does not decide that.
+        Sources, in order: the data module's `epoch_samples`, a completed pass, the loader's length. `batches` is the
+        number of batches in a pass, if the loader does not determine it.
         """
         stated = getattr(data, "epoch_samples", None)
         if stated is not None:
             return int(stated)
         first = _first_loader(loader)
         dataset = getattr(first, "dataset", None)
-        if isinstance(dataset, RepeatedDataset):  # its passes hold the data several times
+        if isinstance(dataset, RepeatedDataset):  # each of its passes contains the data several times
             return len(dataset.dataset)
         if self._passes:
             return round(sum(self._passes) / len(self._passes)) * self._ranks
         if isinstance(dataset, IterableDataset) and self._ranks > 1:
-            return None  # its length may be that of one rank's share, or of all
+            return None  # its length may be that of one rank's share, or of all data
         samples, length = self._loader_samples(first), length_of(first)
         if batches is None or math.isinf(batches) or length is None or batches == length:
             return None if samples is None else samples * self._ranks
-        rounds, rest = divmod(int(batches), length)  # cut off by a limit, or repeated to match a longer loader
+        rounds, rest = divmod(int(batches), length)  # cut short by a limit, or repeated to match a longer loader
         if rounds and samples is None:
             return None
         return (rounds * (samples or 0) + rest * self._batch_size) * self._ranks
 
     def _loader_samples(self, loader: Any) -> int | None:
-        """Return the samples that this rank gets from a complete pass over `loader`; None if unknown."""
+        """Return the number of samples that this rank gets from a complete pass over `loader`; None if unknown."""
         if not self._uniform:
             return None
         if isinstance(loader, DataLoader) and loader.batch_size == self._batch_size:
@@ -122,20 +122,20 @@ class SampleCounter:
 
 
 class OptimizerSteps:
-    """Counts the batches whose gradients each optimiser step holds. Batches are numbered from 0."""
+    """Counts the batches whose gradients each optimiser step uses. Batches are numbered from 0."""
 
     def __init__(self) -> None:
-        """Nothing is counted before `watch`."""
+        """Counting only starts with `watch`."""
         self._batch, self._most = -1, 1
         self._pending: dict[torch.optim.Optimizer, set[int]] = {}
         self._last_step: dict[torch.optim.Optimizer, int] = {}
         self._steps: dict[torch.optim.Optimizer, list[tuple[int, int]]] = {}
 
     def watch(self, optimizers: Sequence[torch.optim.Optimizer], accumulate: int, wrappers: Sequence[Any] = ()) -> None:
-        """Start counting; the config accumulates `accumulate` batches.
+        """Start counting; the config accumulates `accumulate` batches per step.
 
         `wrappers` are the LightningOptimizers of a module with manual optimisation, whose gradients and steps are
-        observed directly. Otherwise the trainer reports them.
+        observed directly. Otherwise the Trainer reports gradients and steps.
         """
         self._batch, self._most = -1, accumulate
         self._pending = {optimizer: set() for optimizer in optimizers}
@@ -145,9 +145,9 @@ class OptimizerSteps:
             self._observe(optimizer, wrapper, self._pending[optimizer])
 
     def _observe(self, optimizer: torch.optim.Optimizer, wrapper: Any, pending: set[int]) -> None:
-        """Hook into the steps of `optimizer` and into the gradients of its first and last parameter.
+        """Add hooks to the steps of `optimizer` and to the gradients of its first and last parameter.
 
-        The loss of another optimiser may pass through these parameters, too: gradients dropped by `zero_grad` do not
+        Another optimiser's loss may also produce gradients in these parameters: gradients dropped by `zero_grad` do not
         count.
         """
         optimizer.register_step_post_hook(lambda stepped, *_: self.stepped(stepped))
@@ -168,21 +168,21 @@ class OptimizerSteps:
             owner.zero_grad = dropping(owner.zero_grad)
 
     def batch_begins(self, number: int) -> None:
-        """Note that training on batch `number` begins."""
+        """Record that training on batch `number` begins."""
         self._batch = number
 
     def gradients_added(self) -> None:
-        """Note that the current batch's gradients were accumulated (automatic optimisation)."""
+        """Record that the current batch's gradients were accumulated (automatic optimisation)."""
         for pending in self._pending.values():
             pending.add(self._batch)
 
     def gradients_dropped(self) -> None:
-        """Note that the accumulated gradients were set to zero (automatic optimisation)."""
+        """Record that the accumulated gradients were set to zero (automatic optimisation)."""
         for pending in self._pending.values():
             pending.clear()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        """Note a step of `optimizer`. A step reported twice, without new gradients, counts once."""
+        """Record a step of `optimizer`. A step reported twice without new gradients counts once."""
         pending = self._pending.get(optimizer)
         if pending is None or (not pending and self._last_step[optimizer] == self._batch):
             return
@@ -194,17 +194,17 @@ class OptimizerSteps:
 
     @property
     def unfinished(self) -> bool:
-        """Whether gradients are pending, of fewer batches than the largest step so far."""
+        """Whether gradients are pending from fewer batches than in the largest step so far."""
         return any(0 < len(pending) < self._most for pending in self._pending.values())
 
     def batch_counts(self, since: int = 0) -> tuple[Counter[int], ...]:
-        """Return, for each optimiser that stepped from batch `since` on, how many steps held how many batches."""
+        """Return, for each optimiser that has stepped since batch `since`, how many steps held how many batches."""
         counts = (Counter(count for batch, count in steps if batch >= since) for steps in self._steps.values())
         return tuple(counter for counter in counts if counter)
 
 
 def usual_batches_per_step(counts: Iterable[Counter[int]]) -> int | None:
-    """Return how many batches nearly all optimiser steps held; None if they differ, or if there was no step."""
+    """Return how many batches nearly all optimiser steps held; None if they differ or there were no steps."""
     usual = set[int | None]()
     for counter in counts:
         batches, steps = counter.most_common(1)[0]
@@ -213,7 +213,7 @@ def usual_batches_per_step(counts: Iterable[Counter[int]]) -> int | None:
 
 
 def _size_remedy(samples: int, batch_size: int, ranks: int, loader: Any) -> str:
-    """Return why the first batch may not hold `batch_size` samples, and the remedy."""
+    """Return the likely reason why the first batch does not hold `batch_size` samples, and the remedy."""
     first = _first_loader(loader)
     if first is not loader:
         name = next(iter(loader)) if isinstance(loader, Mapping) else 0
@@ -228,8 +228,8 @@ def _size_remedy(samples: int, batch_size: int, ranks: int, loader: Any) -> str:
     if ranks > 1 and samples == batch_size // ranks:
         return (
             f"that is {batch_size} / {ranks} ranks. batch_size counts the samples of each rank, and the data divides "
-            f"it by world_size: add +data.batch_size={batch_size * ranks}, which it divides to {batch_size}, or take "
-            "the division out of its code"
+            f"it by world_size: add +data.batch_size={batch_size * ranks}, which it divides to {batch_size}, or remove "
+            "the division from its code"
         )
     if declared_batch_size(first) == samples:
         return (
@@ -240,7 +240,7 @@ def _size_remedy(samples: int, batch_size: int, ranks: int, loader: Any) -> str:
 
 
 def no_batch_message(loader: Any) -> str:
-    """Return the error message for a training loader that gave no batch."""
+    """Return the error message for a training loader that yielded no batch."""
     first = _first_loader(loader)
     rows, size = rows_of(first), declared_batch_size(first)
     cause = "" if rows is None else f": the set has {rows} row{'' if rows == 1 else 's'}"
@@ -250,7 +250,7 @@ def no_batch_message(loader: Any) -> str:
 
 
 def rows_of(loader: Any) -> int | None:
-    """Return the rows of a loader's dataset; None if they cannot be counted."""
+    """Return the number of rows in a loader's dataset; None if they cannot be counted."""
     dataset = getattr(loader, "dataset", None)
     return None if dataset is None or isinstance(dataset, IterableDataset) else length_of(dataset)
 
@@ -266,20 +266,20 @@ def length_of(sized: Any) -> int | None:
 def may_be_endless(loader: Any) -> bool:
     """Return whether a loader has no length and its dataset is not marked `finite`.
 
-    The mark exists because Lightning warns of iterable datasets with a length.
+    The attribute exists because Lightning warns about iterable datasets with a length.
     """
     return length_of(loader) is None and not getattr(getattr(loader, "dataset", None), "finite", False)
 
 
 def _first_loader(loader: Any) -> Any:
-    """Return the first of several loaders, which is the one that is counted."""
+    """Return the first of several loaders, whose samples are counted."""
     while isinstance(loader, Mapping | list | tuple) and loader:
         loader = next(iter(loader.values())) if isinstance(loader, Mapping) else loader[0]
     return loader
 
 
 def _module_counter(module: Any) -> Callable[[Any], int] | None:
-    """Return the module's `samples(self, batch)`, or None; a method with other arguments is something else."""
+    """Return the module's `samples(self, batch)`, or None; a method with different arguments is ignored."""
     method = getattr(module, "samples", None)
     if not inspect.ismethod(method) or list(inspect.signature(method).parameters) != ["batch"]:
         return None
@@ -294,11 +294,11 @@ def _module_counter(module: Any) -> Callable[[Any], int] | None:
 
 
 def _shape_counter(batch: Any, loader: Any, ranks: int) -> Callable[[Any], int]:
-    """Return a function that counts samples by the lengths found where `batch`, the first one, has its samples."""
+    """Return a function that counts samples in the dimensions that hold the samples of `batch`, the first batch."""
     prefix, part, loader = _first_part(batch, loader)
     stated, rows = declared_batch_size(loader), rows_of(loader)
     if stated is not None and rows:
-        stated = min(stated, -(-rows // ranks))  # a set smaller than a batch gives all of its rows
+        stated = min(stated, -(-rows // ranks))  # a set smaller than a batch yields all of its rows
     paths = _unambiguous_paths(part) if stated is None else _paths_of_size(part, stated)
     sizes = None if stated is None else sizes_in_a_pass(loader, stated)
     dimensions = _SampleDimensions(batch, [(*prefix, *path) for path in paths], sizes)
@@ -313,10 +313,10 @@ def _shape_counter(batch: Any, loader: Any, ranks: int) -> Callable[[Any], int]:
 
 
 class _SampleDimensions:
-    """The dimensions that may count samples: those as long as the first batch is large.
+    """The dimensions that may count samples: those whose length is the size of the first batch.
 
-    That is usually the first dimension alone. A batch of shape (time, samples, ...) with as many time steps as samples
-    is ambiguous until a short batch comes. Other, one-dimensional parts, such as targets, resolve that.
+    Usually that is only the first dimension. A batch of shape (time, samples, ...) with as many time steps as samples
+    is ambiguous until a short batch arrives. One-dimensional parts, such as targets, resolve the ambiguity.
     """
 
     def __init__(self, batch: Any, paths: Sequence[Path], sizes: set[int] | None) -> None:
@@ -330,7 +330,7 @@ class _SampleDimensions:
         self._witnesses = list(islice(witnesses, MAX_WITNESSES))
 
     def samples(self, batch: Any) -> int:
-        """Return the samples in `batch`. Raises InputError if candidate dimensions disagree."""
+        """Return the number of samples in `batch`. Raises InputError if candidate dimensions disagree."""
         if self._unambiguous:
             return min(length_at(batch, path) for path in self._paths)
         shapes = [lengths_at(batch, path) for path in self._paths]
@@ -357,14 +357,14 @@ class _SampleDimensions:
         raise InputError(f"a batch of the shape {shapes[0]} may hold {candidates} samples: {_REMEDY}")
 
     def _is_impossible(self, number: int, shape: Sequence[int]) -> bool:
-        """Return whether this dimension has a size that no batch can have."""
+        """Return whether the size of this dimension is impossible for a batch."""
         if number >= len(shape) or shape[number] > self._size:
             return True
         return number > 0 and self._sizes is not None and shape[number] not in self._sizes
 
 
 def _paths_of_size(batch: Any, size: int) -> tuple[Path, ...]:
-    """Return the paths to the parts of `batch` that show the `size` stated by its loader."""
+    """Return the paths to the parts of `batch` that have the `size` stated by its loader."""
     if paths := possible_sizes(batch, lone=size == 1).get(size):
         return paths
     path = next((path for path, count in lengths(batch) if count == size), None)
@@ -374,12 +374,12 @@ def _paths_of_size(batch: Any, size: int) -> tuple[Path, ...]:
 
 
 def _unambiguous_paths(batch: Any) -> tuple[Path, ...]:
-    """Return the paths to the parts that show the only possible size of `batch`."""
+    """Return the paths to the parts that have the only possible size of `batch`."""
     sizes = possible_sizes(batch)
     listed = isinstance(batch, list | tuple) and any(
         () in paths and hasattr(batch[0], "ndim") for paths in sizes.values()
     )
-    if len(sizes) != 1 or listed:  # a list of tensors may also be columns that disagree
+    if len(sizes) != 1 or listed:  # a list of tensors may also be columns of different lengths
         remedy = "put a tensor (samples, ...) into it, or " if not sizes else ""
         why = f"its loader states no batch_size, {_describe_sizes(batch)}"
         raise InputError(f"{_ambiguous(batch)}: {why}: {remedy}{_REMEDY}")
@@ -403,12 +403,12 @@ def _describe_sizes(batch: Any) -> str:
 
 
 def _first_part(batch: Any, loader: Any) -> tuple[Path, Any, Any]:
-    """Return the path to the first loader's part of `batch`, that part, and that loader."""
+    """Return the path to the first loader's part of `batch`, the part itself, and the loader."""
     path: Path = ()
     while isinstance(loader, Mapping | list | tuple) and loader:
         key = next(iter(loader)) if isinstance(loader, Mapping) else 0
         try:
             batch, loader, path = batch[key], loader[key], (*path, key)
-        except (LookupError, TypeError):  # loaders that take turns
+        except (LookupError, TypeError):  # loaders used in turn
             return path, batch, None
     return path, batch, loader

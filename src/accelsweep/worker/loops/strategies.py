@@ -1,4 +1,4 @@
-"""What Lightning lacks: accelerators for more kinds of device, FSDP on CPUs, and ranks that exchange nothing."""
+"""Additions to Lightning: accelerators for more kinds of device, FSDP on CPUs, and ranks that exchange nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KindAccelerator(Accelerator):
     kind = ""
 
     def setup_device(self, device: torch.device) -> None:
-        """Make `device` the current one."""
+        """Make `device` the current device."""
         kind_of(self.kind).select_device(device.index or 0)
 
     def get_device_stats(self, device: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class KindAccelerator(Accelerator):
 
     @classmethod
     def is_available(cls) -> bool:
-        """Return whether torch finds a device."""
+        """Return whether torch finds a device of this kind."""
         return kind_of(cls.kind).unavailable_reason() is None
 
     @classmethod
@@ -73,8 +73,8 @@ def register_accelerator(kind: str) -> None:
 def device_arguments(kind: str, precision: str, place: RankPlace, settings: dict[str, Any]) -> dict[str, Any]:
     """Add the Trainer's arguments for a run on this kind of device to the user's `settings`.
 
-    For kinds unknown to Lightning the single-device strategy and autocast are set here: its defaults are the CPU and
-    CUDA's autocast.
+    For kinds unknown to Lightning the single-device strategy and autocast are set here, because Lightning's defaults
+    are the CPU and CUDA's autocast.
     """
     if kind_of(kind).known_to_lightning:
         return settings | {"accelerator": kind, "precision": precision}
@@ -92,14 +92,14 @@ def device_arguments(kind: str, precision: str, place: RankPlace, settings: dict
 class FullySharded(FSDPStrategy):
     """Lightning's FSDPStrategy with two fixes.
 
-    torch can shard on a CPU if it is given the device, but Lightning passes it a GPU's index. And Lightning would wrap
-    a module a second time when it is validated after training.
+    torch can shard on a CPU if it gets the device, but Lightning passes a GPU's index. Lightning would also wrap a
+    module a second time when it is validated after training.
     """
 
     _sharded: Module | None = None
 
     def _setup_model(self, model: Module) -> Module:
-        """Return the wrapped `model`, the same wrapper each time."""
+        """Return the wrapped `model`, with the same wrapper each time."""
         if self._sharded is None or self._sharded.module is not model:
             on_cpu = self.root_device.type == "cpu"
             self._sharded = self._shard_on_cpu(model) if on_cpu else super()._setup_model(model)
@@ -119,7 +119,7 @@ class FullySharded(FSDPStrategy):
 
 
 class CpuFSDPPrecision(FSDPPrecision):
-    """Lightning's precision plugin for FSDP, with the CPU's autocast in place of CUDA's."""
+    """Lightning's precision plugin for FSDP, with the CPU's autocast instead of CUDA's."""
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Return the autocast context of a step."""
@@ -129,7 +129,7 @@ class CpuFSDPPrecision(FSDPPrecision):
 
 
 def replace_fsdp(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the Trainer's `settings` with `FullySharded` in place of Lightning's names for FSDP."""
+    """Return the Trainer's `settings` with Lightning's names for FSDP replaced by `FullySharded`."""
     strategy = settings.get("strategy")
     if strategy in FSDP:
         settings = settings | {"strategy": FullySharded(cpu_offload=strategy == "fsdp_cpu_offload")}
@@ -140,13 +140,13 @@ def replace_fsdp(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 INDEPENDENT_RANKS = "independent_ranks"
-"""The name of `IndependentRanksStrategy` in `trainer.strategy`."""
+"""The name for `IndependentRanksStrategy` in `trainer.strategy`."""
 
 
 class IndependentRanksStrategy(DDPStrategy):
-    """DDP without gradient exchange: each rank trains a module of its own, as a control for data parallelism.
+    """DDP without gradient exchange: each rank trains its own module, as a control for data parallelism.
 
-    As under DDP, ranks start and end the window together and read separate parts of the data.
+    As with DDP, ranks start and end the window together and read separate parts of the data.
     """
 
     def configure_ddp(self) -> None:

@@ -1,7 +1,7 @@
-"""What Lightning's Trainer does for a module, for the loops without one: raw training, inference and kernels.
+"""Replacements for Lightning's Trainer in the loops that have none: raw training, inference and kernels.
 
-Device and precision, hooks of the data module, batches on the device, the results of loss scaling, and a stub for
-`self.trainer`.
+They cover device and precision, the data module's hooks, moving batches to the device, the results of loss scaling, and
+a stub for `self.trainer`.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ CAST = {"32-true": torch.float32, "64-true": torch.float64, "bf16-true": torch.b
 
 
 def rank_device(accelerator: str, place: RankPlace) -> torch.device:
-    """Return this rank's device. Raises MissingDevice if torch finds none of that kind."""
+    """Return this rank's device. Raises MissingDevice if torch finds no device of the required kind."""
     require_device(accelerator)
     return kind_of(accelerator).select_device(place.local_rank)
 
 
 def require_device(accelerator: str) -> None:
-    """Raise MissingDevice if torch finds no device of this kind, which the plan took for granted."""
+    """Raise MissingDevice if torch finds no device of this kind, although the plan expects one."""
     if reason := kind_of(accelerator).unavailable_reason():
         raise MissingDevice(f"accelerator={accelerator}: torch {torch.__version__} {reason}")
 
 
 def checked_precision(spec: RunSpec, device: torch.device, what: str) -> str:
-    """Return the config's precision. Raises Unsupported if `what` (`loop=raw`, ...) does not have it."""
+    """Return the config's precision. Raises Unsupported if `what` (`loop=raw`, ...) does not support it."""
     precision = spec.config.precision
     if precision not in AUTOCAST and precision not in CAST:
         raise Unsupported(f"{what} has no precision={precision}; it has {', '.join([*CAST, *AUTOCAST])}")
@@ -59,13 +59,13 @@ def checked_precision(spec: RunSpec, device: torch.device, what: str) -> str:
 
 
 def refuse_trainer_arguments(spec: RunSpec, what: str) -> None:
-    """Raise Unsupported for a Trainer argument without effect in `what`."""
+    """Raise Unsupported for a Trainer argument that has no effect in `what`."""
     if message := ineffective_arguments(spec.config.trainer, what):
         raise Unsupported(message)
 
 
 def autocast_factory(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
-    """Return a factory of contexts: autocast for a mixed precision, `nullcontext` otherwise."""
+    """Return a context factory: autocast for mixed precision, `nullcontext` otherwise."""
     dtype = AUTOCAST.get(precision)
     return nullcontext if dtype is None else partial(torch.autocast, device.type, dtype=dtype)
 
@@ -73,7 +73,7 @@ def autocast_factory(precision: str, device: torch.device) -> Callable[[], Abstr
 def run_setup_hooks(
     data: pl.LightningDataModule, module: pl.LightningModule, place: RankPlace, stage: str = "fit"
 ) -> None:
-    """Call the hooks `prepare_data` once per host, and `setup` and `configure_model` on every rank."""
+    """Call the hook `prepare_data` once per host, and the hooks `setup` and `configure_model` on every rank."""
     if place.local_rank == 0:
         data.prepare_data()
         module.prepare_data()
@@ -107,9 +107,9 @@ def rank_loader(loader: Any, place: RankPlace) -> DataLoader[Any]:
 def endless_batches(
     loader: DataLoader[Any], pass_ended: Callable[[int], object], heartbeat: Heartbeat
 ) -> Iterator[Any]:
-    """Yield batches of `loader` without end; `pass_ended` gets the number of batches so far after each pass.
+    """Yield batches from `loader` endlessly; after each pass, `pass_ended` gets the number of batches so far.
 
-    `heartbeat` pauses while the loader restarts.
+    `heartbeat` is paused while the loader restarts.
     """
     passes = steps = 0
     while True:
@@ -132,8 +132,8 @@ def batch_mover(
     """Return a function that moves a batch to the device and casts its floating-point tensors to `dtype`, if any.
 
     It calls the hooks `on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` of the data
-    module, or else of the module. As in Lightning, they get a batch that has been cast. The result of the last hook is
-    cast again, because a data module that turns bytes into floats there has no Trainer to ask for their type.
+    module, or else of the module. As in Lightning, the hooks get a batch that has been cast. The last hook's result is
+    cast again, because a data module that converts bytes to floats in it has no Trainer from which to get the dtype.
     """
     before = overridden_hook("on_before_batch_transfer", data, module)
     transfer = overridden_hook("transfer_batch_to_device", data, module)
@@ -151,7 +151,7 @@ def batch_mover(
 
 
 def overridden_hook(name: str, *owners: Any) -> Callable[..., Any] | None:
-    """Return the hook of the first owner that overrides it, on its class or on the instance, or None."""
+    """Return the hook from the first owner that overrides it, on its class or on the instance, or None."""
     for owner in owners:
         hook = getattr(owner, name)
         if getattr(hook, "__func__", hook) is not getattr(DataHooks, name):
@@ -160,9 +160,10 @@ def overridden_hook(name: str, *owners: Any) -> Callable[..., Any] | None:
 
 
 def move_batch(batch: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
-    """Return `batch` on `device`, with floating-point tensors as `dtype`; None changes neither.
+    """Return `batch` on `device`, with floating-point tensors as `dtype`; None leaves either unchanged.
 
-    As in Lightning, whatever has a method `to` moves itself. If it cannot be rebuilt by its type, it is not cast.
+    As in Lightning, any object with a method `to` is moved by that method. A container that cannot be rebuilt with its
+    type is not cast.
     """
     if isinstance(batch, Tensor):
         moved = batch if device is None else batch.to(device, non_blocking=True)
@@ -177,11 +178,11 @@ def move_batch(batch: Any, device: torch.device | None, dtype: torch.dtype | Non
 
 
 def _move_parts(batch: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
-    """Return a container of the type of `batch` with its parts moved; anything else is returned as it is."""
+    """Return a container of the same type as `batch` with its parts moved; anything else is returned unchanged."""
     if isinstance(batch, dict):
         return {key: move_batch(value, device, dtype) for key, value in batch.items()}
     if is_dataclass(batch) and not isinstance(batch, type):
-        moved = copy(batch)  # its constructor may not take all fields, or may check more than it gets
+        moved = copy(batch)  # its constructor may not take all fields, or may validate more than it is given
         for field in fields(batch):
             object.__setattr__(moved, field.name, move_batch(getattr(batch, field.name), device, dtype))
         return moved
@@ -198,12 +199,12 @@ _NEVER_USED = "no step went through the Trainer's gradient scaler: under manual 
 
 
 class LossScale:
-    """Reads the loss scale after training in fp16, and counts the optimiser steps skipped for overflows."""
+    """Reads the loss scale after training in fp16, and counts the optimiser steps skipped because of overflows."""
 
     def __init__(self, precision: str, scaler: Any = None, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """`scaler` is a torch GradScaler; None, or one that is disabled, scales nothing.
+        """`scaler` is a torch GradScaler; None or a disabled scaler means that nothing is scaled.
 
-        `optimizer` is the only optimiser, or None if there are several: their steps cannot be counted.
+        `optimizer` is the only optimiser, or None if there are several, whose steps cannot be counted.
         """
         self._precision = precision
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -248,7 +249,7 @@ class LossScale:
 
 
 class ScratchLogger(DummyLogger):
-    """A logger that discards everything, with a folder for files that hooks write next to their logs."""
+    """A logger that discards everything, with a folder for files that hooks write alongside their logs."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is created on first use."""
@@ -289,20 +290,20 @@ _REPLACING_METHODS = (
     "optimizer_step",
     "optimizer_zero_grad",
 )
-"""Methods of a module that replace parts of Lightning's loop."""
+"""Module methods that replace parts of Lightning's loop."""
 
 UNCALLED_HOOKS = (
     *(name for name in vars(ModelHooks) if not name.startswith(("_", *_IRRELEVANT_HOOKS))),
     *_REPLACING_METHODS,
 )
-"""Methods that a module may define and the raw loop does not call."""
+"""Methods that a module may define but the raw loop does not call."""
 
 
 class TrainerStub:
-    """The `self.trainer` of loops without one: the ranks, a logger that discards everything, and errors otherwise."""
+    """The `self.trainer` in loops without a Trainer: has the ranks and a discarding logger, and raises otherwise."""
 
     def __init__(self, owner: object, module: pl.LightningModule, place: RankPlace, spec: RunSpec, what: str) -> None:
-        """`owner` is the module or the data module that has it; `what` is `loop=raw`, or the task."""
+        """`owner` is the module or data module that has this stub; `what` is `loop=raw`, or the task."""
         self._owner, self._what = type(owner).__name__, what
         self.lightning_module = module
         self.world_size, self.num_nodes, self.num_devices = place.size, spec.config.num_nodes, place.local_size
@@ -313,7 +314,7 @@ class TrainerStub:
 
     @property
     def log_dir(self) -> str:
-        """The scratch folder of the run."""
+        """The run's scratch folder."""
         return self.logger.log_dir
 
     def __getattr__(self, name: str) -> Any:
@@ -333,14 +334,14 @@ def attach_trainer_stub(
 
 
 def with_batch_idx(step: Callable[..., Any]) -> Callable[[Any, int], Any]:
-    """Return a module's `step` as a function of batch and batch index, which the method itself need not take."""
+    """Return a module's `step` as a function of batch and batch index, even if the method does not take the index."""
     if is_param_in_hook_signature(step, "batch_idx", min_args=2):
         return step
     return lambda batch, _: step(batch)
 
 
 def refuse_hooks(module: pl.LightningModule) -> None:
-    """Raise Unsupported if `module` defines a hook that only Lightning's loop calls."""
+    """Raise Unsupported if `module` defines a hook that is only called by Lightning's loop."""
     for name in UNCALLED_HOOKS:
         if getattr(type(module), name) is not getattr(pl.LightningModule, name):
             raise Unsupported(f"loop=raw calls no {name}, which {type(module).__name__} defines: use loop=lightning")

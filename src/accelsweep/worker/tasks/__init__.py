@@ -1,1 +1,1 @@
-"""What a run measures: training throughput, time to accuracy, a largest batch, or inference."""
+"""The tasks that a run can measure: training throughput, time to accuracy, largest batch, inference."""

@@ -1,9 +1,9 @@
 """`task: inference`: answer queries with one copy of a module per rank, in MLPerf's scenarios.
 
 V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. A query is one batch. `offline` has all
-queries at hand and measures samples per second. `single_stream` sends each query when the previous one has been
-answered and measures latencies, from handing the batch to the module's hooks to the finished answer. `multi_stream` is
-the same with several samples per query. `server` has a task of its own.
+queries available and measures samples per second. `single_stream` sends each query when the previous query has been
+answered and measures latencies, from passing the batch to the module's hooks to the finished answer. `multi_stream`
+does the same with several samples per query. `server` is a separate task.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.instantiate import build_module, build_training_data
 
 SEQUENTIAL_SCENARIOS = ("single_stream", "multi_stream")
-"""The scenarios in which each query is sent when the previous one has been answered."""
+"""The scenarios in which each query is sent when the previous query has been answered."""
 
 QUERY_PERCENTILES = {"query_seconds_p50": 0.5, "query_seconds_p90": 0.9, "query_seconds_p99": 0.99}
 
@@ -109,7 +109,7 @@ class InferenceDriver:
         return module, loader, batch_mover(module, data, self.device, cast)
 
     def _queries(self, data: pl.LightningDataModule, module: pl.LightningModule) -> Any:
-        """Return the loader for prediction, or the training loader for fake data or if there is no other."""
+        """Return the prediction loader; the training loader for fake data or if there is no prediction loader."""
         predict_dataloader = overridden_hook("predict_dataloader", data)
         if predict_dataloader is None or self._spec.config.measure.fake_loader:
             run_setup_hooks(data, module, self._place)
@@ -130,19 +130,19 @@ def predict_step_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
 
 
 def input_part(batch: Any) -> Any:
-    """Return the first part of a tuple or list (inputs, targets, ...); anything else is the input itself."""
+    """Return the first part of a tuple or list (inputs, targets, ...); anything else is returned as the input."""
     return batch[0] if isinstance(batch, list | tuple) and batch and not is_packed(batch) else batch
 
 
 class Inference:
-    """The inference task; the window's samples are the answered ones."""
+    """The inference task; the window counts the samples that have been answered."""
 
     tolerated_failures: Collection[ErrorKind] = ANY_FAILURE
     rest: tuple[str, ...] = ()
     """Metrics that a subclass measures in `after_window`."""
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` names the module, `place` is this rank."""
+        """`spec` names the module; `place` is this rank."""
         self._spec, self._place = spec, place
         self._driver: InferenceDriver | None = None
         self._example: Any = None
@@ -164,7 +164,7 @@ class Inference:
         report.metrics |= not_reached((*FLOPS_METRICS, *self.rest))
 
     def after_window(self, report: RankReport) -> None:
-        """Count the operations of a query."""
+        """Count the operations in a query."""
         rate, effective = report.metrics["samples_per_second"].value, report.effective
         if self._place.rank == 0 and effective is not None and rate is not None:
             report.metrics |= flops_metrics(self._spec, self._device, self._example, effective, rate, predict)
@@ -172,12 +172,12 @@ class Inference:
 
 
 def predict(module: pl.LightningModule, batch: Any) -> Any:
-    """Answer a batch on the meta device, to count the operations."""
+    """Answer a batch on the meta device to count the operations."""
     return predict_step_of(module)(batch, 0)
 
 
 def latency_metrics(seconds: list[float], rules: Measure) -> dict[str, Metric]:
-    """Return the percentiles of the queries' latencies, or the reason why the scenario has none."""
+    """Return the percentiles of the queries' latencies, or the reason why the scenario has no latencies."""
     scope = "rank 0, one query at a time"
     if rules.scenario in SEQUENTIAL_SCENARIOS:
         return {name: percentile(seconds, share, "queries", scope) for name, share in QUERY_PERCENTILES.items()}
@@ -186,12 +186,12 @@ def latency_metrics(seconds: list[float], rules: Measure) -> dict[str, Metric]:
 
 
 def first_samples(batches: Iterator[Any], size: int, count: int) -> list[Any]:
-    """Return the first `count` single samples of `batches` of `size` samples. Raises Unsupported as `split_batch`."""
+    """Return the first `count` single samples from `batches` of `size` samples. Raises as `split_batch` does."""
     return list(islice(chain.from_iterable(split_batch(batch, size) for batch in batches), count))
 
 
 def split_batch(batch: Any, size: int) -> list[Any]:
-    """Return the samples of a batch of tensors, tuples, lists or mappings. Raises Unsupported for anything else."""
+    """Return the samples in a batch of tensors, tuples, lists or mappings. Raises Unsupported for anything else."""
     nested = isinstance(batch, Tensor) and batch.is_nested
     if isinstance(batch, Tensor) and not nested and batch.shape[:1] == (size,):
         return list(batch)
@@ -202,8 +202,8 @@ def split_batch(batch: Any, size: int) -> list[Any]:
         return [list(sample) for sample in zip(*(split_batch(part, size) for part in batch), strict=True)]
     shape = f" of shape {tuple(batch.shape)}" if isinstance(batch, Tensor) and not nested else ""
     raise Unsupported(
-        f"measure.scenario=server asks for single samples, and a batch of {size} holds a {type(batch).__name__}{shape}"
-        ", which cannot be taken apart. Give batches of tensors whose first dimension counts samples"
+        f"measure.scenario=server needs single samples, and a batch of {size} holds a {type(batch).__name__}{shape}"
+        ", which cannot be split into samples. Use batches of tensors whose first dimension counts samples"
     )
 
 

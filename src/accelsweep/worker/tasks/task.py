@@ -15,26 +15,26 @@ from accelsweep.worker.run_spec import RunSpec
 
 
 class Task(Protocol):
-    """A run's task on one rank. Its methods are called once each, in this order."""
+    """A run's task on one rank. Each method is called once, in this order."""
 
     @property
     def tolerated_failures(self) -> Collection[ErrorKind]:
-        """The failures of `after_window` that leave a measured run, because the rate is useful without the rest."""
+        """Failures in `after_window` after which the run still counts as measured: the rate is useful on its own."""
 
     def driver(self) -> Driver:
-        """Return the driver of the window's steps. Raises Unsupported if this machine cannot run it."""
+        """Return the driver for the window's steps. Raises Unsupported if this machine cannot run it."""
 
     def window_closed(self, measured: Measurement, report: RankReport) -> None:
-        """Add the driver's results to the report, and what `after_window` will measure as `not_reached`.
+        """Add the driver's results to the report, and the metrics that `after_window` will measure as `not_reached`.
 
-        The task must then drop its reference to the driver, so that its memory is freed.
+        The task must then drop its reference to the driver, so that the driver's memory is freed.
         """
 
     def after_window(self, report: RankReport) -> None:
-        """Measure what takes long, in phases of its own. Raises the errors of the user's code."""
+        """Measure everything that takes long, in separate phases. Raises errors from the user's code."""
 
 
 def make_task(spec: RunSpec, place: RankPlace) -> Task:
-    """Return the task that the config asks for."""
+    """Return the task selected by the config."""
     task: Task = registry.load(task_of(spec.config.task, spec.config.raw).target)(spec, place)
     return task

@@ -1,8 +1,8 @@
 """Train until validation reaches a target: count samples, stop the clock for each validation, and decide.
 
 The result is that of C. Coleman et al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition" (2017): the
-time until the first validation that is good enough. It counts training alone, because how often to validate is a choice
-of the measurement. The time including validation is reported as well, as MLPerf Training does (P. Mattson et al.,
+time until the first validation that is good enough. It only includes training, because the frequency of validation is a
+choice of the measurement. The time including validation is reported as well, as in MLPerf Training (P. Mattson et al.,
 2020). The clock starts before the first batch is fetched, with module and data set up.
 """
 
@@ -37,7 +37,7 @@ TARGET_METRICS = (
     "best_quality",
     "quality_seconds",
 )
-"""The names of the metrics of a training to a target."""
+"""The names of the metrics for training to a target."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Target:
 
     @classmethod
     def from_config(cls, config: SettingConfig, accumulate: int, epoch_samples: int | None) -> Target:
-        """Read the target from a config. Raises InputError naming the key to set.
+        """Read the target from a config. Raises InputError that names the key to set.
 
         Steps are rounded up to whole optimiser steps of `accumulate` batches.
         """
@@ -63,7 +63,7 @@ class Target:
         every, most = measure.validate_every_samples or epoch_samples, most_samples(config, epoch_samples)
         if every is None:
             raise InputError(
-                "the data does not tell how many samples one pass has: set measure.validate_every_samples, or give "
+                "the data does not state how many samples one pass has: set measure.validate_every_samples, or give "
                 "the data module an attribute epoch_samples"
             )
         if measure.quality_metric is None or measure.target is None:
@@ -86,9 +86,9 @@ class Target:
 
 
 def most_samples(config: SettingConfig, epoch_samples: int | None) -> int | None:
-    """Return the most samples to train on the way to the target; None if only a time limit bounds them.
+    """Return the maximum number of samples to train on before the target; None if only a time limit bounds it.
 
-    They are `measure.max_samples`, or else what `trainer.max_epochs` or `trainer.max_steps` amounts to.
+    This is `measure.max_samples`, or else the number that follows from `trainer.max_epochs` or `trainer.max_steps`.
     """
     if config.measure.max_samples is not None:
         return config.measure.max_samples
@@ -102,7 +102,7 @@ def most_samples(config: SettingConfig, epoch_samples: int | None) -> int | None
 
 
 class TargetTraining:
-    """The listener of steps and validations of a training to a target, on one rank."""
+    """The listener for steps and validations while training to a target, on one rank."""
 
     def __init__(
         self,
@@ -113,9 +113,9 @@ class TargetTraining:
         clock: Clock = monotonic,
         epoch_ends: Sequence[int] = (),
     ) -> None:
-        """The clock is read with `device` synchronised; `group` are the ranks that train together.
+        """The clock is read with `device` synchronised; `group` holds the ranks that train together.
 
-        `epoch_ends` is the loop's list of the steps after which a pass over the data ended.
+        `epoch_ends` is the loop's list of steps after which a pass over the data ended.
         """
         self._target, self._device, self._group, self._clock = target, device, group, clock
         self.every_steps = target.every_steps
@@ -137,7 +137,7 @@ class TargetTraining:
         self._began_at = self._resume()
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """Count the step, and stop the clock if a validation is due. True once the samples are spent."""
+        """Count the step, and stop the clock if a validation is due. Return True once the samples are used up."""
         if self._resumed_at is None:
             raise InputError(NO_VALIDATION)
         self._marks.add()
@@ -164,7 +164,7 @@ class TargetTraining:
         self._gap_seconds += clock_gap({name: now - self._clocks[name] for name, now in all_clocks().items()})
 
     def validated(self, logged: Mapping[str, float]) -> bool:
-        """Take the logged values of a validation; True once rank 0's value has reached the target."""
+        """Process the values logged in a validation; return True once rank 0's value has reached the target."""
         bad_step = first_not_finite(self._losses.values())
         if bad_step is not None:
             raise Diverged(f"the loss was not finite at step {bad_step} on the way to the target")
@@ -190,7 +190,7 @@ class TargetTraining:
         return self._resumed_at
 
     def metrics(self) -> dict[str, Metric]:
-        """Return the metrics, with the slowest rank's seconds, and set `doubts`. Every rank must call it."""
+        """Return the metrics, using the slowest rank's seconds, and set `doubts`. Every rank must call it."""
         threshold = stall_threshold(self.training_seconds)
         stalls = summarise([stall for stall in self._stalls if stall[0] >= threshold])
         seconds = {"training": self.training_seconds, "wall": self.wall_seconds, "gap": self._gap_seconds}

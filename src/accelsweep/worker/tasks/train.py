@@ -1,4 +1,4 @@
-"""The training tasks: throughput, time to accuracy, and one trial of a largest batch."""
+"""The training tasks: throughput, time to accuracy, and one trial in a search for the largest batch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from accelsweep.worker.tasks.time_to_accuracy import TARGET_METRICS, Target, Tar
 class TrainThroughput:
     """`task: train_throughput`: train through the window, then measure breakdown, operations and quality.
 
-    Every phase has a fresh module.
+    Every phase uses a fresh module.
     """
 
     tolerated_failures: Collection[ErrorKind] = ANY_FAILURE
@@ -114,7 +114,7 @@ def _epoch_samples(samples: int | None) -> Metric:
     scope = "one pass over the training set, all ranks"
     if samples is None:
         reason = (
-            "no pass ended, and the loader does not tell its length: give the data module an attribute epoch_samples"
+            "no pass ended, and the loader does not report its length: give the data module an attribute epoch_samples"
         )
         return Metric(value=None, unit="samples", reason=reason, scope=scope)
     return Metric(value=float(samples), unit="samples", scope=scope)
@@ -127,9 +127,9 @@ def _logged(value: float) -> Metric:
 
 
 class TimeToAccuracy(TrainThroughput):
-    """`task: time_to_accuracy`: in place of the quality phase, train a fresh module until it reaches the target."""
+    """`task: time_to_accuracy`: instead of the quality phase, train a fresh module until it reaches the target."""
 
-    tolerated_failures = frozenset({"user_exception"})  # a larger memory or time limit may still reach the target
+    tolerated_failures = frozenset({"user_exception"})  # may still reach it with a larger memory or time limit
 
     def _quality_not_reached(self) -> dict[str, Metric]:
         return not_reached(TARGET_METRICS, self._spec.config.measure.quality_metric)
@@ -149,18 +149,18 @@ class TimeToAccuracy(TrainThroughput):
 
 
 class LargestBatch:
-    """`task: largest_batch`: one trial, some training steps with one batch size under a cap on memory."""
+    """`task: largest_batch`: one trial, which is a few training steps at one batch size under a memory cap."""
 
-    tolerated_failures = frozenset[ErrorKind]()  # whether it fits is the result
+    tolerated_failures = frozenset[ErrorKind]()  # the result is whether the batch fits
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` has the batch size and, if the executor measured it, the host memory per rank."""
+        """`spec` holds the batch size and, if the executor measured it, the host memory per rank."""
         self._spec, self._place = spec, place
         self._loop: Loop | None = None
         self._cap: MemoryCap | None = None
 
     def driver(self) -> Loop:
-        """Return the training loop. Module, data and optimiser are built by its first step, under the cap."""
+        """Return the training loop. Module, data and optimiser are built in its first step, under the cap."""
         self._loop = loop = make_loop(self._spec)
         measure = self._spec.config.measure
         host = self._spec.host_memory or free_memory_per_rank(self._place.local_size, measure.rank_memory_bytes)
@@ -178,10 +178,10 @@ class LargestBatch:
         limit = Metric(value=float(self._cap.bytes), unit="B", scope=self._cap.limit)
         report.metrics["memory_limit_bytes"] = limit
         report.metrics["peak_rank_bytes"] = _known(self._cap.peak(), "B", "the allocator keeps no peak")
-        report.metrics["epoch_samples"] = _known(loop.epoch_samples, "samples", "the loader does not tell its length")
+        report.metrics["epoch_samples"] = _known(loop.epoch_samples, "samples", "the loader does not report its length")
 
     def after_window(self, report: RankReport) -> None:
-        """Do nothing more."""
+        """Do nothing."""
 
 
 def _known(value: int | None, unit: str, reason: str) -> Metric:
