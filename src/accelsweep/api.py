@@ -35,7 +35,7 @@ from accelsweep.records.run_files import read_steps
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.html_page import TEMPLATES, render_static
 
-# Runs and settings as pandas frames. A column's name carries its unit: that of the metric, such as `step_seconds`.
+# Runs and settings as pandas frames. Column names carry the metric's unit, such as `step_seconds`.
 
 _TIMES = ("started_at", "finished_at")
 
@@ -43,10 +43,10 @@ _COUNTS = ("repeat", "position", "attempt", "seed")
 
 
 def runs_frame(rows: Iterable[RunRow], axes: Iterable[str]) -> pd.DataFrame:
-    """Return one row per run, in block order, and per unsupported setting (without a `run`).
+    """Return one row per run, in block order, and one per unsupported setting, whose `run` is empty.
 
-    `axis.KEY` is the value on an axis. Each metric has a column of its name in the reference; a missing value is NaN,
-    never 0. Times are UTC, and `wall_seconds` is the duration of the run with its start and end.
+    `axis.KEY` is the value on an axis. Each metric has a column named as in the reference; a missing value is NaN,
+    never 0. Times are UTC, and `wall_seconds` is the duration of the run, including start-up and shutdown.
     """
     runs, axis_names = list(rows), list(axes)
     metrics = dict.fromkeys(name for run in runs for name in run.metrics)
@@ -79,7 +79,7 @@ def _run(row: RunRow, axes: Sequence[str], metrics: Sequence[str]) -> dict[str, 
 
 
 def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return the rows as a frame, in UTF-8 as pandas requires: an axis' value may contain half a surrogate pair."""
+    """Return the rows as a frame, in UTF-8 as pandas requires: an axis value may contain half a surrogate pair."""
     return pd.DataFrame(
         {utf8_safe(name): utf8_safe(value) if isinstance(value, str) else value for name, value in row.items()}
         for row in rows
@@ -94,8 +94,8 @@ def settings_frame(findings: Findings) -> pd.DataFrame:
     """Return one row per setting and kind of hardware, in grid order, with the report's numbers.
 
     The column of the rate is named after its metric, such as `samples_per_second`. `speedup_ratio` is the ratio to the
-    baseline, if any. `NAME_low` and `NAME_high` are the ends of an interval, `NAME_median` is a metric's median over
-    the repeats. Costs have columns of their own names.
+    baseline, if any. `NAME_low` and `NAME_high` are the ends of an interval; `NAME_median` is a metric's median over
+    the repeats. Costs have columns named after them.
     """
     return _frame([_setting(findings, setting) for setting in findings.settings])
 
@@ -127,7 +127,7 @@ def _interval(name: str, estimate: Estimate | None) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _RunFiles:
-    """The files of runs in one sweep folder, or in several anywhere, whose runs are named SWEEP/RUN."""
+    """The files of runs in one or several sweep folders; with several, runs are named SWEEP/RUN."""
 
     folders: Sequence[SweepFolder]
 
@@ -146,21 +146,21 @@ class _RunFiles:
 
 
 class OpenedSweep:
-    """One sweep, or several merged ones, as their records were on opening. Nothing is ever written.
+    """One sweep, or several merged sweeps, with the records as of opening. Never writes anything.
 
-    `name` is the sweep's name, `A+B` for several, whose runs are named SWEEP/RUN. As the last line of a notebook cell,
-    it shows the report's first screen.
+    `name` is the sweep's name, or `A+B` for several sweeps, whose runs are then named SWEEP/RUN. As the last expression
+    of a notebook cell, the object displays the report's first screen.
     """
 
     def __init__(self, folders: Sequence[SweepFolder]) -> None:
-        """`folders` are the sweeps' folders; the first gives the baseline. Use `accelsweep.open`."""
+        """`folders` are the sweeps' folders; the first provides the baseline. Call `accelsweep.open` instead."""
         self.name = joined_name([folder.name for folder in folders])
         self._files = _RunFiles(folders)
         self._parts = [_part(folder) for folder in folders]
 
     @cached_property
     def findings(self) -> Findings:
-        """All numbers of the report, computed from the records: with intervals, verdicts and doubts."""
+        """All numbers in the report, computed from the records, with intervals, verdicts and doubts."""
         if len(self._parts) > 1:
             return analyse_together(self.name, self._parts)
         (part,), (folder,) = self._parts, self._files.folders
@@ -183,13 +183,13 @@ class OpenedSweep:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The names of the figures of this sweep, in the order of the report."""
+        """The names of this sweep's figures, in report order."""
         return tuple(figure.name for figure in self._content.figures)
 
     def figure(self, name: str) -> alt.LayerChart:
         """Return a figure of the report, such as `speedup`, as an Altair chart that includes its data.
 
-        Raises InputError for an unknown figure, or with the reason why this sweep does not have it.
+        Raises InputError for an unknown figure, or, with the reason, for one that cannot be drawn for this sweep.
         """
         figures = {figure.name: figure for figure in self._content.figures}
         if name in figures:
@@ -203,14 +203,14 @@ class OpenedSweep:
         """Return a run's raw steps, one row per step and rank.
 
         The columns are `rank`, `step`, `phase` (`warmup` or `window`), `step_seconds`, `samples` and `train_loss`.
-        Raises InputError for a run that is not planned or has no steps; DamagedFile if they are damaged.
+        Raises InputError if the run is not planned or has no steps, DamagedFile if its steps are damaged.
         """
         outcomes = {row.run: row for row in self.runs.itertuples() if isinstance(row.run, str)}
         if run not in outcomes:
             raise InputError(f"no run {run!r} in {self.name}{nearest(run, outcomes)}; .runs.run lists them")
         path, record = self._files.steps(run), self._files.record(run)
         if not (path.is_file() and record.is_file()):
-            raise InputError(f"the run {run!r} left no steps: {outcomes[run].outcome}: {outcomes[run].reason}")
+            raise InputError(f"the run {run!r} has no steps: {outcomes[run].outcome}: {outcomes[run].reason}")
         frame: pd.DataFrame = read_steps(path, record, MergedName.of(run).name).to_pandas()
         return frame
 
@@ -235,13 +235,13 @@ def _part(folder: SweepFolder) -> Part:
     return Part(folder.name, read_runs(folder, manifest), manifest)
 
 
-# `accelsweep.plan` and `accelsweep.run`: the commands of these names, as functions.
+# `accelsweep.plan` and `accelsweep.run`: the commands of the same names, as functions.
 
 _MLFLOW_TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
 
 
 class SweepPlan:
-    """The preview of a sweep, with everything in `table`; a notebook shows the settings and the summary."""
+    """The preview of a sweep. `table` has everything; a notebook displays the settings and the summary."""
 
     def __init__(self, table: PlanTable) -> None:
         """`table` is what `accelsweep plan` prints."""
@@ -254,7 +254,7 @@ class SweepPlan:
 
     @property
     def settings(self) -> pd.DataFrame:
-        """A row per setting that can run, with the numbers of wanted, settled and remaining runs."""
+        """A row per runnable setting, with the numbers of wanted, settled and remaining runs."""
         rows = [
             (row.setting, row.label, row.baseline, row.wanted, row.settled, row.wanted - row.settled)
             for row in self.table.settings
@@ -271,7 +271,7 @@ class SweepPlan:
 
     @property
     def summary(self) -> tuple[str, ...]:
-        """The lines below the settings: blocks, runs, time, cost and the smallest visible difference."""
+        """The lines below the settings: blocks, runs, time, cost and the smallest detectable difference."""
         return tuple(line.strip() for line in summary_lines(self.table))
 
     def __repr__(self) -> str:
@@ -293,7 +293,7 @@ def plan(
     profile: str | None = None,
     home: Path | str | None = None,
 ) -> SweepPlan:
-    """Preview a sweep, given Hydra's overrides as on the command line; write nothing.
+    """Preview a sweep, given Hydra overrides as on the command line. Writes nothing.
 
     `home` is the working directory, by default the current one. Raises InputError for wrong input, as
     `accelsweep plan` does.
@@ -316,13 +316,13 @@ def run(
     features: Mapping[str, Any] | None = None,
     home: Path | str | None = None,
 ) -> OpenedSweep:
-    """Plan a sweep, measure its missing runs, write its report and return it; print progress meanwhile.
+    """Plan a sweep, measure its missing runs, write its report, and return the opened sweep. Prints progress.
 
-    `features` are the options by name that features add to `accelsweep run`, such as notification targets.
+    `features` maps the names of options that features add to `accelsweep run`, such as notification targets, to values.
 
     The same call resumes the sweep. A failed run is a row of `.runs` with its reason, not an error. Interrupting the
-    notebook is a Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError before anything is
-    written, AccelsweepError if another command runs the sweep.
+    notebook works like Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError, before
+    anything is written, for wrong input, and AccelsweepError if another command is running the sweep.
     """
     known = {option.name for option in registry.run_options()}
     if unknown := sorted((features or {}).keys() - known):
@@ -364,11 +364,11 @@ def _home(home: Path | str | None) -> Path:
 
 def _listed(overrides: Sequence[str]) -> tuple[str, ...]:
     if isinstance(overrides, str):
-        raise InputError(f"overrides are a list of strings: write [{overrides!r}]")
+        raise InputError(f"overrides must be a list of strings: write [{overrides!r}]")
     return tuple(overrides)
 
 
-# `accelsweep.open`: a sweep's folder, its name, an exported file, or several of these.
+# `accelsweep.open`: opens a sweep's folder, its name, an exported file, or several of these.
 
 Source: TypeAlias = str | os.PathLike[str]
 """A sweep's folder `sweeps/NAME`, its name in the working directory, or an exported file."""
@@ -377,9 +377,10 @@ Source: TypeAlias = str | os.PathLike[str]
 def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
     """Return a sweep read from its records: a folder `sweeps/NAME`, a name, or an exported file.
 
-    Several are merged by hardware, as by `accelsweep report A B`: the first one gives the baseline and the analysis
-    options. Nothing is written, no code of the sweep is run, and torch is not imported. Raises InputError if there is
-    no such sweep, a file cannot be used, or two have the same name; DamagedFile if a plan is damaged.
+    Several sweeps are merged by hardware, as `accelsweep report A B` does: the first one provides the baseline and the
+    analysis options. Nothing is written, none of the sweep's code is run, and torch is not imported. Raises InputError
+    if there is no such sweep, a file cannot be used, or two sweeps have the same name; DamagedFile if a plan is
+    damaged.
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not sources:
@@ -395,7 +396,7 @@ def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
 
 
 def _folder(path: Path, temporary_folders: contextlib.ExitStack) -> SweepFolder:
-    """Return the folder of a sweep; for a file it is a temporary one, which `temporary_folders` removes."""
+    """Return the folder of a sweep; a file is unpacked to a temporary folder, which `temporary_folders` removes."""
     known = known_sweeps(Path.cwd())
     if str(path) in known:
         return existing_sweep(Path.cwd(), str(path))

@@ -101,7 +101,7 @@ def test_steps_are_those_of_the_runs_file(sweep, folder):
 
 def test_a_run_without_steps_says_why(sweep):
     failed = sweep.runs[sweep.runs["outcome"] == "not_run"].iloc[0]
-    with pytest.raises(InputError, match="left no steps: not_run: "):
+    with pytest.raises(InputError, match="has no steps: not_run: "):
         sweep.steps(failed["run"])
     name = sweep.runs["run"].iloc[0]
     with pytest.raises(InputError, match=f"did you mean '{name}'"):

@@ -329,7 +329,7 @@ def test_status_says_if_slurm_was_not_asked(example_sweep, capsys, monkeypatch, 
     monkeypatch.setenv("PATH", str(tmp_path))  # no squeue there
     print_status(example_sweep.home, example_sweep.name)
     shown = capsys.readouterr().out
-    assert "the queue was not asked: there is no squeue here" in shown
+    assert "the queue was not queried: there is no squeue here" in shown
     assert "head: none" in shown
 
 

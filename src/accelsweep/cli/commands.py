@@ -1,4 +1,4 @@
-"""The core's commands. Each imports what it needs when it is called, so that `--help` is quick."""
+"""The core commands. Each imports what it needs when called, so that `--help` is fast."""
 
 from __future__ import annotations
 
