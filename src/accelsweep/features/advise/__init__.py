@@ -1,4 +1,4 @@
-"""`accelsweep advise`: how much hardware a training takes, and which is the cheapest."""
+"""`accelsweep advise`: how much hardware a training run takes, and which is cheapest."""
 
 from accelsweep.registry import Command, Feature
 

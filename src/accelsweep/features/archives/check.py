@@ -1,4 +1,4 @@
-"""Validate an untrusted archive completely before anything of it is written or used.
+"""Validates an untrusted archive completely before any of it is written or used.
 
 Nothing is executed, unpickled or followed. Members must be regular files at known paths, with the sizes and checksums
 that the archive lists. Their number and size are limited before they are unpacked.
@@ -50,10 +50,10 @@ from accelsweep.temporary_folders import temporary_folder
 _END = struct.Struct("<4s4H2LH")
 
 _ZIP64_LOCATOR_BYTES = 20
-"""The ZIP64 locator would give other numbers of members; our archives have none."""
+"""A ZIP64 locator could give a different number of members; our archives have none."""
 
 _MAX_DIRECTORY_BYTES = 300
-"""Bytes of the ZIP's central directory per member."""
+"""Maximum bytes per member in the ZIP's central directory."""
 
 _UNREADABLE = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError,
@@ -71,18 +71,18 @@ class RefusedArchive(InputError):
 
 @dataclass(frozen=True)
 class CheckedArchive:
-    """An archive with all files checked, open within `checked`."""
+    """An archive with all files checked; it is open within `checked`."""
 
     path: Path
     contents: Contents
     archive: zipfile.ZipFile
 
     def read(self, place: str) -> bytes:
-        """Return the contents of a file. Raises RefusedArchive if it changed since it was checked."""
+        """Return the contents of a file. Raises RefusedArchive if the file has changed since it was checked."""
         return b"".join(_verified(self.path, self.archive, self.contents.member(place), self.contents.files[place]))
 
     def unpack(self, places: list[str], root: Path) -> None:
-        """Write these files of the sweep to a new folder `root`. Raises as `read` does."""
+        """Write these files of the sweep to a new folder `root`. Raises the same errors as `read`."""
         for place in places:
             target = root / place.partition("/")[2]
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def checked(path: Path) -> Iterator[CheckedArchive]:
 
 
 def _check_end(path: Path, file: BufferedReader) -> None:
-    """Check the size and the end-of-directory record, which has the number of members."""
+    """Check the size and the end-of-directory record, which contains the number of members."""
     size = file.seek(0, 2)
     if size > MAX_ARCHIVE_BYTES:
         raise RefusedArchive(path, f"it is larger than {gib(MAX_ARCHIVE_BYTES)}")
@@ -188,7 +188,7 @@ def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
 
 
 def _check_names(document: Document, path: Path, place: str) -> None:
-    """Raise DamagedFile if a document is at the path of another one, or names runs outside of the folder."""
+    """Raise DamagedFile if a document is at another document's path, or names runs outside the folder."""
     parts = PurePosixPath(place).parts
     if isinstance(document, Record):
         check_record(document, path, parts[2])
@@ -219,7 +219,7 @@ def _check_time(text: str, path: Path) -> None:
 
 
 def _verified(path: Path, archive: zipfile.ZipFile, member: str, described: ArchivedFile) -> Iterator[bytes]:
-    """Yield the contents of a member in chunks; raise RefusedArchive if size or checksum differ from the listing."""
+    """Yield a member's contents in chunks; raise RefusedArchive if size or checksum differ from the listing."""
     digest, size = hashlib.sha256(), 0
     for chunk in _chunks(path, archive, member):
         digest.update(chunk)
@@ -250,7 +250,7 @@ def unpacked(archive: CheckedArchive, home: Path, name: str) -> SweepFolder:
 def opened(path: Path) -> Iterator[SweepFolder]:
     """Check an archive, unpack it into a temporary folder, and yield the folder of its sweep.
 
-    Raises as `checked` does.
+    Raises the same errors as `checked`.
     """
     with temporary_folder("opened") as home:
         with checked(path) as archive:

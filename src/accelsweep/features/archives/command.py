@@ -1,6 +1,6 @@
 """`accelsweep export` and `accelsweep import`: a sweep as one file, and back.
 
-Import makes findings and report again from the records and compares them with the archive's.
+Import recreates findings and report from the records and compares them with the archive's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def export_sweep(home: Path, name: str, to: Path | None) -> Path:
 
 
 def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
-    """Check an archive, make its findings and report again, and move the sweep to `home`; return its folder.
+    """Check an archive, recreate its findings and report, and move the sweep to `home`; return its folder.
 
     `name` is a new name for the sweep. Raises InputError, before anything is written, for an unusable archive and if a
     sweep or report of this name exists.
@@ -71,7 +71,7 @@ def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
 
 
 def _renamed(staged: SweepFolder, name: str) -> SweepFolder:
-    """Rename a sweep, and make its findings and report, which contain the name, again."""
+    """Rename a sweep, and recreate its findings and report, which contain the name."""
     if name == staged.name:
         return staged
     folder = SweepFolder(staged.home, name)
@@ -95,7 +95,7 @@ def _move(staged: SweepFolder, folder: SweepFolder) -> None:
 
 
 def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) -> Iterator[str]:
-    """Yield the files that differ between the archive and what its records give here."""
+    """Yield the files that differ between the archive and what its records produce here."""
     theirs = Findings.unsealed(archive.read("sweep/findings.json"), archive.path)
     if theirs != Findings.read(staged.findings):
         yield "findings.json"
