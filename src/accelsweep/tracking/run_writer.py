@@ -227,7 +227,7 @@ def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 
 def _store_artifacts(uri: str, tracking_uri: str, artifacts: Iterable[Artifact]) -> list[str]:
-    """Store texts, files and folders as a run's artifacts; a stored folder loses the files that it no longer has.
+    """Store texts, files and folders as a run's artifacts; files missing from a folder are deleted from the store.
 
     Returns the names and sizes of files that the server, or a proxy in front of it, rejected as too large.
     """

@@ -98,7 +98,7 @@ class VersionsRequest(Extension):
 
 @dataclass(frozen=True)
 class VersionComparison:
-    """The findings on versions. With a gate, `gate_results` has its result for each setting, `state` the worst."""
+    """The findings on versions. With a gate, `gate_results` has the result for each setting, `state` the worst one."""
 
     findings: Findings
     manifest: Manifest
@@ -115,7 +115,7 @@ class VersionComparison:
 
 
 def measure_versions(home: Path, request: Request) -> tuple[int, VersionComparison | None]:
-    """Measure the versions and write the report; return the exit code and the comparison, None without findings.
+    """Measure the versions and write the report; return the exit code and the comparison, None if it has no findings.
 
     With `fail_if`, the exit code is 3 for a supported regression, 1 if a setting could not be judged, and 0 otherwise.
     """
@@ -305,7 +305,7 @@ def annotate(answer: AbAnswer) -> None:
 
 
 def annotation(row: VersionedSetting, fail_if: str | None) -> str:
-    """Return a workflow command: an error for a regression, a warning for what could not be judged, else a notice."""
+    """Return a workflow command: an error for a regression, a warning if it could not be judged, else a notice."""
     level = _LEVELS.get(row.gate, "notice")
     gate = f" ({row.gate}: {fail_if})" if row.gate is not None else ""
     ratio = f"{ratio_text(row.ratio)}, " if row.ratio else ""

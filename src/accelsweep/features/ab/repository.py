@@ -89,7 +89,7 @@ def _common_folder(checkout: Path) -> Path:
 
 
 def _worktree_lock(common: Path) -> contextlib.AbstractContextManager[None]:
-    """Serialise worktree commands: git itself does not, and `prune` removes an entry that `add` has just begun."""
+    """Serialise worktree commands: git itself does not, and `prune` removes an entry that `add` has just created."""
     return exclusive_lock("worktrees", common)
 
 
