@@ -136,7 +136,7 @@ def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str,
 
 
 def _update_sweep(home: Path, name: str, plan: Plan, seconds: float) -> int:
-    """Run the claim's sweep for `seconds`, or report on its present runs. Refuses a sweep that another driver runs."""
+    """Run the claim's sweep for `seconds`, or report on its existing runs. Refuses a sweep with an active driver."""
     from accelsweep.driver.finalize import finalize
     from accelsweep.planning.plan import write_plan
 

@@ -1,4 +1,4 @@
-"""Composite figures of claims: over several workloads, between sweeps, and projected onto boards; and the section.
+"""Composite figures of claims (over workloads, between sweeps, projected onto boards), and the report section.
 
 A figure over an axis or over sweeps is the geometric mean over its workloads, with Student's t over workloads. A
 projected figure has the interval of a projection. Projections of several workloads share the device, so the device's
@@ -120,7 +120,7 @@ def with_costs(group: SettingRuns, prices: Prices) -> SettingRuns:
 
 
 class _NoValue(Exception):
-    """A workload has no value; the message is the reason. `pending` if its runs are planned and have not run yet."""
+    """A workload has no value; the message is the reason. `pending` means that its planned runs have not run yet."""
 
     def __init__(self, reason: str, *, pending: bool = False) -> None:
         super().__init__(reason)
@@ -139,7 +139,7 @@ class _Workload:
 
 @dataclass(frozen=True)
 class _Value:
-    """A workload's value as a logarithm, half of its projection's interval (0 if measured), and its settings."""
+    """A workload's value as a logarithm, its projection's half-width (0 if measured), and its settings."""
 
     log: float
     half: float

@@ -46,7 +46,7 @@ _UNKNOWN = object()
 
 @dataclass(frozen=True)
 class Side:
-    """The wanted values of one side of a figure, and its settings; without `known` they may or may not have them."""
+    """The required values of one side of a figure, and its settings; if not `known`, their values are unknown."""
 
     wanted: Mapping[str, Any]
     settings: tuple[SettingRuns, ...]
@@ -322,7 +322,7 @@ def too_few_blocks(blocks: int, which: str = "that hold both sides") -> VerdictR
 def judge_estimate(
     one: StatedFigure, measured: Estimate, settings: Sequence[SettingRuns], override: VerdictReason | None = None
 ) -> ClaimFinding:
-    """Return the finding of a measured figure; `override` replaces the verdict on its interval, if one is claimed."""
+    """Return the finding on a measured figure; `override` replaces the interval's verdict if a value is claimed."""
     verdict = one.figure.verdict_on(measured.low, measured.high), measured.reason or ""
     if override is not None and one.figure.claimed is not None:
         verdict = override

@@ -62,7 +62,7 @@ _RANGE = re.compile(rf"{_NUMBER} to {_NUMBER}")
 
 
 class ClaimVerdict(StrEnum):
-    """Whether the interval of a measured value agrees with a claim. A claim that cannot be tested has a verdict too."""
+    """Whether the interval of a measured value agrees with a claim. Untestable claims also have a verdict."""
 
     agrees = "agrees"
     more = "more than claimed"
@@ -115,7 +115,7 @@ def interval_verdict(low: float | None, high: float | None, agreeing: Bounds) ->
 
 
 GROUP = "claims"
-"""The folder of experiments that test claims, and of what `accelsweep claims` writes in `sweeps/` and `reports/`."""
+"""The folder of experiments that test claims, and of the `accelsweep claims` output in `sweeps/` and `reports/`."""
 
 OUTCOME = "outcome."
 """The prefix of metrics for the share of runs with an outcome, such as `outcome.diverged`."""

@@ -290,7 +290,7 @@ _SUMMARY_TEXT = {ClaimVerdict.measured: "without a claimed figure"}
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The content of the page over many sweeps; `why_not` is why a sweep, by name, was not run to its end."""
+    """The content of the page on many sweeps; `why_not` has the reason, by name, why a sweep is incomplete."""
 
     sweeps: tuple[Findings, ...]
     why_not: Mapping[str, str]
