@@ -223,7 +223,7 @@ class SlurmBackend:
         return job
 
     def _why_hopeless(self, job: str) -> str | None:
-        """Return why the driver's job could never start, or never submit another job; None if it may."""
+        """Return why the driver's job could never start, or never submit another job; None if nothing prevents it."""
         is_full = any(queue_limit(offered.message) for offered in map(offer, self._blocks[:1]))
         if is_full and not set(slurm.of_user()) - {job}:
             return (
@@ -298,7 +298,7 @@ class SlurmBackend:
         return None
 
     def stop(self, driver_id: str, say: Callable[[str], None], *, patience_seconds: float) -> None:
-        """Interrupt the driver like Ctrl-C and wait for its end; cancel its job if it is pending or takes longer."""
+        """Interrupt the driver like Ctrl-C and wait for it to end; cancel its job if pending or too slow to end."""
         deadline, command = time.monotonic() + patience_seconds, ""
         while (state := self.state(driver_id)) is not None:
             previous = command

@@ -68,7 +68,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class PreparedCommand:
-    """A command that was checked and planned in the terminal: its request, site, and the sweep of the driver's files.
+    """A command checked and planned in the terminal: its request, site, and the sweep with the driver's files.
 
     `plan` is the first plan to measure. `claims` has none: its driver plans each sweep itself.
     """

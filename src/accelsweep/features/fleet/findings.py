@@ -119,7 +119,7 @@ def _names(nodes: Sequence[FleetNode]) -> str:
 
 
 def _fault_text(node: FleetNode) -> str:
-    """Return for example `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, and how often it was throttled."""
+    """Return text such as `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, with the throttled blocks."""
     throttled = f"was throttled in {node.throttled} of {count_of(node.blocks, 'block')}"
     if node.verdict is not NodeVerdict.slower or node.ratio is None:
         return f"{node.node} {throttled}"
@@ -148,7 +148,7 @@ def _certainty(unsettled: Sequence[FleetNode]) -> Certainty:
 
 
 def _settling_command(verdicts: set[NodeVerdict], manifest: Manifest) -> str | None:
-    """Return the command that repeats disturbed or missing runs, or doubles the rounds; None without verdicts."""
+    """Return the command that repeats disturbed or missing runs, or doubles the rounds; None if no verdicts exist."""
     if NodeVerdict.disturbed in verdicts:
         return f"accelsweep retry {manifest.sweep} --outcome disturbed && {sweep_command(manifest)}"
     if NodeVerdict.undecided in verdicts:

@@ -121,7 +121,7 @@ def _difference_interval(
 
 
 def _f_quantile(tail: float, first: int, second: int | None = None) -> float:
-    """Return the value that F exceeds with probability `tail`; without `second` its degrees of freedom are infinite."""
+    """Return the value that F exceeds with probability `tail`; `second` defaults to infinite degrees of freedom."""
     if second is None:
         return float(special.chdtri(first, tail)) / first
     return float(special.fdtri(first, second, 1.0 - tail))
