@@ -97,7 +97,7 @@ def _proposed_places(values: Sequence[float], squared_error: float) -> list[int]
 
 
 def _neighbour_variance(values: Sequence[float]) -> float:
-    """Return the noise variance from the median absolute difference of neighbours, robust to a few changes."""
+    """Return the noise variance from the median absolute difference between neighbours; robust to a few changes."""
     return (float(np.median(np.abs(np.diff(values)))) / _MEDIAN_DIFFERENCE) ** 2
 
 

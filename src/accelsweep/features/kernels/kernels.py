@@ -58,7 +58,7 @@ class Matmul:
 
 
 class Operation(NamedTuple):
-    """An element-wise operation on `operands` vectors into an output vector; it counts one operation per element."""
+    """An element-wise operation from `operands` vectors to one vector; it counts as one operation per element."""
 
     call: Callable[..., Any]
     operands: int
