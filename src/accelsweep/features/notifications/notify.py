@@ -129,7 +129,7 @@ class Notifier:
         report_error: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`folder` is None until the sweep's name is known. `report_error` gets messages about failed deliveries."""
+        """`folder` is None until the sweep's name is known. `report_error` receives errors from failed deliveries."""
         self.folder, self._targets, self._report_error, self._clock = folder, tuple(targets), report_error, clock
         self._failure_sent = self._stall_sent = False
         self._signs: Any = None

@@ -149,7 +149,7 @@ def _places(ordered: Iterable[Any]) -> dict[int, _Place]:
         around = places.get(id(event.cpu_parent), _OUTSIDE)
         place = places[id(event)] = _own_place(event, around, made_by)
         if place.part != "backward" and event.sequence_nr >= 0:
-            made_by[event.thread, event.sequence_nr] = place  # the last one before the number goes on made the node
+            made_by[event.thread, event.sequence_nr] = place  # the last event before the number increases made the node
     return places
 
 

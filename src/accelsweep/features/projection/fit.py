@@ -126,7 +126,7 @@ class Coefficients:
 
 
 def rate_table(rates: Sequence[PublishedRate]) -> RateTable:
-    """Return the rates of one form as arrays. A device's total weight grows with the square root of its rates."""
+    """Return the rates of a form as arrays. A device's weight grows with the square root of its number of rates."""
     parts = [part_seconds(rate.traits, rate.batch, datasheets()[rate.device], FORMS[rate.form]) for rate in rates]
     names = np.array([rate.device for rate in rates])
     counts = {name: int((names == name).sum()) for name in set(names.tolist())}
@@ -187,7 +187,7 @@ def leave_one_device_out(table: RateTable, refit: Refit) -> Vector:
 
 
 def leave_one_family_out(table: RateTable, refit: Refit) -> Vector:
-    """Return the same from a fit without its family; NaN if the table has no other family."""
+    """Return log(projected / published time) of each rate, from a fit without its family; NaN if it has no others."""
     errors = np.full(len(table.log_seconds), np.nan)
     for kind in sorted(set(table.families.tolist())):
         held_out = table.families == kind
