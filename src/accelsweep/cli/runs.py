@@ -29,8 +29,8 @@ class ListedRun(Frozen):
     """A run, or a setting that the plan marks as unsupported. Fields that a row does not have are null."""
 
     run: str | None = Field(None, description="the run's name")
-    setting: str = Field(description="its setting's name in files")
-    label: str = Field(description="its setting in words")
+    setting: str = Field(description="the setting's ID")
+    label: str = Field(description="the setting's label")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     repeat: int | None = Field(None, description="its number among the runs of its setting, from 0")
     block: str | None = Field(None, description="its block")

@@ -134,7 +134,7 @@ def test_what_is_written_first_stands_first_for_snakemake(archive, tmp_path):
 def test_a_name_that_is_taken_changes_nothing(archive, tmp_path, taken):
     (tmp_path / taken).parent.mkdir(parents=True)
     (tmp_path / taken).write_text("mine")
-    with pytest.raises(InputError, match="is there already: bring the archive in under another name with --name"):
+    with pytest.raises(InputError, match="already exists: import the archive under another name with --name"):
         import_archive(tmp_path, archive, None)
     assert files_below(tmp_path) == {taken: b"mine"}
 
@@ -142,7 +142,7 @@ def test_a_name_that_is_taken_changes_nothing(archive, tmp_path, taken):
 def test_an_export_replaces_no_file(exported, tmp_path):
     folder, archive = exported
     for taken in (archive, tmp_path):
-        with pytest.raises(InputError, match="is there already: remove it, or name another file with --to"):
+        with pytest.raises(InputError, match="already exists: remove it, or name another file with --to"):
             export_sweep(folder.home, "example", taken)
     with pytest.raises(InputError, match="is no folder"):
         export_sweep(folder.home, "example", tmp_path / "nowhere" / "x.zip")
@@ -340,10 +340,10 @@ def _name_that_leaves_the_folder(path, target):
 HARMFUL = {
     _truncated: "its end is missing",
     _flipped: "cannot be unpacked|does not match|no whole ZIP file",
-    _text: "no ZIP file",
-    _empty: "no ZIP file",
+    _text: "not a ZIP file",
+    _empty: "not a ZIP file",
     _foreign: "does not begin with archive.json: accelsweep did not write it",
-    _above: "it lists '../../evil.txt', which is no file of a sweep",
+    _above: "it lists '../../evil.txt', which is not a file of a sweep",
     _root: "it lists '/etc/evil'",
     _of_no_sweep: "it lists 'sweep/evil.py'",
     _above_a_run: "it lists 'sweep/runs/../record.json'",
@@ -356,9 +356,9 @@ HARMFUL = {
     _broken_seal: "do not match their checksum|do not match its checksum",
     _record_of_another_run: "it is the record of another run",
     _record_of_no_time: "'yesterday' is no time in ISO 8601",
-    _block_of_another_name: "it is of another block",
+    _block_of_another_name: "it belongs to another block",
     _plan_that_leaves_the_folder: "the plan contains the name '../../../victim-r0'",
-    _no_plan: "it holds no sweeps/example/manifest.json",
+    _no_plan: "it has no sweeps/example/manifest.json",
     _name_that_leaves_the_folder: "name",
 }
 

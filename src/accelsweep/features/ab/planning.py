@@ -140,7 +140,7 @@ def _packages_in_tree(measured: Sequence[str], path: ImportPath, tree: Tree, fol
             )
     if not in_tree:
         raise InputError(
-            f"nothing that is measured lies in the repository {tree.checkout}, so all versions would be equal: "
+            f"nothing that is measured lies in the repository {tree.checkout}, so all versions would be identical: "
             f"{', '.join(sorted(set(measured)))} {'is' if len(set(measured)) == 1 else 'are'} installed elsewhere"
         )
     return in_tree

@@ -42,7 +42,7 @@ def resolve_versions(repository: Repository, names: Sequence[str]) -> tuple[Vers
         version = working_tree_version(repository) if name == WORKING_TREE else repository.version(name)
         if (twin := next((other for other in versions if other.digest == version.digest), None)) is not None:
             raise InputError(
-                f"{twin.name} and {version.name} are one commit ({version.id}), so there is nothing to compare"
+                f"{twin.name} and {version.name} are the same commit ({version.id}), so there is nothing to compare"
             )
         versions.append(version)
     return tuple(versions)

@@ -175,7 +175,7 @@ def _hours(deadline: str | None) -> float | None:
         return None
     hours = parse_duration(deadline, HOURS)
     if not hours:
-        raise InputError(f"--deadline {deadline!r} is no time above 0: write 90m, 24h, 3d or 2w")
+        raise InputError(f"--deadline {deadline!r} is not a time above 0: write 90m, 24h, 3d or 2w")
     return hours
 
 
@@ -201,7 +201,7 @@ def _findings(home: Path, name: str, onto: Targets) -> Findings:
     runs = read_runs(folder, manifest)
     projected = project_onto(Analysis.of(runs, manifest), onto)
     if projected is None:
-        raise InputError(f"{name} has no measured run of a model, so there is nothing to advise from")
+        raise InputError(f"{name} has no measured run of a model, so there is no basis for advice")
     if projected.reason is not None:
         raise InputError(f"{name}: {projected.reason}")
     return with_projections(analyse(runs, manifest), projected)
@@ -210,7 +210,7 @@ def _findings(home: Path, name: str, onto: Targets) -> Findings:
 def _epoch_samples(findings: Findings) -> float:
     found = epoch_samples(findings)
     if found is None:
-        raise InputError(f"{findings.sweep} does not know the size of its data set: give --samples, those of an epoch")
+        raise InputError(f"{findings.sweep} has no record of its data set's size: give --samples, the number per epoch")
     return found
 
 
@@ -269,12 +269,12 @@ def advise_command(
     epochs: Annotated[float, typer.Option(help="passes over the data that the training takes")],
     deadline: Annotated[str | None, typer.Option(help="when it must be done: 90m, 24h, 3d, 2w")] = None,
     budget: Annotated[float | None, typer.Option(help="what it may cost, in USD")] = None,
-    samples: Annotated[float | None, typer.Option(help="samples of an epoch (default: those of the data set)")] = None,
+    samples: Annotated[float | None, typer.Option(help="samples per epoch (default: the size of the data set)")] = None,
     onto: Annotated[
         str | None, typer.Option(help="devices by their keys, e.g. h100-sxm,l4 (default: those with a price)")
     ] = None,
     prices: Annotated[str | None, typer.Option(help="lists of prices, e.g. cloud,bought, or files")] = None,
-    batch: Annotated[int | None, typer.Option(help="samples of a step on each device (default: as measured)")] = None,
+    batch: Annotated[int | None, typer.Option(help="batch size per device (default: as measured)")] = None,
     as_json: AsJson = False,
 ) -> None:
     """`accelsweep advise NAME --epochs N`."""

@@ -38,9 +38,9 @@ def export_sweep(home: Path, name: str, to: Path | None) -> Path:
     folder = existing_sweep(home, name)
     target = to or home / f"{folder.name}.zip"
     if target.exists() or target.is_symlink():
-        raise InputError(f"{target} is there already: remove it, or name another file with --to")
+        raise InputError(f"{target} already exists: remove it, or name another file with --to")
     if not target.parent.is_dir():
-        raise InputError(f"{target.parent} is no folder: name a file in one that is there with --to")
+        raise InputError(f"{target.parent} is not a folder: name a file in an existing folder with --to")
     refuse_if_running(folder)
     report = finalize(folder)
     contents = pack(folder, report, _versions(), target)
@@ -61,7 +61,7 @@ def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
         folder = SweepFolder(home, check_sweep_name(name) if name is not None else archive.contents.name)
         for taken in (folder.root, folder.report):
             if taken.exists() or taken.is_symlink():
-                raise InputError(f"{taken} is there already: bring the archive in under another name with --name")
+                raise InputError(f"{taken} already exists: import the archive under another name with --name")
         with tempfile.TemporaryDirectory(dir=home, prefix=".import.", suffix=".part") as made:
             staged = unpacked(archive, Path(made), archive.contents.name)
             differing = list(_differing(archive, staged, finalize(staged)))

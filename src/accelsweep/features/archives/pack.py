@@ -158,7 +158,7 @@ def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], ta
             _write(file, contents, sources)
         create_exclusively(made, target)  # unlike a rename, it never replaces a file
     except FileExistsError:
-        raise InputError(f"{target} is there already: remove it, or name another file with --to") from None
+        raise InputError(f"{target} already exists: remove it, or name another file with --to") from None
     finally:
         made.unlink(missing_ok=True)
     return contents
@@ -203,7 +203,7 @@ def _described(source: Path | bytes) -> ArchivedFile:
         return ArchivedFile(size=len(source), sha256=hashlib.sha256(source).hexdigest())
     size = source.stat().st_size
     if size > MAX_FILE_BYTES:
-        raise InputError(f"{source} is larger than {MAX_FILE_BYTES // 2**20} MiB, the most that an archive takes")
+        raise InputError(f"{source} is larger than {MAX_FILE_BYTES // 2**20} MiB, the limit for a file in an archive")
     return ArchivedFile(size=size, sha256=sha256_file(source))
 
 

@@ -76,13 +76,13 @@ def build_booster(config: SettingConfig, **given: Any) -> Booster:
     settings = dict(config.model)
     named, target = target_parameters(settings), config.model_target
     if given["device"] != "cpu" and "device" not in named:
-        raise Unsupported(f"{target} names no argument `device`, so it computes on the CPU: set accelerator=cpu")
+        raise Unsupported(f"{target} has no argument `device`, so it computes on the CPU: set accelerator=cpu")
     booster = build_target({**{name: given[name] for name in given if name in named}, **settings}, "model")
     if not isinstance(booster, Booster):
         lacks = [name for name in METHODS if getattr_static(booster, name, None) is None]
         raise InputError(
-            f"task=boosting: model._target_={target} has no {' and no '.join(lacks)}: take model=xgboost, "
-            "model=lightgbm or model=hist_gradient_boosting, or define what docs/boosting.md says"
+            f"task=boosting: model._target_={target} has no {' and no '.join(lacks)}: use model=xgboost, "
+            "model=lightgbm or model=hist_gradient_boosting, or define what docs/boosting.md describes"
         )
     return booster
 

@@ -88,13 +88,13 @@ def check(config: SettingConfig, file_of: FileOf) -> None:
         return
     if target.startswith("accelsweep.") and not target.startswith(_TREES):
         raise InputError(
-            f"task=boosting grows trees, and {target} is a network or a kernel: take model=xgboost, model=lightgbm or "
+            f"task=boosting grows trees, and {target} is a network or a kernel: use model=xgboost, model=lightgbm or "
             "model=hist_gradient_boosting"
         )
     if metric != "AUC" or config.measure.better != "max":
         raise InputError(
             f"task=boosting measures the area under the curve of held-out rows, and measure.quality_metric={metric}"
-            f" is another quality: take measure=boosting; look in {file_of('measure.quality_metric')}"
+            f" is a different metric: use measure=boosting; look in {file_of('measure.quality_metric')}"
         )
 
 

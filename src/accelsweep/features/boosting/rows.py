@@ -56,7 +56,7 @@ class MadeRows(FiniteData):
         if 2 * size > room.bytes:
             raise MemoryError(
                 f"data.rows={self._rows} of data.features={self._features} take {size / 1e9:.3g} GB, and as much again "
-                f"in the library's form; {room.bytes / 1e9:.3g} GB are left to a rank ({room.limit}): lower data.rows"
+                f"in the library's format; {room.bytes / 1e9:.3g} GB are free per rank ({room.limit}): lower data.rows"
             )
 
     def read(self) -> tuple[Rows, Rows]:

@@ -207,7 +207,7 @@ class ClaimFigure(Frozen):
             return self
         outcomes = [outcome.value for outcome in Outcome]
         if self.metric.removeprefix(OUTCOME) not in outcomes:
-            raise ValueError(f"{self.metric!r} is no outcome; there are: {', '.join(outcomes)}")
+            raise ValueError(f"{self.metric!r} is not an outcome; there are: {', '.join(outcomes)}")
         if self.against is not None:
             raise ValueError("the share of an outcome is that of one setting and may be 0: it takes no `against`")
         if self.is_composite:

@@ -154,7 +154,7 @@ def _parse_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise InputError(f"model.teacher_device={name} is no device: use cpu, cuda or cuda:1 ({error})") from error
+        raise InputError(f"model.teacher_device={name} is not a device: use cpu, cuda or cuda:1 ({error})") from error
     backend = getattr(torch, device.type, None)
     if device.type != "cpu" and not (
         backend is not None and backend.is_available() and (device.index or 0) < backend.device_count()

@@ -119,7 +119,7 @@ def _names(nodes: Sequence[FleetNode]) -> str:
 
 
 def _fault_text(node: FleetNode) -> str:
-    """Return text such as `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, with the throttled blocks."""
+    """Return text such as `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, with throttled blocks if any."""
     throttled = f"was throttled in {node.throttled} of {count_of(node.blocks, 'block')}"
     if node.verdict is not NodeVerdict.slower or node.ratio is None:
         return f"{node.node} {throttled}"

@@ -51,7 +51,7 @@ class HistoryLine(Frozen):
     """One setting on one machine."""
 
     setting: str = Field(description="the setting's ID without its version")
-    label: str = Field(description="the setting in words")
+    label: str = Field(description="the setting's label")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     hardware: str = Field(description="the kind of machine")
     machine: str | None = Field(description="the machine's ID, if recorded")

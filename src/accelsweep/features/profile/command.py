@@ -154,7 +154,7 @@ def profile_settings(
     manifest = Manifest.read(folder.manifest)
     settings = [resolve_setting(folder, given) for given in names]
     if len(settings) > 2 or len(set(settings)) < len(settings):
-        raise InputError("profile takes one setting, or two different ones to tell what they differ in")
+        raise InputError("profile takes one setting, or two different ones to compare")
     runs = read_runs(folder, manifest)
     for setting in settings:
         _check(folder, manifest, setting, runs)
@@ -187,8 +187,8 @@ def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence
         )
     if not any(run.setting == setting and run.value("step_seconds") is not None for run in runs):
         raise InputError(
-            f"setting {setting} of {folder.name!r} was not measured, so there is nothing to look closer at. Measure it "
-            f"first (accelsweep runs {folder.name} tells how far it is)"
+            f"setting {setting} of {folder.name!r} was not measured, so there is nothing to profile. Measure it "
+            f"first (accelsweep runs {folder.name} shows its progress)"
         )
 
 
@@ -244,7 +244,7 @@ def _operators(profile: ProfileFinding, label: str) -> Listing:
 def profile(
     name: SweepName,
     settings: OneOrTwoSettings,
-    steps: Annotated[int, typer.Option(min=1, max=1000, help="profile so many steps")] = 10,
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="number of steps to profile")] = 10,
     tracking_uri: TrackingUri = None,
     as_json: AsJson = False,
 ) -> None:

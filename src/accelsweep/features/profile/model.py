@@ -132,8 +132,8 @@ class PartDifference(Frozen):
 class ProfileFinding(Frozen):
     """A profile next to the setting's measured step. Times are seconds per mean step."""
 
-    setting: str = Field(description="the setting's name in files")
-    label: str = Field(description="the setting in words")
+    setting: str = Field(description="the setting's ID")
+    label: str = Field(description="the setting's label")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     task: str = Field(description="the task of the steps")
     started_at: str = Field(description="when the profiling run started")

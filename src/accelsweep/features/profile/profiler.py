@@ -178,7 +178,7 @@ _SETTLING = 2
 class ProfiledSteps:
     """A listener that runs the steps before and under the profile, and measures the wall time of the latter.
 
-    `step` is the profiler's function, called after every step; `began` receives the module before the first batch.
+    `step` is the profiler's function, called after every step; `began` is called before the first batch.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class ProfiledSteps:
         self.step_seconds = 0.0
 
     def begin(self) -> None:
-        """Pass the module on."""
+        """Call `began`."""
         self._began()
 
     def step_done(self, samples: int, loss: Any) -> bool:

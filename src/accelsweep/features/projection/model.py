@@ -101,8 +101,8 @@ class Projections(Section):
     """A sweep's chosen setting on devices that were not measured."""
 
     reason: str | None = Field(default=None, description="why nothing is projected")
-    setting: str | None = Field(default=None, description="the setting's name in files")
-    label: str = Field(default="", description="the setting in words")
+    setting: str | None = Field(default=None, description="the setting's ID")
+    label: str = Field(default="", description="the setting's label")
     here: str = Field(default="", description="the device on which it was measured")
     batch: int = Field(default=0, description="the batch per device")
     rate_here: float | None = Field(default=None, description="the measured rate, in samples per second")

@@ -51,8 +51,7 @@ def check(config: SettingConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no 
     """Raise InputError for queries under load without a latency bound."""
     if config.task_name == "serving" and serving_of(config) is None:
         raise InputError(
-            "measure.scenario=server does not know the latency that it may take: add serving=default, and set "
-            "serving.latency_ms"
+            "measure.scenario=server needs a latency bound: add serving=default, and set serving.latency_ms"
         )
 
 

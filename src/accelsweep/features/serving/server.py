@@ -105,7 +105,7 @@ class QueryServer:
             try:
                 if self.error is None:
                     answer([query.sample for query in batch])
-            except BaseException as error:  # noqa: BLE001 - raised by whoever opened the server
+            except BaseException as error:  # noqa: BLE001 - re-raised where the server was opened
                 self.error = error
             self.batches.append(len(batch))
             self._reply([query.id for query in batch])  # also after an error: the generator waits for each reply

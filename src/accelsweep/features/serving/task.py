@@ -241,7 +241,7 @@ def _energy(best: LoadTest | None, reason: str | None) -> Metric:
 def latencies_of(
     names: Mapping[str, float], test: LoadTest | None, scope: str | None, reason: str | None
 ) -> dict[str, Metric]:
-    """Return a test's latencies (s) as metrics; `names` maps metrics to shares. Few queries give no high percentile."""
+    """Return a test's latencies (s) as metrics; `names` maps metrics to shares. High percentiles need many queries."""
     found = {}
     for name, share in names.items():
         few = test is not None and test.queries < round(VALUES_BEYOND / (1.0 - share))
@@ -273,7 +273,7 @@ class AskedTwice(Inference):
         if remedy := loadgen_install_command():
             raise Unsupported(f"serving.generator=loadgen needs MLPerf's LoadGen: {remedy}")
         if place.size > 1:
-            raise Unsupported(f"serving.generator=loadgen asks one rank, not {place.size}: set devices=1 num_nodes=1")
+            raise Unsupported(f"serving.generator=loadgen takes one rank, not {place.size}: set devices=1 num_nodes=1")
 
     def after_window(self, report: RankReport) -> None:
         """Count the operations, then run LoadGen's queries."""
