@@ -133,7 +133,7 @@ def _schema_mismatch(uri: str, error: BaseException, sweep: str) -> str | None:
     spec = importlib.util.find_spec("mlflow")
     installed = Path(spec.origin).parent if spec is not None and spec.origin else Path()
     if any((installed / "store" / "db_migrations" / "versions").glob(f"{revision}_*.py")):
-        age, remedy = "an older", f"python -m mlflow db upgrade {masked(uri)!r} brings it up to date (back it up first)"
+        age, remedy = "an older", f"python -m mlflow db upgrade {masked(uri)!r} upgrades it (back it up first)"
     else:
         age, remedy = "a newer", "pip install --upgrade mlflow"
     return (

@@ -109,7 +109,7 @@ def _split_sqlite(uri: str) -> tuple[str, Mapping[str, Any]]:
         if "=" not in option:
             raise InputError(
                 f"MLflow's address {uri} has a '?' that must be followed by options such as timeout=5, and {option!r} "
-                f"is none. If it is part of the path, write {sqlite_uri(Path(f'{path}?{options}'))}"
+                f"is not an option. If it is part of the path, write {sqlite_uri(Path(f'{path}?{options}'))}"
             )
     import sqlalchemy
 

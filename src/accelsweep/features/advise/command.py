@@ -66,7 +66,7 @@ def _next(findings: Findings, found: Advice) -> Iterator[str]:
     """Yield what to measure or specify to make the answer certain."""
     choice = None if found.choice is None else found.offers[found.choice]
     if (projections := findings.section(Projections)) is not None and projections.disturbed:
-        yield f"Others used this machine: `accelsweep retry {findings.sweep} --outcome disturbed`, then the same sweep."
+        yield f"This machine had other load: `accelsweep retry {findings.sweep} --outcome disturbed`, then the same sweep."
     for one in found.offers:
         if one.measured and one.hours_measured is not None and one.hours_measured.low is None:
             yield f"The rate on {one.devices} has no interval: repeat it with --add-repeats."
@@ -267,8 +267,8 @@ def _refused(found: Advice) -> Iterator[str]:
 def advise_command(
     name: SweepName,
     epochs: Annotated[float, typer.Option(help="passes over the data that the training takes")],
-    deadline: Annotated[str | None, typer.Option(help="when it must be done: 90m, 24h, 3d, 2w")] = None,
-    budget: Annotated[float | None, typer.Option(help="what it may cost, in USD")] = None,
+    deadline: Annotated[str | None, typer.Option(help="the deadline: 90m, 24h, 3d, 2w")] = None,
+    budget: Annotated[float | None, typer.Option(help="the budget in USD")] = None,
     samples: Annotated[float | None, typer.Option(help="samples per epoch (default: the size of the data set)")] = None,
     onto: Annotated[
         str | None, typer.Option(help="devices by their keys, e.g. h100-sxm,l4 (default: those with a price)")

@@ -112,9 +112,7 @@ class Advice(Frozen):
     assumptions: tuple[str, ...] = Field(default=(), description="the assumptions behind all numbers")
 
 
-NO_CLUSTER = (
-    "no rates of several machines are held here with an interval; measure num_nodes=1,2 on a cluster, then ask again"
-)
+NO_CLUSTER = "no rates of several machines have an interval here; measure num_nodes=1,2 on a cluster, then repeat this"
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ def _measured_offer(setting: SettingFinding, rate: Estimate, tier: Tier, prices:
         usd_measured=None if usd is None else _over(rate, training.samples / SECONDS_PER_HOUR * usd, "USD"),
         usd_per_hour=usd,
         paid="" if price is None else f"{usd:.3g} USD/h, by the price of {price[0]}",
-        notes=("others used the machine while it was measured",) if disturbed else (),
+        notes=("there was other load on the machine during the measurement",) if disturbed else (),
         source="measured in this sweep",
     )
 

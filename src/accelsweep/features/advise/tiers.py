@@ -122,7 +122,7 @@ def _cost(offer: Offer, end: Callable[[Ends], float | None]) -> float:
 
 
 def _name(offer: Offer | None) -> str:
-    return "nothing that has a price is sure to keep to it" if offer is None else named(offer)
+    return "nothing that has a price is certain to meet it" if offer is None else named(offer)
 
 
 def _amount(value: float, which: str) -> str:
@@ -180,8 +180,8 @@ _TIERS = {
 def _perhaps(offers: Sequence[Offer]) -> str:
     maybe = next((one for one in offers if grade(one) == 1), None)
     if maybe is None:
-        return "Nothing that was measured or projected keeps to the bounds."
-    return f"Nothing is sure to keep to the bounds. Perhaps {named(maybe)}, which {in_words(maybe)}."
+        return "Nothing that was measured or projected meets the bounds."
+    return f"Nothing is certain to meet the bounds. Possibly {named(maybe)}, which {in_words(maybe)}."
 
 
 def _at_least(offers: Sequence[Offer], terms: Terms) -> str:

@@ -66,7 +66,7 @@ class RefusedArchive(InputError):
 
     def __init__(self, path: Path, why: str) -> None:
         """`path` is the archive, `why` the problem."""
-        super().__init__(f"{path} is no archive that can be used: {why}. Nothing was written")
+        super().__init__(f"{path} is not a usable archive: {why}. Nothing was written")
 
 
 @dataclass(frozen=True)

@@ -109,10 +109,10 @@ def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) 
 def _print(folder: SweepFolder, archive: CheckedArchive, differing: list[str]) -> None:
     say(f"{folder.root}: {count_of(len(folder.latest_records()), 'record')}")
     if not differing:
-        say("findings and report, made anew from the records, are the archive's, byte for byte")
+        say("findings and report, recreated from the records, are identical to the archive's, byte for byte")
     else:
         named = ", ".join(differing[:_MAX_NAMED]) + (", ..." if len(differing) > _MAX_NAMED else "")
-        say(f"warning: made from the records, {count_of(len(differing), 'file')} differ from the archive's: {named}")
+        say(f"warning: recreated from records, {count_of(len(differing), 'file')} differ from the archive's: {named}")
         say(f"warning: {_difference_reason(archive)}")
     say(f"report: {folder.page}")
 

@@ -274,7 +274,7 @@ def excess(content: bytes) -> str | None:
     try:
         found = pq.ParquetFile(BytesIO(content), read_dictionary=["phase"])
         if found.metadata.num_rows > MAX_STEP_ROWS:
-            return f"it has {found.metadata.num_rows} rows, and the most is {MAX_STEP_ROWS}"
+            return f"it has {found.metadata.num_rows} rows, but the limit is {MAX_STEP_ROWS}"
         if "phase" not in found.schema_arrow.names:
             return None
         phases = {phase for chunk in found.read(["phase"]).column("phase").chunks for phase in _values(chunk)}

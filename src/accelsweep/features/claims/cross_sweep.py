@@ -178,7 +178,7 @@ class CompositeJudge:
     def _between(self, one: StatedFigure, family: Family) -> ClaimFinding:
         """Return the finding on a figure between two sweeps."""
         figure = one.figure
-        assert figure.between is not None, "asked of such figures only"
+        assert figure.between is not None, "only for such figures"
         sides: list[Side] = []
         for name, wanted in zip(figure.between, figure.sides, strict=True):
             if name not in self.others:

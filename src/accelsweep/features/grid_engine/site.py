@@ -20,9 +20,9 @@ from accelsweep.schedulers.slurm_site import DraftedKind, also, site_file
 
 _RESERVED = {
     "-N": "the job's name, by which the driver finds it",
-    "-o": "the job's log, which tells how it ended",
-    "-e": "the job's log, which tells how it ended",
-    "-j": "the job's log, which tells how it ended",
+    "-o": "the job's log, which shows how it ended",
+    "-e": "the job's log, which shows how it ended",
+    "-j": "the job's log, which shows how it ended",
     "-terse": "the output, from which Snakemake reads the job's number",
     "-t": "the output, from which Snakemake reads the job's number",
     "-sync": "the output, from which Snakemake reads the job's number",

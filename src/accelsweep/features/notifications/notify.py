@@ -210,7 +210,7 @@ def main() -> int:
     with apprise.LogCapture(level=apprise.logging.WARNING, fmt="%(message)s") as log:  # type: ignore[no-untyped-call]
         service = apprise.Apprise()
         if not service.add(message["address"]):
-            sys.stderr.write("apprise knows no such service, or the address is incomplete\n")
+            sys.stderr.write("apprise does not support this service, or the address is incomplete\n")
             return 2
         text = message.get("text")
         if text is None or service.notify(body=text, title=message["title"], body_format=apprise.NotifyFormat.TEXT):

@@ -227,7 +227,7 @@ def _print(name: str, profiles: Sequence[ProfileFinding]) -> None:
 def _cost(profile: ProfileFinding) -> str:
     profiled, measured = number(profile.profiled_step_seconds, "s"), number(profile.measured_step_seconds, "s")
     if profile.cost is None:
-        return f"a profiled step took {profiled}; no measured one is left to compare with"
+        return f"a profiled step took {profiled}; there is no measured step left to compare"
     return f"a profiled step took {profiled}, a measured one {measured}: the profiler itself costs {profile.cost:.2f}x"
 
 

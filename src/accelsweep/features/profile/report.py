@@ -132,7 +132,7 @@ def _changed(now: Fingerprint, measured: Sequence[RunRow]) -> str | None:
         ]
         differences.append("; ".join(pairs))
     if not differences:
-        return "no measured run of this setting is left"
+        return "this setting has no measured runs any more"
     return min(differences, key=len) or None
 
 

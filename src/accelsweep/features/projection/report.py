@@ -60,7 +60,7 @@ def sentences(projections: Projections) -> list[str]:
     if projections.reason is not None:
         return []
     what = f"{projections.label}, with batches of {projections.batch}"
-    disturbed = "Other work used the machine meanwhile, so there is no ratio to this rate."
+    disturbed = "There was other load on the machine, so there is no ratio to this rate."
     return [
         f"Nobody measured these numbers. They are projected from published rates of other networks, for {what}.",
         f"Measured here, on {projections.here}: {fmt.number(projections.rate_here, '1/s')}.",

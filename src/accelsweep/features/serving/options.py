@@ -61,6 +61,6 @@ def unsupported(config: SettingConfig, site: Site) -> str | None:
         return f"measure.scenario=server has one queue on one node, not on {config.num_nodes}: raise devices instead"
     serving = serving_of(config)
     if serving is not None and serving.latency_ms == 0:
-        return "serving.latency_ms=0: no answer takes no time"
+        return "serving.latency_ms=0: must be more than 0"
     remedy = loadgen_install_command() if site.probe else None
     return None if remedy is None else f"measure.scenario=server needs MLPerf's LoadGen: {remedy}"
