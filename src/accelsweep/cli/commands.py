@@ -175,7 +175,7 @@ def doctor(
 @app.command()
 @with_sources
 def site(name: Annotated[str, typer.Argument(help="the site's name: conf/site/NAME.yaml")], **sources: bool) -> None:
-    """Draft a site file for this cluster in conf/site, with comments on what its scheduler does not know."""
+    """Draft a site file for this cluster in conf/site, with comments on what its scheduler does not report."""
     from accelsweep.cli.sweeps import write_draft
 
     write_draft(Path.cwd(), name, [scheduler for scheduler, is_asked in sources.items() if is_asked])

@@ -66,7 +66,7 @@ def _next(findings: Findings, found: Advice) -> Iterator[str]:
     """Yield what to measure or specify to make the answer certain."""
     choice = None if found.choice is None else found.offers[found.choice]
     if (projections := findings.section(Projections)) is not None and projections.disturbed:
-        yield f"This machine had other load: `accelsweep retry {findings.sweep} --outcome disturbed`, then the same sweep."
+        yield f"The machine was busy: `accelsweep retry {findings.sweep} --outcome disturbed`, then the same sweep."
     for one in found.offers:
         if one.measured and one.hours_measured is not None and one.hours_measured.low is None:
             yield f"The rate on {one.devices} has no interval: repeat it with --add-repeats."

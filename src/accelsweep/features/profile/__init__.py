@@ -7,7 +7,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "profile",
-            "Show where the time of a step goes, by operator and module, with a trace; of two settings the difference.",
+            "Show where a step's time goes, by operator and module, with a trace; for two settings, the difference.",
             "accelsweep.features.profile.command:profile",
         ),
     ),

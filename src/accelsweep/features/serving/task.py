@@ -210,9 +210,7 @@ def nothing_valid(peak: Peak) -> str | None:
     if peak.best is not None:
         return None
     refused = peak.refused
-    return (
-        f"LoadGen: INVALID at {refused.load.per_second:.3g} queries/s, the least load that was tried: {refused.invalid}"
-    )
+    return f"LoadGen: INVALID at {refused.load.per_second:.3g} queries/s, the lowest load tried: {refused.invalid}"
 
 
 def load_metrics(rules: Serving, peak: Peak | None, half: LoadTest | None, reason: str | None) -> dict[str, Metric]:
